@@ -1,0 +1,85 @@
+#include "dsm/local_lock.h"
+
+#include <cstring>
+
+namespace farleaf::dsm {
+
+LocalLockTable::Entry* LocalLockTable::Find(Shard& shard, GlobalAddress address) {
+  for (Entry& entry : shard.held) {
+    if (entry.address == address) return &entry;
+  }
+  return nullptr;
+}
+
+bool LocalLockTable::Acquiring::await_ready() {
+  Shard& shard = table_->ShardOf(address_);
+  std::lock_guard lock(shard.mutex);
+  if (Find(shard, address_)) return false;
+  shard.held.push_back({address_});
+  return true;
+}
+
+bool LocalLockTable::Acquiring::await_suspend(std::coroutine_handle<> handle) {
+  Shard& shard = table_->ShardOf(address_);
+  std::lock_guard lock(shard.mutex);
+  Entry* entry = Find(shard, address_);
+  if (entry == nullptr) {  // released since await_ready looked
+    shard.held.push_back({address_});
+    return false;
+  }
+  handle_ = handle;
+  (entry->last ? entry->last->next_ : entry->first) = this;
+  entry->last = this;
+  return true;
+}
+
+bool LocalLockTable::ShouldHandOver(GlobalAddress address, const Turn& turn) {
+  if (turn.handovers >= kHandoversMax) return false;
+  Shard& shard = ShardOf(address);
+  std::lock_guard lock(shard.mutex);
+  const Entry* entry = Find(shard, address);
+  FARLEAF_CHECK(entry, address);
+  return entry->first != nullptr;
+}
+
+LocalLockTable::Acquiring* LocalLockTable::PopWaiter(Shard& shard, GlobalAddress address) {
+  Entry* entry = Find(shard, address);
+  FARLEAF_CHECK(entry, "released a page that is not held", address);
+  Acquiring* waiter = entry->first;
+  if (waiter == nullptr) {
+    *entry = shard.held.back();
+    shard.held.pop_back();
+    return nullptr;
+  }
+  entry->first = waiter->next_;
+  if (entry->first == nullptr) entry->last = nullptr;
+  return waiter;
+}
+
+void LocalLockTable::Resume(Acquiring* waiter) { waiter->worker_->ResumeSoon(waiter->handle_); }
+
+void LocalLockTable::HandOver(GlobalAddress address, Turn turn, std::span<const std::byte> image) {
+  Acquiring* waiter;
+  {
+    Shard& shard = ShardOf(address);
+    std::lock_guard lock(shard.mutex);
+    waiter = PopWaiter(shard, address);
+  }
+  FARLEAF_CHECK(waiter, "handed over to nobody", address);
+  FARLEAF_CHECK(waiter->image_.size() == image.size(), waiter->image_.size(), image.size());
+  std::memcpy(waiter->image_.data(), image.data(), image.size());
+  waiter->turn_ = {turn.lock_word, turn.handovers + 1};
+  Resume(waiter);
+}
+
+void LocalLockTable::Release(GlobalAddress address) {
+  Acquiring* waiter;
+  {
+    Shard& shard = ShardOf(address);
+    std::lock_guard lock(shard.mutex);
+    waiter = PopWaiter(shard, address);
+  }
+  if (waiter) Resume(waiter);
+}
+
+}  // namespace farleaf::dsm

@@ -1,0 +1,94 @@
+// LocalLockTable: threads and coroutines of one compute server queue here for a page before any of
+// them touches the page's lock word, and pass the remote lock on without the network.
+//
+// A waiter receives either just its turn (it must then take the remote lock), or the turn with the
+// remote lock in hand and the page's current image, which saves it the lock's round trip.
+//
+// Invariants:
+//   - at most one coroutine of the process holds the turn for an address;
+//   - a remote lock is passed on only after the holder's write-back completed, and at most
+//     handovers_max times in a row, so that other compute servers get theirs;
+//   - waiters are served first come, first served.
+// Thread rule: thread-safe. A waiter is resumed on its own worker's thread.
+#pragma once
+
+#include <array>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "dsm/address.h"
+#include "dsm/worker.h"
+
+namespace farleaf::dsm {
+
+class LocalLockTable {
+ public:
+  static constexpr uint32_t kHandoversMax = 16;
+
+  /// How the turn was received. `lock_word` is 0 if the remote lock is not in hand.
+  struct Turn {
+    uint64_t lock_word = 0;
+    uint32_t handovers = 0;  ///< since the remote lock was taken
+  };
+
+  /// Waits for the turn. `image` (the page's size) receives the page if the lock is handed over.
+  class [[nodiscard]] Acquiring {
+   public:
+    bool await_ready();
+    bool await_suspend(std::coroutine_handle<> handle);
+    Turn await_resume() const noexcept { return turn_; }
+
+   private:
+    friend class LocalLockTable;
+    Acquiring(LocalLockTable* table, Worker* worker, GlobalAddress address, std::span<std::byte> image)
+        : table_(table), worker_(worker), address_(address), image_(image) {}
+    Acquiring(const Acquiring&) = delete;
+    LocalLockTable* table_;
+    Worker* worker_;
+    GlobalAddress address_;
+    std::span<std::byte> image_;
+    std::coroutine_handle<> handle_;
+    Acquiring* next_ = nullptr;
+    Turn turn_;
+  };
+  Acquiring Acquire(Worker& worker, GlobalAddress address, std::span<std::byte> image) {
+    return Acquiring(this, &worker, address, image);
+  }
+
+  /// Whether the holder should leave the remote lock held for a local waiter. If so it must end with
+  /// HandOver: waiters do not go away.
+  bool ShouldHandOver(GlobalAddress address, const Turn& turn);
+  /// Gives turn, remote lock and page to the first waiter. REQUIRES: ShouldHandOver said yes since
+  /// the turn was received.
+  void HandOver(GlobalAddress address, Turn turn, std::span<const std::byte> image);
+  /// Ends the turn; the first waiter gets it without the remote lock.
+  void Release(GlobalAddress address);
+
+ private:
+  struct Entry {
+    GlobalAddress address;
+    Acquiring* first = nullptr;
+    Acquiring* last = nullptr;
+  };
+  struct alignas(64) Shard {
+    std::mutex mutex;
+    std::vector<Entry> held;  // short: the locks in hand at this moment that hash here
+  };
+  static constexpr size_t kShards = 256;
+
+  Shard& ShardOf(GlobalAddress address) {
+    return shards_[Mix64(address.word()) % kShards];
+  }
+  static Entry* Find(Shard& shard, GlobalAddress address);
+  /// Removes the first waiter, or the entry if there is none. REQUIRES: shard locked.
+  static Acquiring* PopWaiter(Shard& shard, GlobalAddress address);
+  static void Resume(Acquiring* waiter);
+
+  std::array<Shard, kShards> shards_;
+};
+
+}  // namespace farleaf::dsm

@@ -1,0 +1,21 @@
+// OpContext: what travels with one operation through every coroutine that serves it.
+//
+// Thread rule: lives in the outermost frame of the operation, on its worker's thread.
+#pragma once
+
+#include <cstdint>
+
+#include "dsm/fabric_counts.h"
+#include "dsm/worker.h"
+
+namespace farleaf::dsm {
+
+struct OpContext {
+  Worker& worker;
+  FabricCounts& counts;          ///< charged with everything this operation causes
+  uint64_t deadline_ns = UINT64_MAX;  ///< on worker.clock(); every wait ends there
+
+  bool expired() const { return deadline_ns != UINT64_MAX && worker.clock().NowNs() >= deadline_ns; }
+};
+
+}  // namespace farleaf::dsm

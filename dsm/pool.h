@@ -1,0 +1,72 @@
+// Pool: this process's membership in a pool of memory servers. It is joined once, shared by the
+// process's threads, and left in good order by Leave.
+//
+// Joining reads every region's header, draws a ticket by FETCH-ADD from member word 0 of the catalog
+// server, and takes the first free member word from there on by CAS: the compute server id and its
+// incarnation.
+//
+// Thread rule: thread-safe after Join; each thread opens its own Worker.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "dsm/allocator.h"
+#include "dsm/base/clock.h"
+#include "dsm/base/result.h"
+#include "dsm/epoch.h"
+#include "dsm/local_lock.h"
+#include "dsm/member.h"
+#include "dsm/region_layout.h"
+#include "dsm/transport.h"
+#include "dsm/worker.h"
+
+namespace farleaf::dsm {
+
+struct PoolOptions {
+  enum class Role : uint8_t { kMember, kObserver };  ///< an observer only reads
+  Role role = Role::kMember;
+  uint64_t seed = 1;  ///< of the workers' backoff jitter
+  AllocatorOptions allocator;
+};
+
+class Pool {
+ public:
+  /// Unavailable if the catalog server (id 0) is missing; Corruption or InvalidArgument if a region
+  /// is not one this program understands; ResourceExhausted if all member ids are taken.
+  static Result<std::unique_ptr<Pool>> Join(std::unique_ptr<Fabric> fabric, PoolOptions options,
+                                            const Clock* clock);
+  /// Leaves, if Leave was not called.
+  ~Pool();
+
+  Result<std::unique_ptr<Worker>> OpenWorker();
+  /// Returns pages, chunks and the member id. REQUIRES: no operation runs, none starts later.
+  Status Leave();
+
+  const MemberIdentity& self() const { return self_; }
+  const Fabric& fabric() const { return *fabric_; }
+  std::span<const RegionLayout> layouts() const { return allocator_->layouts(); }
+  Allocator& allocator() { return *allocator_; }
+  LocalLockTable& locks() { return locks_; }
+  EpochDomain& epochs() { return epochs_; }
+  const Clock& clock() const { return *clock_; }
+
+ private:
+  Pool(std::unique_ptr<Fabric> fabric, PoolOptions options, const Clock* clock);
+  Status ReadLayouts(Worker& worker, std::vector<RegionLayout>* layouts);
+  Status TakeMemberId(Worker& worker);
+
+  std::unique_ptr<Fabric> fabric_;
+  PoolOptions options_;
+  const Clock* clock_;
+  EpochDomain epochs_;
+  LocalLockTable locks_;
+  MemberIdentity self_;
+  std::unique_ptr<Allocator> allocator_;
+  std::atomic<uint64_t> workers_opened_{0};
+  bool left_ = false;
+};
+
+}  // namespace farleaf::dsm

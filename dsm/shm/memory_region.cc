@@ -1,0 +1,98 @@
+#include "dsm/shm/memory_region.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "dsm/base/bytes.h"
+
+namespace farleaf::dsm {
+
+namespace {
+
+constexpr uint64_t kHugepageBytes = 2 << 20;
+
+Status OsError(const std::string& what) { return Status::IoError(what + ": " + std::strerror(errno)); }
+
+/// Opens, sizes and maps one kind of memory; the descriptor is closed again on failure.
+Result<std::pair<int, std::byte*>> OpenAndMap(int fd, uint64_t bytes, const std::string& what) {
+  if (fd < 0) return OsError("cannot create " + what);
+  if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    Status status = OsError("cannot size " + what);
+    ::close(fd);
+    return status;
+  }
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) {
+    Status status = OsError("cannot map " + what);
+    ::close(fd);
+    return status;
+  }
+  return std::pair(fd, static_cast<std::byte*>(data));
+}
+
+}  // namespace
+
+Result<MemoryRegion> MemoryRegion::Create(const Options& options) {
+  const std::string size = std::to_string(options.bytes) + " bytes";
+  if (!options.file.empty()) {
+    const std::string what = options.file + " with " + size;
+    auto mapped = OpenAndMap(::open(options.file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600),
+                             options.bytes, what);
+    if (!mapped.ok()) return mapped.status();
+    // A file may hold an older region's bytes; a fresh region is all zero.
+    std::memset(mapped->second, 0, options.bytes);
+    return MemoryRegion(mapped->first, mapped->second, options.bytes, false);
+  }
+  if (options.hugepages != Hugepages::kNever && options.bytes % kHugepageBytes == 0) {
+    auto mapped = OpenAndMap(::memfd_create("farleaf", MFD_CLOEXEC | MFD_HUGETLB), options.bytes,
+                             "hugepage memory of " + size);
+    if (mapped.ok()) return MemoryRegion(mapped->first, mapped->second, options.bytes, true);
+    if (options.hugepages == Hugepages::kRequire) {
+      return mapped.status().WithContext("reserve them in /proc/sys/vm/nr_hugepages");
+    }
+  } else if (options.hugepages == Hugepages::kRequire) {
+    return Status::InvalidArgument("a region on hugepages must be a multiple of 2 MiB, not " + size);
+  }
+  auto mapped = OpenAndMap(::memfd_create("farleaf", MFD_CLOEXEC), options.bytes,
+                           "shared memory of " + size);
+  if (!mapped.ok()) return mapped.status();
+  // Transparent hugepages where the system offers them for shared memory; a refusal costs nothing.
+  if (options.hugepages != Hugepages::kNever) ::madvise(mapped->second, options.bytes, MADV_HUGEPAGE);
+  return MemoryRegion(mapped->first, mapped->second, options.bytes, false);
+}
+
+Result<MemoryRegion> MemoryRegion::Attach(int fd, uint64_t bytes) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || (S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_size) < bytes)) {
+    ::close(fd);
+    return Status::Corruption("the region handed over is smaller than the " + std::to_string(bytes) +
+                              " bytes announced");
+  }
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) {
+    Status status = OsError("cannot map the region handed over");
+    ::close(fd);
+    return status;
+  }
+  ::madvise(data, bytes, MADV_HUGEPAGE);
+  return MemoryRegion(fd, static_cast<std::byte*>(data), bytes, false);
+}
+
+MemoryRegion::MemoryRegion(MemoryRegion&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(other.bytes_),
+      hugepages_(other.hugepages_) {}
+
+MemoryRegion::~MemoryRegion() {
+  if (data_) ::munmap(data_, bytes_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+}  // namespace farleaf::dsm

@@ -1,0 +1,113 @@
+// Task<T>: a lazy coroutine with one owner that never changes thread.
+//
+// Awaiting a Task runs it at once on the awaiter's stack. If it ends without suspending (as on the
+// shm fabric), the awaiter goes on without a suspension; otherwise its end resumes the awaiter. The
+// stack therefore never grows with the number of tasks awaited one after another, with or without
+// tail calls (the alternative, symmetric transfer, overflows it in builds that do not make them).
+//
+// A Task that is destroyed before its end destroys its frame and all that lives in it.
+// Thread rule: created, run and destroyed on one thread.
+#pragma once
+
+#include <coroutine>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "dsm/base/check.h"
+
+namespace farleaf::dsm {
+
+template <typename T>
+class Task;
+
+namespace internal {
+
+struct TaskPromiseBase {
+  std::coroutine_handle<> awaiter;
+  bool awaiter_on_stack = false;  ///< the awaiter itself is running us and will look at done()
+
+  struct FinalAwaiter {
+    bool await_ready() const noexcept { return false; }
+    template <typename Promise>
+    std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> self) const noexcept {
+      const TaskPromiseBase& promise = self.promise();
+      if (promise.awaiter_on_stack || !promise.awaiter) return std::noop_coroutine();
+      return promise.awaiter;
+    }
+    void await_resume() const noexcept {}
+  };
+
+  std::suspend_always initial_suspend() const noexcept { return {}; }
+  FinalAwaiter final_suspend() const noexcept { return {}; }
+  void unhandled_exception() const noexcept { std::terminate(); }  // we do not throw
+};
+
+template <typename T>
+struct TaskPromise : TaskPromiseBase {
+  std::optional<T> value;
+  Task<T> get_return_object();
+  template <typename U>
+  void return_value(U&& result) {
+    value.emplace(std::forward<U>(result));
+  }
+};
+
+template <>
+struct TaskPromise<void> : TaskPromiseBase {
+  Task<void> get_return_object();
+  void return_void() const noexcept {}
+};
+
+}  // namespace internal
+
+template <typename T = void>
+class [[nodiscard]] Task {
+ public:
+  using promise_type = internal::TaskPromise<T>;
+  using Handle = std::coroutine_handle<promise_type>;
+
+  explicit Task(Handle handle) : handle_(handle) {}
+  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Task& operator=(Task&&) = delete;
+  ~Task() {
+    if (handle_) handle_.destroy();
+  }
+
+  bool await_ready() const noexcept { return false; }
+  bool await_suspend(std::coroutine_handle<> awaiter) {
+    auto& promise = handle_.promise();
+    promise.awaiter = awaiter;
+    promise.awaiter_on_stack = true;
+    handle_.resume();
+    if (handle_.done()) return false;
+    promise.awaiter_on_stack = false;
+    return true;
+  }
+  T await_resume() {
+    if constexpr (!std::is_void_v<T>) return std::move(*handle_.promise().value);
+  }
+
+  // For the worker, which runs root tasks:
+  void Start() { handle_.resume(); }
+  bool done() const { return handle_.done(); }
+  T TakeResult() {
+    FARLEAF_CHECK(handle_.done());
+    return await_resume();
+  }
+
+ private:
+  Handle handle_;
+};
+
+namespace internal {
+template <typename T>
+Task<T> TaskPromise<T>::get_return_object() {
+  return Task<T>(std::coroutine_handle<TaskPromise>::from_promise(*this));
+}
+inline Task<void> TaskPromise<void>::get_return_object() {
+  return Task<void>(std::coroutine_handle<TaskPromise>::from_promise(*this));
+}
+}  // namespace internal
+
+}  // namespace farleaf::dsm

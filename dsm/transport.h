@@ -1,0 +1,185 @@
+// The only seam to a fabric: verbs in ordered batches, and their completions.
+//
+// What a user of a Transport may rely on, on every fabric (test/contract/transport_contract.h):
+//   1. An aligned 8-byte access is atomic; CAS and FETCH-ADD are atomic with each other.
+//   2. In one batch and on one transport to one server, a later verb takes effect after an earlier
+//      WRITE, and a READ after an earlier atomic. Nothing orders a WRITE or an atomic behind a READ,
+//      nor a WRITE behind an atomic: await the completion. A Batch refuses (checks) a WRITE behind a
+//      READ or an atomic. Between transports only an awaited completion orders.
+//   3. Inside one WRITE of more than 8 bytes any order is possible. An unlock word, or a flag that
+//      announces data, is its own 8-byte WRITE at the end of the batch (a release; a successful CAS
+//      acquires).
+//   4. A READ of more than 8 bytes may be torn, cache lines in any order: check a checksum.
+//   5. The effect of a failed batch is unknown: some prefix of it ran, possibly half a WRITE. When
+//      the failure is reported, nothing of the batch can land any more.
+// Offsets and lengths of READs and WRITEs are multiples of 8, lengths are not 0.
+//
+// Thread rule: a Transport and its batches belong to one thread. A Fabric is thread-safe.
+#pragma once
+
+#include <boost/container/small_vector.hpp>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsm/address.h"
+#include "dsm/base/result.h"
+#include "dsm/base/status.h"
+#include "dsm/fabric_counts.h"
+
+namespace farleaf::dsm {
+
+enum class VerbKind : uint8_t { kRead = 1, kWrite = 2, kCompareAndSwap = 3, kFetchAdd = 4 };
+
+/// One verb. READ: `length` bytes from `offset` to `local`. WRITE: the other way. CAS: if the word at
+/// `offset` equals `operand`, `desired` replaces it. FETCH-ADD: adds `operand`. Both put the old word
+/// into the 8 bytes at `local`.
+struct Verb {
+  VerbKind kind;
+  uint32_t length;
+  uint64_t offset;
+  std::byte* local;  ///< WRITE only reads it
+  uint64_t operand;
+  uint64_t desired;
+};
+
+/// Counts down the batches of one round trip; the fabric calls BatchDone once per posted batch.
+class RoundTripState {
+ public:
+  void AddBatch() { ++outstanding_; }
+  bool done() const { return outstanding_ == 0; }
+  /// At the last completion `waiter` is appended to `ready`.
+  void SetWaiter(std::coroutine_handle<> waiter, std::vector<std::coroutine_handle<>>* ready) {
+    waiter_ = waiter;
+    ready_ = ready;
+  }
+  void BatchDone() {
+    FARLEAF_DCHECK(outstanding_ > 0);
+    if (--outstanding_ == 0 && waiter_) ready_->push_back(waiter_);
+  }
+
+ private:
+  uint32_t outstanding_ = 0;
+  std::coroutine_handle<> waiter_;
+  std::vector<std::coroutine_handle<>>* ready_ = nullptr;
+};
+
+/// Verbs for one memory server, behind one doorbell, with one completion. The memory that the verbs
+/// name, and the batch itself, must stay until the completion.
+class Batch {
+ public:
+  static constexpr uint32_t kVerbBytesMax = uint32_t{1} << 26;  ///< 64 MiB in one READ or WRITE
+
+  explicit Batch(ServerId server) : server_(server) {}
+  Batch(Batch&&) = default;
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  void Read(uint64_t offset, std::span<std::byte> into) {
+    FARLEAF_CHECK(offset % 8 == 0 && into.size() % 8 == 0 && !into.empty() &&
+                      into.size() <= kVerbBytesMax,
+                  offset, into.size());
+    write_refused_ = true;
+    verbs_.push_back({VerbKind::kRead, static_cast<uint32_t>(into.size()), offset, into.data(), 0, 0});
+  }
+  /// REQUIRES: no READ or atomic stands before it in this batch (nothing would order it behind).
+  void Write(uint64_t offset, std::span<const std::byte> from) {
+    FARLEAF_CHECK(!write_refused_, "a WRITE behind a READ or an atomic is not ordered: await first");
+    FARLEAF_CHECK(offset % 8 == 0 && from.size() % 8 == 0 && !from.empty() &&
+                      from.size() <= kVerbBytesMax,
+                  offset, from.size());
+    verbs_.push_back({VerbKind::kWrite, static_cast<uint32_t>(from.size()), offset,
+                      const_cast<std::byte*>(from.data()), 0, 0});
+  }
+  /// `word` must live until the completion.
+  void WriteWord(uint64_t offset, const uint64_t* word) {
+    Write(offset, std::as_bytes(std::span(word, 1)));
+  }
+  void ReadWord(uint64_t offset, uint64_t* word) {
+    Read(offset, std::as_writable_bytes(std::span(word, 1)));
+  }
+  void CompareAndSwap(uint64_t offset, uint64_t expected, uint64_t desired, uint64_t* old) {
+    AddAtomic(VerbKind::kCompareAndSwap, offset, expected, desired, old);
+  }
+  void FetchAdd(uint64_t offset, uint64_t add, uint64_t* old) {
+    AddAtomic(VerbKind::kFetchAdd, offset, add, 0, old);
+  }
+
+  ServerId server() const { return server_; }
+  std::span<const Verb> verbs() const { return {verbs_.data(), verbs_.size()}; }
+  bool empty() const { return verbs_.empty(); }
+  /// How it ended. REQUIRES: completed.
+  const Status& status() const { return status_; }
+  void AddTo(FabricCounts* counts) const {
+    for (const Verb& verb : verbs_) {
+      const bool is_read = verb.kind == VerbKind::kRead, is_write = verb.kind == VerbKind::kWrite;
+      counts->reads += is_read;
+      counts->writes += is_write;
+      counts->atomics += !is_read && !is_write;
+      counts->bytes_read += is_write ? 0 : verb.length;
+      counts->bytes_written += is_read ? 0 : verb.length;
+    }
+  }
+  /// Forgets the verbs, so that the batch can be filled and posted again.
+  void Clear() {
+    verbs_.clear();
+    write_refused_ = false;
+    status_ = Status::Ok();
+  }
+
+  // For transports: exactly one CompleteWith follows each Post.
+  void set_round_trip(RoundTripState* state) { round_trip_ = state; }
+  void CompleteWith(Status status) {
+    status_ = std::move(status);
+    round_trip_->BatchDone();
+  }
+
+ private:
+  void AddAtomic(VerbKind kind, uint64_t offset, uint64_t operand, uint64_t desired, uint64_t* old) {
+    FARLEAF_CHECK(offset % 8 == 0, offset);
+    write_refused_ = true;
+    verbs_.push_back({kind, 8, offset, reinterpret_cast<std::byte*>(old), operand, desired});
+  }
+
+  boost::container::small_vector<Verb, 4> verbs_;
+  RoundTripState* round_trip_ = nullptr;
+  Status status_;
+  ServerId server_;
+  bool write_refused_ = false;
+};
+
+/// One thread's way to all memory servers of a pool.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  /// Starts `batch`; it may be complete on return (shm), else a later Poll completes it. A server
+  /// that is lost or unknown completes it with Unavailable, naming the server.
+  virtual void Post(Batch& batch) = 0;
+  /// Completes what has arrived, without blocking. Returns the number of batches completed.
+  virtual size_t Poll() = 0;
+  /// Blocks until a completion may have arrived, `wake_fd` is readable, or `timeout_ns` is over.
+  virtual void Wait(int wake_fd, uint64_t timeout_ns) = 0;
+};
+
+/// What the handshake with a memory server told. All of it is fixed for the server's life.
+struct RegionInfo {
+  ServerId server = 0;
+  uint64_t region_bytes = 0;
+  uint64_t incarnation = 0;  ///< drawn at random when the memory server starts
+};
+
+/// A process's attachment to the memory servers of one pool.
+class Fabric {
+ public:
+  virtual ~Fabric() = default;
+  virtual std::string_view name() const = 0;  ///< "shm", "tcp", …
+  virtual std::span<const RegionInfo> regions() const = 0;  ///< ascending server id
+  virtual Result<std::unique_ptr<Transport>> OpenTransport() = 0;
+};
+
+}  // namespace farleaf::dsm

@@ -1,0 +1,137 @@
+#include "dsm/worker.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "dsm/base/check.h"
+
+namespace farleaf::dsm {
+
+namespace {
+// Turns of the loop without progress before the thread blocks: about 50 us of polling, which is
+// longer than a round trip and a local lock's wait on every fabric but a congested one.
+constexpr uint32_t kIdleTurnsBeforeBlocking = 2'000;
+constexpr uint64_t kBlockNsMax = 100 * kNsPerMs;
+}  // namespace
+
+Worker::Worker(Deps deps)
+    : transport_(std::move(deps.transport)),
+      epochs_(deps.epochs),
+      clock_(deps.clock),
+      random_(deps.seed),
+      participant_(deps.epochs) {
+  FARLEAF_CHECK(transport_ && clock_);
+  wake_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  FARLEAF_CHECK(wake_fd_ >= 0, errno);
+}
+
+Worker::~Worker() {
+  FARLEAF_CHECK(spawned_.empty() && ready_.empty() && timers_.empty() && online_depth_ == 0,
+                spawned_.size(), ready_.size(), timers_.size(), online_depth_);
+  ::close(wake_fd_);
+}
+
+void Worker::Spawn(Task<void> task) {
+  spawned_.push_back(std::move(task));
+  auto it = std::prev(spawned_.end());
+  GoOnline();
+  it->Start();
+  GoOffline();
+  if (it->done()) spawned_.erase(it);
+}
+
+void Worker::RunUntilIdle() {
+  GoOnline();
+  while (!spawned_.empty()) RunOnce(Idle::kBlock);
+  GoOffline();
+}
+
+bool Worker::RunOnce(Idle idle) {
+  FARLEAF_DCHECK(online_depth_ > 0);
+  participant_.Quiesce();
+  transport_->Poll();
+  if (!timers_.empty()) TakeDueTimers();
+  if (has_cross_thread_work()) TakeCrossThreadWork();
+  if (ResumeReady()) {
+    idle_turns_ = 0;
+    return true;
+  }
+  if (idle == Idle::kBlock) {
+    if (++idle_turns_ < kIdleTurnsBeforeBlocking) {
+      __builtin_ia32_pause();
+    } else {
+      BlockUntilWork();
+    }
+  }
+  return false;
+}
+
+bool Worker::ResumeReady() {
+  if (ready_.empty()) return false;
+  resuming_.swap(ready_);
+  for (std::coroutine_handle<> handle : resuming_) handle.resume();
+  resuming_.clear();
+  std::erase_if(spawned_, [](const Task<void>& task) { return task.done(); });
+  return true;
+}
+
+void Worker::AddTimer(uint64_t due_ns, std::coroutine_handle<> handle) {
+  timers_.push_back({due_ns, handle});
+  std::push_heap(timers_.begin(), timers_.end());
+}
+
+void Worker::TakeDueTimers() {
+  const uint64_t now_ns = clock_->NowNs();
+  while (!timers_.empty() && timers_.front().due_ns <= now_ns) {
+    ready_.push_back(timers_.front().handle);
+    std::pop_heap(timers_.begin(), timers_.end());
+    timers_.pop_back();
+  }
+}
+
+void Worker::ResumeSoon(std::coroutine_handle<> handle) {
+  {
+    std::lock_guard lock(cross_thread_mutex_);
+    cross_thread_.push_back(handle);
+    cross_thread_pending_.store(true);
+  }
+  // Sequentially consistent with set_sleeping: either the sleeper sees the work, or we see it asleep.
+  if (sleeping_.load()) {
+    const uint64_t one = 1;
+    // A full counter means that the wake-up is already on its way.
+    [[maybe_unused]] const ssize_t written = ::write(wake_fd_, &one, sizeof one);
+  }
+}
+
+void Worker::TakeCrossThreadWork() {
+  std::lock_guard lock(cross_thread_mutex_);
+  ready_.insert(ready_.end(), cross_thread_.begin(), cross_thread_.end());
+  cross_thread_.clear();
+  cross_thread_pending_.store(false);
+}
+
+void Worker::set_sleeping(bool sleeping) {
+  sleeping_.store(sleeping);
+  if (sleeping) return;
+  uint64_t count;
+  [[maybe_unused]] const ssize_t drained = ::read(wake_fd_, &count, sizeof count);
+}
+
+void Worker::BlockUntilWork() {
+  uint64_t timeout_ns = kBlockNsMax;
+  if (!timers_.empty()) {
+    const uint64_t now_ns = clock_->NowNs();
+    const uint64_t due_ns = timers_.front().due_ns;
+    timeout_ns = due_ns > now_ns ? std::min(timeout_ns, due_ns - now_ns) : 0;
+  }
+  participant_.GoOffline();
+  set_sleeping(true);
+  if (!has_cross_thread_work()) transport_->Wait(wake_fd_, timeout_ns);
+  set_sleeping(false);
+  participant_.GoOnline();
+}
+
+}  // namespace farleaf::dsm

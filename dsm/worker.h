@@ -1,0 +1,198 @@
+// Worker: one thread's event loop. It owns the thread's Transport, resumes coroutines whose round
+// trips have completed, and is what every operation on pooled memory runs on.
+//
+// A round trip is one `co_await worker.RoundTrip(...)`: whoever reads index code counts them. On shm
+// a verb completes at once and nothing suspends; elsewhere many operations run at once on one
+// worker, so that the round trip of one hides behind the others.
+//
+// Invariants:
+//   - every coroutine started on a worker is resumed only by that worker's thread;
+//   - between two resumptions the worker passes a quiescent point (dsm/epoch.h): a coroutine holds
+//     no pointer into an epoch-protected structure across a co_await;
+//   - at destruction nothing is running (checked).
+// Thread rule: one thread, except ResumeSoon.
+#pragma once
+
+#include <atomic>
+#include <coroutine>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "dsm/base/clock.h"
+#include "dsm/base/random.h"
+#include "dsm/base/status.h"
+#include "dsm/epoch.h"
+#include "dsm/fabric_counts.h"
+#include "dsm/task.h"
+#include "dsm/transport.h"
+
+namespace farleaf::dsm {
+
+class Worker {
+ public:
+  struct Deps {
+    std::unique_ptr<Transport> transport;
+    EpochDomain* epochs = nullptr;  ///< outlives the worker
+    const Clock* clock = nullptr;   ///< outlives the worker
+    uint64_t seed = 1;              ///< of backoff jitter and the like
+  };
+  explicit Worker(Deps deps);
+  ~Worker();
+  Worker(const Worker&) = delete;
+
+  const Clock& clock() const { return *clock_; }
+  Random& random() { return random_; }
+  EpochDomain& epochs() { return *epochs_; }
+
+  /// Posts one batch and waits for it: one round trip, added with its verbs to `counts`. The Status
+  /// is the batch's.
+  class [[nodiscard]] OneBatch {
+   public:
+    bool await_ready() const noexcept { return state_.done(); }
+    void await_suspend(std::coroutine_handle<> h) { state_.SetWaiter(h, &worker_->ready_); }
+    Status await_resume() { return batch_->status(); }
+
+   private:
+    friend class Worker;
+    OneBatch(Worker* worker, Batch* batch) : worker_(worker), batch_(batch) {
+      state_.AddBatch();
+      batch->set_round_trip(&state_);
+      worker->transport_->Post(*batch);
+    }
+    OneBatch(const OneBatch&) = delete;
+    Worker* worker_;
+    Batch* batch_;
+    RoundTripState state_;
+  };
+  OneBatch RoundTrip(Batch& batch, FabricCounts& counts) {
+    ++counts.round_trips;
+    batch.AddTo(&counts);
+    return OneBatch(this, &batch);
+  }
+
+  /// Posts several batches together, to any number of servers: still one round trip. Empty batches
+  /// are left out; the Status is the first failure. Each batch holds its own status.
+  class [[nodiscard]] ManyBatches {
+   public:
+    bool await_ready() const noexcept { return state_.done(); }
+    void await_suspend(std::coroutine_handle<> h) { state_.SetWaiter(h, &worker_->ready_); }
+    Status await_resume() {
+      for (const Batch& batch : batches_) {
+        if (!batch.status().ok()) return batch.status();
+      }
+      return Status::Ok();
+    }
+
+   private:
+    friend class Worker;
+    ManyBatches(Worker* worker, std::span<Batch> batches) : worker_(worker), batches_(batches) {
+      for (Batch& batch : batches) {
+        if (batch.empty()) continue;
+        state_.AddBatch();
+        batch.set_round_trip(&state_);
+      }
+      for (Batch& batch : batches) {
+        if (!batch.empty()) worker->transport_->Post(batch);
+      }
+    }
+    ManyBatches(const ManyBatches&) = delete;
+    Worker* worker_;
+    std::span<Batch> batches_;
+    RoundTripState state_;
+  };
+  ManyBatches RoundTrip(std::span<Batch> batches, FabricCounts& counts) {
+    bool any = false;
+    for (const Batch& batch : batches) {
+      batch.AddTo(&counts);
+      any |= !batch.empty();
+    }
+    counts.round_trips += any;
+    return ManyBatches(this, batches);
+  }
+
+  /// Suspends for at least `ns`.
+  struct [[nodiscard]] Sleeping {
+    Worker* worker;
+    uint64_t due_ns;
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> h) { worker->AddTimer(due_ns, h); }
+    void await_resume() const noexcept {}
+  };
+  Sleeping Sleep(uint64_t ns) { return {this, clock_->NowNs() + ns}; }
+
+  /// Resumes `handle` on this worker's thread. May be called from any thread; REQUIRES that the
+  /// worker lives until then.
+  void ResumeSoon(std::coroutine_handle<> handle);
+
+  /// Runs `task` to its end, and whatever else is on this worker in the meantime.
+  template <typename T>
+  T Run(Task<T> task) {
+    GoOnline();
+    task.Start();
+    while (!task.done()) RunOnce(Idle::kBlock);
+    GoOffline();
+    return task.TakeResult();
+  }
+  /// Starts `task` and lets it run beside others; its frame is destroyed when it ends.
+  void Spawn(Task<void> task);
+  size_t spawned() const { return spawned_.size(); }
+  /// Runs until every spawned task has ended.
+  void RunUntilIdle();
+
+  enum class Idle { kReturn, kBlock };
+  /// One turn of the loop: completions, timers, wake-ups. With kBlock, and nothing to do for a
+  /// while, blocks until there is. Returns whether anything was resumed. REQUIRES: online.
+  bool RunOnce(Idle idle);
+
+  /// A process that runs its own loop around RunOnce brackets its busy periods with these. Nested
+  /// calls count.
+  void GoOnline() {
+    if (online_depth_++ == 0) participant_.GoOnline();
+  }
+  void GoOffline() {
+    if (--online_depth_ == 0) participant_.GoOffline();
+  }
+  /// Readable when another thread has called ResumeSoon while this worker was asleep: to be polled
+  /// by a process that blocks in its own loop (after announcing it with set_sleeping).
+  int wake_fd() const { return wake_fd_; }
+  void set_sleeping(bool sleeping);
+  bool has_cross_thread_work() const { return cross_thread_pending_.load(std::memory_order_acquire); }
+
+ private:
+  friend struct Sleeping;
+  struct Timer {
+    uint64_t due_ns;
+    std::coroutine_handle<> handle;
+    bool operator<(const Timer& other) const { return due_ns > other.due_ns; }  // min-heap
+  };
+
+  void AddTimer(uint64_t due_ns, std::coroutine_handle<> handle);
+  void TakeDueTimers();
+  void TakeCrossThreadWork();
+  bool ResumeReady();
+  void BlockUntilWork();
+
+  std::unique_ptr<Transport> transport_;
+  EpochDomain* epochs_;
+  const Clock* clock_;
+  Random random_;
+  EpochDomain::Participant participant_;
+  int online_depth_ = 0;
+  std::vector<std::coroutine_handle<>> ready_;     // filled by completions
+  std::vector<std::coroutine_handle<>> resuming_;  // being resumed by ResumeReady
+  std::vector<Timer> timers_;                      // heap
+  std::list<Task<void>> spawned_;
+  uint32_t idle_turns_ = 0;
+
+  std::mutex cross_thread_mutex_;  // guards cross_thread_
+  std::vector<std::coroutine_handle<>> cross_thread_;
+  std::atomic<bool> cross_thread_pending_{false};
+  std::atomic<bool> sleeping_{false};
+  int wake_fd_ = -1;
+};
+
+}  // namespace farleaf::dsm

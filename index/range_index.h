@@ -1,0 +1,95 @@
+// RangeIndex: an ordered map from byte strings to byte strings, the interface of every index.
+//
+// Keys compare as unsigned bytes (memcmp). A fixed8 index takes keys and values of exactly 8 bytes;
+// an integer key is stored big-endian (StoreBig64) so that bytes and integers sort alike. Arguments
+// that do not fit the index (EmptyKey, too long, wrong fixed size) answer InvalidArgument.
+//
+// Guarantees: single-key operations are linearizable, ReadModifyWrite included. A scan is not a
+// snapshot: each leaf is read consistently, keys come in order, and no key that stays throughout the
+// scan is missed or repeated. An operation that fails with Unknown may or may not have happened;
+// one that fails otherwise has not, save Unavailable and DeadlineExceeded on a scan, whose output so
+// far is correct.
+//
+// Every view passed in must live until the operation ends.
+// Thread rule: thread-safe; an operation runs on the worker of its OpContext.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dsm/base/result.h"
+#include "dsm/op_context.h"
+#include "dsm/task.h"
+
+namespace farleaf::index {
+
+using dsm::OpContext;
+using dsm::Task;
+
+/// What a ReadModifyWrite's function decides about the key.
+enum class ModifyAction : uint8_t { kKeep, kWrite, kDelete };
+
+/// A pure function of the key's value (nullopt: absent), called under the leaf's lock, once per
+/// attempt. For kWrite it has put the new value into `replacement` (empty at the call).
+using ModifyFunction =
+    std::function<ModifyAction(std::optional<std::string_view> current, std::string* replacement)>;
+
+struct ModifyResult {
+  bool existed = false;  ///< before
+  ModifyAction action = ModifyAction::kKeep;
+};
+
+enum class DeleteIfResult : uint8_t { kDeleted, kAbsent, kDifferent };
+
+struct KeyValue {
+  std::string key;
+  std::string value;
+  bool operator==(const KeyValue&) const = default;
+};
+
+enum class ScanDirection : uint8_t { kForward, kReverse };
+
+/// Keys in [start, end), at most `limit`, ascending; kReverse: the same keys, descending from the
+/// largest.
+struct ScanRange {
+  std::string_view start;                ///< empty: from the smallest key
+  std::optional<std::string_view> end;   ///< exclusive; nullopt: to the largest key
+  uint64_t limit = UINT64_MAX;
+  ScanDirection direction = ScanDirection::kForward;
+};
+
+class RangeIndex {
+ public:
+  virtual ~RangeIndex() = default;
+
+  /// Whether the key is there; if so its value is in `value`.
+  virtual Task<Result<bool>> Get(OpContext& op, std::string_view key, std::string* value) = 0;
+  /// Like Get for each key; `values` has one element a key, nullopt where absent.
+  virtual Task<Status> MultiGet(OpContext& op, std::span<const std::string_view> keys,
+                                std::vector<std::optional<std::string>>* values) = 0;
+  /// Atomic: reads the key, lets `modify` decide, does it. Everything below is an instance of it.
+  virtual Task<Result<ModifyResult>> ReadModifyWrite(OpContext& op, std::string_view key,
+                                                     const ModifyFunction& modify) = 0;
+  /// Replaces what is in `rows` by the range's content.
+  virtual Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) = 0;
+
+  /// Stores if the key is absent; returns whether it did.
+  Task<Result<bool>> Insert(OpContext& op, std::string_view key, std::string_view value);
+  /// Stores in any case; returns whether the key is new.
+  Task<Result<bool>> Put(OpContext& op, std::string_view key, std::string_view value);
+  /// Stores if the key is there; returns whether it did.
+  Task<Result<bool>> Update(OpContext& op, std::string_view key, std::string_view value);
+  /// Returns whether the key was there.
+  Task<Result<bool>> Delete(OpContext& op, std::string_view key);
+  /// Deletes if the key's value equals `expected`.
+  Task<Result<DeleteIfResult>> DeleteIf(OpContext& op, std::string_view key,
+                                        std::string_view expected);
+};
+
+}  // namespace farleaf::index

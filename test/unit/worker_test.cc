@@ -1,0 +1,108 @@
+#include "dsm/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "dsm/base/clock.h"
+#include "dsm/local_lock.h"
+#include "dsm/shm/local_fabric.h"
+
+namespace farleaf::dsm {
+namespace {
+
+struct WorkerTest : ::testing::Test {
+  MonotonicClock clock;
+  EpochDomain epochs;
+  std::unique_ptr<LocalFabric> fabric = std::move(*LocalFabric::Create({.servers = 2, .region_bytes = 4 << 20}));
+  std::unique_ptr<Worker> NewWorker() {
+    return std::make_unique<Worker>(Worker::Deps{std::move(*fabric->OpenTransport()), &epochs, &clock, 1});
+  }
+};
+
+Task<uint64_t> ReadBack(Worker& worker, FabricCounts& counts) {
+  uint64_t word = 42, old = 0, seen = 0;
+  Batch write(1);
+  write.WriteWord(1 << 20, &word);
+  Status written = co_await worker.RoundTrip(write, counts);
+  EXPECT_TRUE(written.ok()) << written;
+  Batch swap(1);
+  swap.CompareAndSwap(1 << 20, 42, 43, &old);
+  swap.ReadWord(1 << 20, &seen);
+  Status swapped = co_await worker.RoundTrip(swap, counts);
+  EXPECT_TRUE(swapped.ok()) << swapped;
+  EXPECT_EQ(old, 42u);
+  co_return seen;
+}
+
+TEST_F(WorkerTest, RoundTripsAreCountedExactly) {
+  auto worker = NewWorker();
+  FabricCounts counts;
+  EXPECT_EQ(worker->Run(ReadBack(*worker, counts)), 43u);
+  EXPECT_EQ(counts, (FabricCounts{2, 1, 1, 1, 16, 16}));
+}
+
+TEST_F(WorkerTest, LostServerIsNamed) {
+  auto worker = NewWorker();
+  fabric->KillServer(1);
+  FabricCounts counts;
+  auto task = [](Worker& w, FabricCounts& c) -> Task<Status> {
+    uint64_t word = 0;
+    Batch batch(1);
+    batch.ReadWord(0, &word);
+    Status status = co_await w.RoundTrip(batch, c);
+    co_return status;
+  };
+  EXPECT_EQ(worker->Run(task(*worker, counts)).ToString(), "unavailable: memory server 1 lost");
+}
+
+TEST_F(WorkerTest, WriteBehindReadIsRefused) {
+  uint64_t word = 0;
+  Batch batch(0);
+  batch.ReadWord(0, &word);
+  EXPECT_DEATH(batch.WriteWord(8, &word), "not ordered");
+}
+
+Task<void> AddMany(LocalLockTable& locks, Worker& worker, GlobalAddress page, int times, int* sum) {
+  std::byte image[8] = {};
+  for (int i = 0; i < times; ++i) {
+    auto turn = co_await locks.Acquire(worker, page, image);
+    *sum += 1;
+    if (turn.lock_word == 0) turn = {99, 0};
+    if (locks.ShouldHandOver(page, turn)) {
+      locks.HandOver(page, turn, image);
+    } else {
+      locks.Release(page);
+    }
+  }
+}
+
+TEST_F(WorkerTest, LocalLockExcludesAcrossThreads) {
+  LocalLockTable locks;
+  int sum = 0;  // guarded by the lock under test
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      auto worker = NewWorker();
+      for (int c = 0; c < 8; ++c) worker->Spawn(AddMany(locks, *worker, {0, 64}, 200, &sum));
+      worker->RunUntilIdle();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(sum, 4 * 8 * 200);
+}
+
+TEST_F(WorkerTest, SleepEndsInOrder) {
+  auto worker = NewWorker();
+  std::vector<int> order;
+  auto sleeper = [](Worker& w, std::vector<int>& out, int i) -> Task<void> {
+    co_await w.Sleep(static_cast<uint64_t>(i) * kNsPerMs);
+    out.push_back(i);
+  };
+  for (int i : {3, 1, 2}) worker->Spawn(sleeper(*worker, order, i));
+  worker->RunUntilIdle();
+  EXPECT_EQ(order, (std::vector{1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace farleaf::dsm
