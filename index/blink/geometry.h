@@ -1,0 +1,47 @@
+// Geometry: the properties of a tree that fix its pages' format. Stored in the tree's catalog entry,
+// chosen when the tree is created, never by a rebuild.
+//
+// Thread rule: a value type.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "dsm/base/status.h"
+
+namespace farleaf::index {
+
+using TreeId = uint16_t;  ///< 1..128, unique in the pool
+using Level = uint8_t;    ///< 0 is the leaves
+inline constexpr Level kLevelMax = 24;
+
+enum class Layout : uint8_t {
+  kFixed8 = 1,  ///< keys and values of exactly 8 bytes
+  kBytes = 2,   ///< byte strings, slotted pages; large values out of line
+};
+
+inline constexpr uint32_t kPageBytesMin = 256;
+inline constexpr uint32_t kPageBytesMax = 4096;
+inline constexpr uint32_t kKeyBytesMax = 1024;
+inline constexpr uint64_t kValueBytesMax = uint64_t{16} << 20;
+
+struct Geometry {
+  Layout layout = Layout::kFixed8;
+  uint32_t page_bytes = 1024;             ///< of leaves and internal nodes; a multiple of 64
+  uint32_t key_bytes_max = 8;             ///< kFixed8: 8
+  uint32_t inline_value_bytes_max = 8;    ///< longer values go to a block; kFixed8: 8
+  bool operator==(const Geometry&) const = default;
+
+  static Geometry Fixed8(uint32_t page_bytes = 1024) { return {Layout::kFixed8, page_bytes, 8, 8}; }
+  static Geometry Bytes() { return {Layout::kBytes, 4096, kKeyBytesMax, 512}; }
+
+  /// InvalidArgument naming the field, its value and range. kBytes needs room in one page for two
+  /// fences and one entry of the largest size:
+  /// 64 + 3 * key_bytes_max + inline_value_bytes_max + 64 <= page_bytes.
+  Status Validate() const;
+
+  /// The bytes that travel: all but the lock word at the end.
+  uint32_t image_bytes() const { return page_bytes - 8; }
+};
+
+}  // namespace farleaf::index
