@@ -1,0 +1,53 @@
+#include "server/shutdown.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace farleaf::server {
+
+Result<std::unique_ptr<ShutdownSignal>> ShutdownSignal::Install() {
+  std::unique_ptr<ShutdownSignal> shutdown(new ShutdownSignal);
+  std::signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &signals, &shutdown->previous_mask_);
+  shutdown->signal_fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  shutdown->event_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  shutdown->epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
+  for (int fd : {shutdown->signal_fd_, shutdown->event_fd_}) {
+    epoll_event event{EPOLLIN, {.fd = fd}};
+    if (::epoll_ctl(shutdown->epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
+      return Status::IoError(std::string("cannot watch for SIGTERM: ") + std::strerror(errno));
+    }
+  }
+  return shutdown;
+}
+
+ShutdownSignal::~ShutdownSignal() {
+  for (int fd : {epoll_fd_, event_fd_, signal_fd_}) {
+    if (fd >= 0) ::close(fd);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
+}
+
+bool ShutdownSignal::WaitForMs(uint32_t timeout_ms) const {
+  pollfd waited{epoll_fd_, POLLIN, 0};
+  return ::poll(&waited, 1, static_cast<int>(timeout_ms)) > 0;
+}
+
+void ShutdownSignal::Request() {
+  const uint64_t one = 1;
+  // A full counter means that it was asked for already.
+  [[maybe_unused]] const ssize_t written = ::write(event_fd_, &one, sizeof one);
+}
+
+}  // namespace farleaf::server
