@@ -1,0 +1,142 @@
+// MapIndex: a RangeIndex over std::map and a mutex. It is the reference model that the contract and
+// model tests compare every index with, and stands in for the tree in front-end tests.
+//
+// `before` of an operation, if set, is awaited first: tests use it to hold operations up.
+// Thread rule: thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "index/range_index.h"
+
+namespace farleaf::test {
+
+class MapIndex final : public index::RangeIndex {
+ public:
+  struct Limits {
+    bool fixed8 = false;
+    size_t key_bytes_max = 1024;
+    size_t value_bytes_max = size_t{16} << 20;
+  };
+  using Before = std::function<index::Task<Status>(index::OpContext&)>;
+
+  MapIndex() = default;
+  explicit MapIndex(Limits limits) : limits_(limits) {}
+  /// REQUIRES: no operation is running.
+  void set_before(Before before) { before_ = std::move(before); }
+
+  index::Task<Result<bool>> Get(index::OpContext& op, std::string_view key,
+                                std::string* value) override {
+    Status begun = co_await Begin(op);
+    if (!begun.ok()) co_return begun;
+    FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+    std::lock_guard lock(mutex_);
+    auto it = map_.find(key);
+    if (it == map_.end()) co_return false;
+    *value = it->second;
+    co_return true;
+  }
+
+  index::Task<Status> MultiGet(index::OpContext& op, std::span<const std::string_view> keys,
+                               std::vector<std::optional<std::string>>* values) override {
+    values->assign(keys.size(), std::nullopt);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      std::string value;
+      auto found = co_await Get(op, keys[i], &value);
+      if (!found.ok()) co_return found.status();
+      if (*found) (*values)[i] = std::move(value);
+    }
+    co_return Status::Ok();
+  }
+
+  index::Task<Result<index::ModifyResult>> ReadModifyWrite(
+      index::OpContext& op, std::string_view key, const index::ModifyFunction& modify) override {
+    Status begun = co_await Begin(op);
+    if (!begun.ok()) co_return begun;
+    FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+    std::lock_guard lock(mutex_);
+    auto it = map_.find(key);
+    index::ModifyResult result;
+    result.existed = it != map_.end();
+    std::string replacement;
+    result.action = modify(
+        result.existed ? std::optional<std::string_view>(it->second) : std::nullopt, &replacement);
+    if (result.action == index::ModifyAction::kWrite) {
+      FARLEAF_CO_RETURN_IF_ERROR(CheckValue(replacement));
+      map_.insert_or_assign(std::string(key), std::move(replacement));
+    } else if (result.action == index::ModifyAction::kDelete && result.existed) {
+      map_.erase(it);
+    }
+    co_return result;
+  }
+
+  index::Task<Status> Scan(index::OpContext& op, index::ScanRange range,
+                           std::vector<index::KeyValue>* rows) override {
+    rows->clear();
+    Status begun = co_await Begin(op);
+    if (!begun.ok()) co_return begun;
+    if (!range.start.empty()) FARLEAF_CO_RETURN_IF_ERROR(CheckKey(range.start));
+    if (range.end && !range.end->empty()) FARLEAF_CO_RETURN_IF_ERROR(CheckKey(*range.end));
+    std::lock_guard lock(mutex_);
+    auto first = map_.lower_bound(range.start);
+    auto last = range.end ? map_.lower_bound(*range.end) : map_.end();
+    if (range.end && *range.end <= range.start) last = first;
+    if (range.direction == index::ScanDirection::kForward) {
+      for (; first != last && rows->size() < range.limit; ++first) {
+        rows->push_back({first->first, first->second});
+      }
+    } else {
+      while (first != last && rows->size() < range.limit) {
+        --last;
+        rows->push_back({last->first, last->second});
+      }
+    }
+    co_return Status::Ok();
+  }
+
+  size_t size() const {
+    std::lock_guard lock(mutex_);
+    return map_.size();
+  }
+  std::map<std::string, std::string, std::less<>> Content() const {
+    std::lock_guard lock(mutex_);
+    return map_;
+  }
+
+ private:
+  index::Task<Status> Begin(index::OpContext& op) {
+    if (before_) {
+      Status status = co_await before_(op);
+      co_return status;
+    }
+    co_return Status::Ok();
+  }
+  Status CheckKey(std::string_view key) const {
+    if (limits_.fixed8 && key.size() != 8) {
+      return Status::InvalidArgument("a key of " + std::to_string(key.size()) +
+                                     " bytes; a fixed8 tree takes 8");
+    }
+    if (key.empty() || key.size() > limits_.key_bytes_max) {
+      return Status::InvalidArgument("a key of " + std::to_string(key.size()) + " bytes; 1 to " +
+                                     std::to_string(limits_.key_bytes_max) + " are allowed");
+    }
+    return Status::Ok();
+  }
+  Status CheckValue(std::string_view value) const {
+    if (limits_.fixed8 ? value.size() != 8 : value.size() > limits_.value_bytes_max) {
+      return Status::InvalidArgument("a value of " + std::to_string(value.size()) +
+                                     " bytes does not fit this tree");
+    }
+    return Status::Ok();
+  }
+
+  const Limits limits_;
+  Before before_;
+  mutable std::mutex mutex_;  // guards map_
+  std::map<std::string, std::string, std::less<>> map_;
+};
+
+}  // namespace farleaf::test
