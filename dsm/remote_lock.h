@@ -3,6 +3,12 @@
 //
 // A slot's sequence grows with each use; (member, incarnation, slot, sequence) never repeats. A slot
 // whose sequence is used up (2^28 uses) is retired.
+//
+// No deadlock: an operation takes locks in ascending order of their class, and a lock of class c is
+// given a slot only while more than kLockClasses - 1 - c slots are free. Suppose all operations that
+// hold slots waited for slots, c being the highest class waited for. Then every slot in use was
+// taken at a class below c, so that at least kLockClasses - c slots were left free by the last of
+// them, which is more than the waiter needs: a contradiction.
 // Thread rule: thread-safe.
 #pragma once
 
@@ -17,18 +23,23 @@
 
 namespace farleaf::dsm {
 
+/// Position of a lock in the order in which an operation may take locks.
+using LockClass = uint8_t;
+inline constexpr uint32_t kLockClasses = 50;
+
 class RedoSlots {
  public:
-  /// `slots`: how many the member's redo chunk on this server holds.
+  /// `slots`: how many the member's redo chunk on this server holds. REQUIRES: slots > kLockClasses.
   RedoSlots(MemberIdentity self, uint32_t slots) : self_(self) {
+    FARLEAF_CHECK(slots > kLockClasses, slots);
     for (uint32_t slot = std::min(slots, kRedoSlotsMax); slot > 0; --slot) {
       free_.push_back({static_cast<uint16_t>(slot - 1), 0});
     }
   }
-  /// A fresh locked word; nullopt while all slots are in use.
-  std::optional<uint64_t> Take() {
+  /// A fresh locked word; nullopt while too many slots are in use for a lock of this class.
+  std::optional<uint64_t> Take(LockClass lock_class) {
     std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::nullopt;
+    if (free_.size() <= kLockClasses - 1u - lock_class) return std::nullopt;
     const Slot slot = free_.back();
     free_.pop_back();
     return LockWord{LockWord::State::kLocked, self_.id, self_.short_incarnation(), slot.number,
