@@ -1,5 +1,5 @@
-// Geometry: the properties of a tree that fix its pages' format. Stored in the tree's catalog entry,
-// chosen when the tree is created, never by a rebuild.
+// Geometry: the properties of a tree that fix its pages' format. Stored in the tree's catalog
+// entry, chosen when the tree is created, never by a rebuild.
 //
 // Thread rule: a value type.
 #pragma once
@@ -27,17 +27,17 @@ inline constexpr uint64_t kValueBytesMax = uint64_t{16} << 20;
 
 struct Geometry {
   Layout layout = Layout::kFixed8;
-  uint32_t page_bytes = 1024;             ///< of leaves and internal nodes; a multiple of 64
-  uint32_t key_bytes_max = 8;             ///< kFixed8: 8
-  uint32_t inline_value_bytes_max = 8;    ///< longer values go to a block; kFixed8: 8
+  uint32_t page_bytes = 1024;           ///< of leaves and internal nodes; a multiple of 64
+  uint32_t key_bytes_max = 8;           ///< kFixed8: 8
+  uint32_t inline_value_bytes_max = 8;  ///< longer values go to a block; kFixed8: 8
   bool operator==(const Geometry&) const = default;
 
   static Geometry Fixed8(uint32_t page_bytes = 1024) { return {Layout::kFixed8, page_bytes, 8, 8}; }
-  static Geometry Bytes() { return {Layout::kBytes, 4096, kKeyBytesMax, 512}; }
+  static Geometry Bytes() { return {Layout::kBytes, 4096, kKeyBytesMax, 448}; }
 
-  /// InvalidArgument naming the field, its value and range. kBytes needs room in one page for two
-  /// fences and one entry of the largest size:
-  /// 64 + 3 * key_bytes_max + inline_value_bytes_max + 64 <= page_bytes.
+  /// InvalidArgument naming the field, its value and range. kBytes needs pages that can always be
+  /// split (format.md has the argument):
+  /// 3 * key_bytes_max + 2 * max(inline_value_bytes_max, 24) + 72 <= page_bytes.
   Status Validate() const;
 
   /// The bytes that travel: all but the lock word at the end.

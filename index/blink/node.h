@@ -17,9 +17,9 @@
 //   image_bytes - 8   8      version again
 //   image_bytes       8      lock word (dsm/region_layout.h), outside the checksum
 //
-// Keys are passed as byte strings (fixed8: 8 bytes, big-endian). A node covers low <= key < high. An
-// internal node's entry i is (separator i, child i); separator 0 is the low fence itself and is not
-// stored twice. Child i serves separator i <= key < separator i+1.
+// Keys are passed as byte strings (fixed8: 8 bytes, big-endian). A node covers low <= key < high.
+// An internal node's entry i is (separator i, child i); separator 0 is the low fence itself and is
+// not stored twice. Child i serves separator i <= key < separator i+1.
 //
 // Invariants of a valid image (Open): checksum and both versions agree; the entries are inside the
 // page; what the layout's format.md says of order is the writer's duty and checked by Validate().
@@ -36,6 +36,9 @@
 #include "dsm/address.h"
 #include "dsm/base/status.h"
 #include "index/blink/geometry.h"
+#include "index/blink/node_bytes.h"
+#include "index/blink/node_fixed8.h"
+#include "index/blink/page_header.h"
 
 namespace farleaf::index {
 
@@ -86,14 +89,14 @@ class ConstNode {
   GlobalAddress forward() const { return right(); }
   size_t count() const;
 
-  bool has_low() const;   ///< false: leftmost, covers from the smallest key
-  bool has_high() const;  ///< false: rightmost, covers to the largest key
-  std::string low() const;                  ///< empty if !has_low() (bytes) / 8 zero bytes (fixed8)
-  std::string high() const;                 ///< REQUIRES: has_high()
-  bool BelowLow(std::string_view key) const;    ///< key < low
+  bool has_low() const;      ///< false: leftmost, covers from the smallest key
+  bool has_high() const;     ///< false: rightmost, covers to the largest key
+  std::string low() const;   ///< empty if !has_low() (bytes) / 8 zero bytes (fixed8)
+  std::string high() const;  ///< REQUIRES: has_high()
+  bool BelowLow(std::string_view key) const;      ///< key < low
   bool AtOrPastHigh(std::string_view key) const;  ///< key >= high
   /// Of a search for the node just below `key`: move right when key > high.
-  bool PastHigh(std::string_view key) const;    ///< has_high() and key > high
+  bool PastHigh(std::string_view key) const;  ///< has_high() and key > high
   bool Covers(std::string_view key) const { return !BelowLow(key) && !AtOrPastHigh(key); }
   bool LowEquals(std::string_view key) const;   ///< has_low() and low == key
   bool HighEquals(std::string_view key) const;  ///< has_high() and high == key
@@ -129,6 +132,10 @@ class ConstNode {
   Status Validate() const;
 
  protected:
+  bool is_fixed8() const { return geometry_->layout == Layout::kFixed8; }
+  uint8_t flags() const { return internal::PageFlags(data_); }
+  internal::BytesPage bytes_page() const { return {*geometry_, data_}; }
+
   const Geometry* geometry_;
   const std::byte* data_;
 };
@@ -177,23 +184,94 @@ class Node : public ConstNode {
 
  private:
   std::byte* bytes() { return const_cast<std::byte*>(data_); }
+  internal::BytesPageWriter bytes_writer() { return {*geometry_, bytes()}; }
 };
 
 /// Distributes `full` and `pending` over `left` and `right` (images other than full's), which get
-/// Init'ed, unsealed: left covers [full.low, separator), right [separator, full.high). right's right
-/// sibling is full's; left's is `right_address`. Returns the separator (in a leaf of byte strings the
-/// shortest that separates). Halves by bytes, save that an insert at the very end of a rightmost
-/// node leaves left nearly full (ascending loads), and likewise at the very front of a leftmost
-/// node is halved as usual. Always succeeds for entries within the geometry's limits.
-std::string SplitNode(const ConstNode& full, const PendingEntry& pending, GlobalAddress right_address,
-                      Node* left, Node* right);
+/// Init'ed, unsealed: left covers [full.low, separator), right [separator, full.high). right's
+/// right sibling is full's; left's is `right_address`. Returns the separator (in a leaf of byte
+/// strings the shortest that separates). Halves by bytes, save that an insert at the very end of a
+/// rightmost node leaves left nearly full (ascending loads), and likewise at the very front of a
+/// leftmost node is halved as usual. Always succeeds for entries within the geometry's limits.
+std::string SplitNode(const ConstNode& full, const PendingEntry& pending,
+                      GlobalAddress right_address, Node* left, Node* right);
 
 /// Whether left's and right's entries fit in one node filled to at most `fill_max` (0..1) of its
 /// capacity, under left's low and right's high fence. REQUIRES: same level, left.high == right.low.
 bool FitsMerged(const ConstNode& left, const ConstNode& right, double fill_max);
-/// Builds the merged node into `out` (unsealed), right sibling = right.right(). For internal nodes a
-/// first child of `right` equal to left's last child is dropped (one run of the same child). REQUIRES:
-/// FitsMerged(left, right, 1.0).
+/// Builds the merged node into `out` (unsealed), right sibling = right.right(). For internal nodes
+/// a first child of `right` equal to left's last child is dropped (one run of the same child).
+/// REQUIRES: FitsMerged(left, right, 1.0).
 void MergeNodes(const ConstNode& left, const ConstNode& right, Node* out);
+
+// What a search for a key runs through, inline: one predictable branch on the layout.
+
+inline TreeId ConstNode::tree() const {
+  return internal::Field<uint16_t>(data_, offsetof(internal::PageHeader, tree));
+}
+inline Level ConstNode::level() const { return internal::PageLevel(data_); }
+inline bool ConstNode::dead() const { return (flags() & internal::kFlagDead) != 0; }
+inline uint64_t ConstNode::version() const {
+  return internal::Field<uint64_t>(data_, offsetof(internal::PageHeader, version));
+}
+inline GlobalAddress ConstNode::right() const {
+  return GlobalAddress::FromWord(
+      internal::Field<uint64_t>(data_, offsetof(internal::PageHeader, right)));
+}
+inline size_t ConstNode::count() const { return internal::PageCount(data_); }
+inline bool ConstNode::has_low() const { return (flags() & internal::kFlagNoLow) == 0; }
+inline bool ConstNode::has_high() const { return (flags() & internal::kFlagNoHigh) == 0; }
+
+inline bool ConstNode::BelowLow(std::string_view key) const {
+  if (is_fixed8()) return LoadBig64(key.data()) < internal::Fixed8::Low(data_);
+  return key < bytes_page().Low();
+}
+inline bool ConstNode::AtOrPastHigh(std::string_view key) const {
+  if (!has_high()) return false;
+  if (is_fixed8()) return LoadBig64(key.data()) >= internal::Fixed8::High(data_);
+  return key >= bytes_page().High();
+}
+inline bool ConstNode::PastHigh(std::string_view key) const {
+  if (!has_high()) return false;
+  if (is_fixed8()) return LoadBig64(key.data()) > internal::Fixed8::High(data_);
+  return key > bytes_page().High();
+}
+
+inline ConstNode::Position ConstNode::Search(std::string_view key) const {
+  using internal::Fixed8;
+  if (is_fixed8()) {
+    const uint64_t wanted = LoadBig64(key.data());
+    const size_t entries = count();
+    const std::byte* keys = data_ + Fixed8::kKeys;
+    const size_t i = Fixed8::CountBelow(keys, entries, wanted);
+    return {i, i < entries && LoadBig64(keys + 8 * i) == wanted};
+  }
+  const internal::BytesProbe probe = bytes_page().Probe(key);
+  const size_t i = bytes_page().Search(0, probe, internal::BytesPage::Bound::kLower);
+  return {i, i < count() && bytes_page().Compare(i, probe) == 0};
+}
+
+inline StoredValue ConstNode::Value(size_t i) const {
+  using internal::Fixed8;
+  if (is_fixed8()) {
+    return {internal::PageChars(data_, Fixed8::ValueOffset(geometry_->page_bytes, i), 8), false};
+  }
+  const internal::BytesSlot slot = bytes_page().Slot(i);
+  return {bytes_page().Value(slot), slot.out_of_line};
+}
+
+inline GlobalAddress ConstNode::Child(size_t i) const {
+  return GlobalAddress::FromWord(LoadLittle<uint64_t>(Value(i).bytes.data()));
+}
+
+inline size_t ConstNode::ChildIndexFor(std::string_view key) const {
+  if (is_fixed8()) return internal::Fixed8::ChildIndexFor(data_, LoadBig64(key.data()));
+  return bytes_page().Search(1, bytes_page().Probe(key), internal::BytesPage::Bound::kUpper) - 1;
+}
+
+inline size_t ConstNode::ChildIndexBelow(std::string_view key) const {
+  if (is_fixed8()) return internal::Fixed8::ChildIndexBelow(data_, LoadBig64(key.data()));
+  return bytes_page().Search(1, bytes_page().Probe(key), internal::BytesPage::Bound::kLower) - 1;
+}
 
 }  // namespace farleaf::index
