@@ -1,0 +1,213 @@
+#include "benchmark/ycsb/command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+
+#include "benchmark/ycsb/properties.h"
+#include "benchmark/ycsb/runner.h"
+
+namespace farleaf::ycsb {
+
+namespace {
+
+struct RawFlags {
+  std::vector<std::string> files, assignments;
+  std::string phase = "run", cache = "on";
+};
+
+constexpr const char* kFooter =
+    "Targets:\n"
+    "  local:[?servers=N&region=SIZE&chunk=SIZE]  a pool inside this process\n"
+    "  pool:BOOTSTRAP-URL      this process joins a pool, e.g. pool:memcached://HOST:PORT/CLUSTER\n"
+    "  farleaf://HOST:PORT     a compute server through the client; also farleaf+unix:PATH\n"
+    "Properties of this benchmark, beside YCSB's own:\n"
+    "  farleaf.keys=fixed8|bytes             8-byte keys and values, or YCSB's strings\n"
+    "  farleaf.tree=NAME                     the tree (default: YCSB's table)\n"
+    "  farleaf.allow_errors=true             failed operations do not end the run\n"
+    "  farleaf.operation_timeout_ms=N        deadline of one operation (default 10000)\n"
+    "Exit code: 0, 1 if an operation failed or a value was wrong, 2 for bad arguments, 130 if\n"
+    "interrupted (the results so far are printed).\n";
+
+void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
+  RunConfiguration& run = line->configuration;
+  app.add_option("-P", raw->files, "Property file; may be repeated, later ones win")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  app.add_option("-p", raw->assignments, "One property; wins over the files")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--phase", raw->phase, "load, run or load,run")->capture_default_str();
+  app.add_option("--target", run.target, "Where to send the operations")->type_name("TARGET");
+  app.add_option("--threads", run.threads, "Threads")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1000}));
+  app.add_option("--in-flight", run.in_flight, "Operations in flight in each thread")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{1}, uint64_t{65536}));
+  app.add_option("--seed", run.seed, "Seed of all that is random")->capture_default_str();
+  app.add_option("--rate", run.rate, "Open loop: operations per second of all threads; 0: closed")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e9));
+  app.add_option("--warmup", run.warmup, "Reads before the run phase, not measured")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{0}, UINT64_MAX >> 8));
+  app.add_option("--cache", raw->cache, "Search-layer cache of the tree")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--json", line->json_path, "Write the results there as well")->type_name("FILE");
+  app.add_option("--status-interval", line->status_interval_s,
+                 "Seconds between progress lines; 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
+  app.footer(kFooter);
+}
+
+Status ParsePhases(const std::string& text, std::vector<Phase>* phases) {
+  if (text == "load") {
+    *phases = {Phase::kLoad};
+  } else if (text == "run") {
+    *phases = {Phase::kRun};
+  } else if (text == "load,run") {
+    *phases = {Phase::kLoad, Phase::kRun};
+  } else {
+    return Status::InvalidArgument("--phase " + text + ": expected load, run or load,run");
+  }
+  return Status::Ok();
+}
+
+Status ParseProperties(const RawFlags& raw, CommandLine* line) {
+  Properties properties;
+  for (const std::string& file : raw.files) FARLEAF_RETURN_IF_ERROR(properties.LoadFile(file));
+  for (const std::string& assignment : raw.assignments) {
+    FARLEAF_RETURN_IF_ERROR(properties.Assign(assignment));
+  }
+  const bool runs = line->phases.back() == Phase::kRun;
+  auto workload = ParseWorkload(properties, runs, &line->unknown_properties);
+  if (!workload.ok()) return workload.status();
+  line->configuration.workload = std::move(*workload);
+  return Status::Ok();
+}
+
+TargetOptions TargetOptionsOf(const CommandLine& line) {
+  const RunConfiguration& run = line.configuration;
+  return {.tree = run.workload.tree,
+          .key_layout = run.workload.key_layout,
+          .create_tree = line.phases.front() == Phase::kLoad,
+          .cache = run.cache,
+          .seed = run.seed,
+          .operation_timeout_ms = run.workload.operation_timeout_ms,
+          .threads = run.threads};
+}
+
+/// Prints what the phase left to be said, and returns the exit code so far.
+int Judge(const PhaseResult& result, const WorkloadOptions& workload, std::ostream& error) {
+  for (const std::string& problem : result.problems) {
+    error << "ycsb: " << PhaseName(result.phase) << ": " << problem << "\n";
+  }
+  const auto& inserts = result.kinds[static_cast<size_t>(OpKind::kInsert)];
+  const uint64_t existing = inserts.returns[static_cast<size_t>(Return::kExists)];
+  if (existing > 0 && !result.failed) {
+    error << "ycsb: " << existing
+          << " inserts found their key there already (Return=EXISTS): tree '" << workload.tree
+          << "' holds more than recordcount=" << workload.record_count
+          << " records; load a fresh tree for exact INSERT figures\n";
+  }
+  if (result.failed) return kExitFailed;
+  return result.interrupted ? kExitInterrupted : kExitOk;
+}
+
+int RunPhases(const CommandLine& line, const CommandDeps& deps, Target* target,
+              std::ofstream* json) {
+  Runner runner({.configuration = line.configuration,
+                 .status_interval_s = line.status_interval_s,
+                 .interrupt_fd = deps.interrupt_fd,
+                 .progress = deps.error},
+                target, deps.clock);
+  std::vector<PhaseResult> results;
+  int code = kExitOk;
+  for (Phase phase : line.phases) {
+    auto result = runner.Run(phase);
+    if (!result.ok()) {
+      *deps.error << "ycsb: " << PhaseName(phase) << ": " << result.status() << "\n";
+      code = kExitFailed;
+      break;
+    }
+    PrintText(line.configuration, *result, *deps.out);
+    deps.out->flush();
+    results.push_back(std::move(*result));
+    code = Judge(results.back(), line.configuration.workload, *deps.error);
+    if (code != kExitOk) break;
+  }
+  if (json->is_open()) {
+    *json << ToJson(line.configuration, results).dump(2) << "\n";
+    json->flush();
+    if (!*json) {
+      *deps.error << "ycsb: --json " << line.json_path << ": cannot be written\n";
+      code = code == kExitOk ? kExitFailed : code;
+    }
+  }
+  return code;
+}
+
+}  // namespace
+
+Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
+  CommandLine line;
+  RawFlags raw;
+  CLI::App app("YCSB's core workloads against a Farleaf tree.", "ycsb");
+  Declare(app, &raw, &line);
+  line.help_text = app.help();
+  try {
+    // CLI11 takes them in reverse order.
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    line.help = true;
+    return line;
+  } catch (const CLI::ParseError& failure) {
+    return Status::InvalidArgument(failure.what());
+  }
+  FARLEAF_RETURN_IF_ERROR(ParsePhases(raw.phase, &line.phases));
+  line.configuration.cache = raw.cache == "on";
+  if (line.configuration.target.empty()) {
+    return Status::InvalidArgument(
+        "--target is missing: local:, pool:BOOTSTRAP-URL or farleaf://HOST:PORT");
+  }
+  FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, &line));
+  return line;
+}
+
+int RunCommand(std::span<const std::string> arguments, const CommandDeps& deps) {
+  auto line = ParseCommandLine(arguments);
+  if (!line.ok()) {
+    *deps.error << "ycsb: " << line.status().message() << "\nTry ycsb --help.\n";
+    return kExitUsage;
+  }
+  if (line->help) {
+    *deps.out << line->help_text;
+    return kExitOk;
+  }
+  for (const std::string& name : line->unknown_properties) {
+    *deps.error << "ycsb: warning: property " << name << " is unknown and has no effect\n";
+  }
+  std::ofstream json;
+  if (!line->json_path.empty()) {
+    json.open(line->json_path);
+    if (!json) {
+      *deps.error << "ycsb: --json " << line->json_path << ": cannot be opened for writing\n";
+      return kExitUsage;
+    }
+  }
+  auto target = deps.open_target(line->configuration.target, TargetOptionsOf(*line), deps.clock);
+  if (!target.ok()) {
+    *deps.error << "ycsb: --target " << line->configuration.target << ": " << target.status()
+                << "\n";
+    return target.status().code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
+  }
+  const int code = RunPhases(*line, deps, target->get(), &json);
+  const Status closed = (*target)->Close();
+  if (!closed.ok()) *deps.error << "ycsb: closing the target: " << closed << "\n";
+  return code == kExitOk && !closed.ok() ? kExitFailed : code;
+}
+
+}  // namespace farleaf::ycsb

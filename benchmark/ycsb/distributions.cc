@@ -1,0 +1,63 @@
+#include "benchmark/ycsb/distributions.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dsm/base/check.h"
+
+namespace farleaf::ycsb {
+
+namespace {
+// YCSB's ScrambledZipfianGenerator: item count and the sum that belongs to it.
+constexpr uint64_t kScrambledItems = 10'000'000'000;
+constexpr double kScrambledZeta = 26.46902820178302;
+constexpr double kAlpha = 1 / (1 - kZipfianConstant);
+constexpr double kHalfToTheConstant = 0.5034777750283594;  // 0.5^0.99
+}  // namespace
+
+uint64_t YcsbHash(uint64_t value) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (int i = 0; i < 8; ++i) {
+    hash ^= value & 0xff;
+    value >>= 8;
+    hash *= 1099511628211;
+  }
+  return hash >> 63 ? 0 - hash : hash;
+}
+
+Zipfian::Zipfian(uint64_t items) { Grow(items); }
+
+Zipfian::Zipfian(uint64_t items, double zeta) : zeta_(zeta) { SetItems(items); }
+
+void Zipfian::Grow(uint64_t items) {
+  if (items <= items_) return;
+  for (uint64_t i = items_ + 1; i <= items; ++i) {
+    zeta_ += std::pow(static_cast<double>(i), -kZipfianConstant);
+  }
+  SetItems(items);
+}
+
+void Zipfian::SetItems(uint64_t items) {
+  FARLEAF_CHECK(items > 0);
+  items_ = items;
+  const double zeta_of_2 = 1 + kHalfToTheConstant;
+  eta_ = (1 - std::pow(2 / static_cast<double>(items), 1 - kZipfianConstant)) /
+         (1 - zeta_of_2 / zeta_);
+}
+
+uint64_t Zipfian::Next(Random& random) const {
+  const double u = random.Uniform();
+  const double uz = u * zeta_;
+  if (uz < 1 || items_ == 1) return 0;
+  // Also where eta_ is undefined, which is at two items.
+  if (uz < 1 + kHalfToTheConstant || items_ == 2) return 1;
+  const double rank = static_cast<double>(items_) * std::pow(eta_ * u - eta_ + 1, kAlpha);
+  return std::min(static_cast<uint64_t>(rank), items_ - 1);
+}
+
+ScrambledZipfian::ScrambledZipfian(uint64_t first, uint64_t count)
+    : ranks_(kScrambledItems, kScrambledZeta), first_(first), count_(count) {
+  FARLEAF_CHECK(count > 0);
+}
+
+}  // namespace farleaf::ycsb

@@ -1,0 +1,52 @@
+// YCSB's number generators: zipfian (Gray et al., "Quickly generating billion-record synthetic
+// databases", 1994, with YCSB's constant 0.99), scrambled zipfian and latest.
+//
+// Thread rule: one owner each; the same seed gives the same sequence.
+#pragma once
+
+#include <cstdint>
+
+#include "dsm/base/random.h"
+
+namespace farleaf::ycsb {
+
+inline constexpr double kZipfianConstant = 0.99;
+
+/// FNV-1 of the 8 bytes of `value`, made non-negative as a Java long: YCSB's hash.
+uint64_t YcsbHash(uint64_t value);
+
+/// Ranks 0..items-1, rank r with probability proportional to 1 / (r+1)^0.99.
+class Zipfian {
+ public:
+  /// Sums `items` terms: a second for 20 million items; copy it rather than making it again.
+  explicit Zipfian(uint64_t items);
+  /// With the sum of the terms known.
+  Zipfian(uint64_t items, double zeta);
+
+  /// Adds terms for the items beyond those there are. Fewer items than there are: nothing.
+  void Grow(uint64_t items);
+  uint64_t items() const { return items_; }
+  double zeta() const { return zeta_; }
+  uint64_t Next(Random& random) const;
+
+ private:
+  void SetItems(uint64_t items);
+  uint64_t items_ = 0;
+  double zeta_ = 0;  ///< sum of 1 / i^0.99 for i = 1..items_
+  double eta_ = 0;
+};
+
+/// Zipfian with the popular items scattered over [first, first + count): as YCSB does it, the ranks
+/// of ten thousand million items, hashed, modulo count. The shares of the popular items therefore
+/// do not depend on count.
+class ScrambledZipfian {
+ public:
+  ScrambledZipfian(uint64_t first, uint64_t count);
+  uint64_t Next(Random& random) const { return first_ + YcsbHash(ranks_.Next(random)) % count_; }
+
+ private:
+  Zipfian ranks_;
+  uint64_t first_, count_;
+};
+
+}  // namespace farleaf::ycsb

@@ -1,0 +1,124 @@
+#include <algorithm>
+
+#include "benchmark/ycsb/target.h"
+
+namespace farleaf::ycsb {
+
+namespace {
+
+using dsm::OpContext;
+using dsm::Task;
+using dsm::Worker;
+
+// An open loop's operation is waited for asleep until this long before it is due, and awake from
+// there on: a thread that sleeps wakes up some 50 us late.
+constexpr uint64_t kAwakeBeforeDueNs = 200 * kNsPerUs;
+constexpr uint64_t kSleepNsMax = 50 * kNsPerMs;  // so that a stop is noticed
+
+struct Deps {
+  index::RangeIndex& index;
+  Worker& worker;
+  OperationSource& source;
+};
+
+Task<void> WaitUntilDue(Deps& deps, uint64_t due_ns) {
+  uint64_t now_ns = deps.worker.clock().NowNs();
+  while (now_ns < due_ns && !deps.source.stopped()) {
+    const uint64_t left_ns = due_ns - now_ns;
+    const uint64_t sleep_ns =
+        left_ns > kAwakeBeforeDueNs ? std::min(left_ns - kAwakeBeforeDueNs, kSleepNsMax) : 0;
+    co_await deps.worker.Sleep(sleep_ns);
+    now_ns = deps.worker.clock().NowNs();
+  }
+}
+
+void Take(Result<bool>&& result, Operation* operation) {
+  operation->status = result.status();
+  operation->found = result.ok() && *result;
+}
+
+Task<void> ReadModifyWrite(Deps& deps, OpContext& op, Operation& operation) {
+  struct Context {
+    OperationSource* source;
+    Operation* operation;
+  } context{&deps.source, &operation};
+  Context* const context_pointer = &context;
+  const index::ModifyFunction modify = [context_pointer](std::optional<std::string_view> current,
+                                                         std::string* replacement) {
+    Operation& own = *context_pointer->operation;
+    if (!current) return index::ModifyAction::kKeep;
+    own.found_value.assign(*current);
+    return context_pointer->source->Modify(own, *current, replacement) ? index::ModifyAction::kWrite
+                                                                       : index::ModifyAction::kKeep;
+  };
+  auto result = co_await deps.index.ReadModifyWrite(op, operation.key, modify);
+  operation.status = result.status();
+  operation.found = result.ok() && result->existed;
+}
+
+Task<void> Loop(Deps& deps) {
+  Operation operation;
+  while (deps.source.Next(&operation)) {
+    if (operation.due_ns != 0) co_await WaitUntilDue(deps, operation.due_ns);
+    if (!deps.source.Begin(&operation)) break;
+    OpContext op{deps.worker, *operation.counts, operation.deadline_ns};
+    switch (operation.kind) {
+      case OpKind::kRead: {
+        auto found = co_await deps.index.Get(op, operation.key, &operation.found_value);
+        Take(std::move(found), &operation);
+        break;
+      }
+      case OpKind::kUpdate: {
+        auto updated = co_await deps.index.Update(op, operation.key, operation.value);
+        Take(std::move(updated), &operation);
+        break;
+      }
+      case OpKind::kInsert: {
+        auto inserted = co_await deps.index.Insert(op, operation.key, operation.value);
+        operation.found = inserted.ok() && !*inserted;
+        operation.status = inserted.status();
+        break;
+      }
+      case OpKind::kScan: {
+        const index::ScanRange range{.start = operation.key,
+                                     .end = std::nullopt,
+                                     .limit = operation.scan_length,
+                                     .direction = index::ScanDirection::kForward};
+        Status scanned = co_await deps.index.Scan(op, range, &operation.rows);
+        operation.status = std::move(scanned);
+        break;
+      }
+      case OpKind::kReadModifyWrite:
+        co_await ReadModifyWrite(deps, op, operation);
+        break;
+    }
+    deps.source.Done(operation);
+  }
+}
+
+class IndexSession final : public Session {
+ public:
+  IndexSession(index::RangeIndex& index, std::unique_ptr<Worker> worker)
+      : index_(index), worker_(std::move(worker)) {}
+
+  Status Run(OperationSource& source, uint64_t in_flight) override {
+    Deps deps{index_, *worker_, source};
+    for (uint64_t i = 0; i < in_flight; ++i) worker_->Spawn(Loop(deps));
+    worker_->RunUntilIdle();
+    return Status::Ok();
+  }
+
+ private:
+  index::RangeIndex& index_;
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> IndexTarget::OpenSession() {
+  auto worker = OpenWorker();
+  if (!worker.ok()) return worker.status();
+  return std::unique_ptr<Session>(std::make_unique<IndexSession>(index(), std::move(*worker)));
+}
+
+}  // namespace farleaf::ycsb

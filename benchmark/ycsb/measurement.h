@@ -1,0 +1,63 @@
+// What a phase measured, by operation kind.
+//
+// Thread rule: one owner each; merge copies when the threads have ended.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "benchmark/ycsb/workload.h"
+#include "dsm/base/histogram.h"
+#include "dsm/base/status.h"
+#include "dsm/fabric_counts.h"
+
+namespace farleaf::ycsb {
+
+/// How an operation ended, as in YCSB's Return= lines: OK, NOT_FOUND, EXISTS (an insert found its
+/// key there), or a failure's code.
+enum class Return : uint8_t { kOk, kNotFound, kExists, kFirstError };
+inline constexpr size_t kReturns = static_cast<size_t>(Return::kFirstError) + kStatusCodeMax + 1;
+inline Return ReturnOf(StatusCode code) {
+  return static_cast<Return>(static_cast<size_t>(Return::kFirstError) + static_cast<size_t>(code));
+}
+inline bool IsError(Return value) { return value >= Return::kFirstError; }
+/// "OK", "NOT_FOUND", "UNAVAILABLE", …
+std::string ReturnName(Return value);
+
+struct KindStats {
+  Histogram latency_ns;  ///< of operations that did not fail
+  dsm::FabricCounts fabric;
+  std::array<uint64_t, kReturns> returns{};
+  uint64_t rows = 0;  ///< SCAN: rows returned
+
+  uint64_t operations() const;  ///< failures included
+  uint64_t errors() const;
+  void Merge(const KindStats& other);
+};
+
+using StatsByKind = std::array<KindStats, kOpKinds>;
+
+struct PhaseResult {
+  Phase phase = Phase::kRun;
+  StatsByKind kinds;
+  uint64_t elapsed_ns = 0;
+  uint64_t cpu_ns = 0;  ///< of the whole process, user and system
+  uint64_t warmup_operations = 0;
+  bool interrupted = false;
+  bool counts_fabric = true;          ///< false: the target cannot tell
+  std::vector<std::string> problems;  ///< wrong values, missing keys, first failures
+  bool failed = false;
+  uint64_t pool_bytes_used = 0;   ///< 0: the target cannot tell
+  uint64_t pool_bytes_grown = 0;  ///< in this phase
+
+  uint64_t operations() const;
+  uint64_t errors() const;
+  double seconds() const { return static_cast<double>(elapsed_ns) * 1e-9; }
+  double ops_per_second() const {
+    return elapsed_ns ? static_cast<double>(operations()) / seconds() : 0;
+  }
+};
+
+}  // namespace farleaf::ycsb

@@ -1,0 +1,176 @@
+#include "benchmark/ycsb/report.h"
+
+#include <fmt/format.h>
+#include <fmt/ostream.h>
+
+namespace farleaf::ycsb {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Percentile {
+  const char* text;  ///< YCSB's name of it
+  const char* json;
+  double quantile;
+};
+constexpr Percentile kPercentiles[] = {{"50thPercentileLatency(us)", "p50", 0.5},
+                                       {"95thPercentileLatency(us)", "p95", 0.95},
+                                       {"99thPercentileLatency(us)", "p99", 0.99},
+                                       {"99.9PercentileLatency(us)", "p999", 0.999},
+                                       {"99.99PercentileLatency(us)", "p9999", 0.9999}};
+
+double Us(uint64_t ns) { return static_cast<double>(ns) * 1e-3; }
+
+double PerOperation(uint64_t total, uint64_t operations) {
+  return operations ? static_cast<double>(total) / static_cast<double>(operations) : 0;
+}
+
+void PrintKind(OpKind kind, const KindStats& stats, bool counts_fabric, std::ostream& out) {
+  const uint64_t operations = stats.operations();
+  if (operations == 0) return;
+  const std::string_view name = OpKindName(kind);
+  auto line = [&](std::string_view what, double value, int digits) {
+    fmt::print(out, "[{}], {}, {:.{}f}\n", name, what, value, digits);
+  };
+  fmt::print(out, "[{}], Operations, {}\n", name, operations);
+  line("AverageLatency(us)", stats.latency_ns.mean() * 1e-3, 3);
+  line("MinLatency(us)", Us(stats.latency_ns.min()), 3);
+  line("MaxLatency(us)", Us(stats.latency_ns.max()), 3);
+  for (const Percentile& percentile : kPercentiles) {
+    line(percentile.text, Us(stats.latency_ns.Quantile(percentile.quantile)), 3);
+  }
+  for (size_t i = 0; i < kReturns; ++i) {
+    if (stats.returns[i] == 0) continue;
+    fmt::print(out, "[{}], Return={}, {}\n", name, ReturnName(static_cast<Return>(i)),
+               stats.returns[i]);
+  }
+  if (kind == OpKind::kScan) line("Rows/op", PerOperation(stats.rows, operations), 3);
+  if (!counts_fabric) return;
+  line("RoundTrips/op", PerOperation(stats.fabric.round_trips, operations), 4);
+  line("Verbs/op", PerOperation(stats.fabric.verbs(), operations), 4);
+  line("BytesRead/op", PerOperation(stats.fabric.bytes_read, operations), 1);
+  line("BytesWritten/op", PerOperation(stats.fabric.bytes_written, operations), 1);
+}
+
+Json KindToJson(OpKind kind, const KindStats& stats, const PhaseResult& result) {
+  const uint64_t operations = stats.operations();
+  Json latency;
+  latency["mean"] = stats.latency_ns.mean() * 1e-3;
+  latency["min"] = Us(stats.latency_ns.min());
+  for (const Percentile& percentile : kPercentiles) {
+    latency[percentile.json] = Us(stats.latency_ns.Quantile(percentile.quantile));
+  }
+  latency["max"] = Us(stats.latency_ns.max());
+  Json returns = Json::object();
+  for (size_t i = 0; i < kReturns; ++i) {
+    if (stats.returns[i] != 0) returns[ReturnName(static_cast<Return>(i))] = stats.returns[i];
+  }
+  Json json;
+  json["count"] = operations;
+  json["ops_per_second"] =
+      result.elapsed_ns ? static_cast<double>(operations) / result.seconds() : 0;
+  json["latency_us"] = std::move(latency);
+  json["returns"] = std::move(returns);
+  if (kind == OpKind::kScan) json["rows_per_op"] = PerOperation(stats.rows, operations);
+  if (!result.counts_fabric) return json;
+  json["round_trips_per_op"] = PerOperation(stats.fabric.round_trips, operations);
+  json["verbs_per_op"] = PerOperation(stats.fabric.verbs(), operations);
+  json["bytes_read_per_op"] = PerOperation(stats.fabric.bytes_read, operations);
+  json["bytes_written_per_op"] = PerOperation(stats.fabric.bytes_written, operations);
+  return json;
+}
+
+Json PhaseToJson(const PhaseResult& result) {
+  Json overall;
+  overall["count"] = result.operations();
+  overall["ops_per_second"] = result.ops_per_second();
+  overall["run_time_ms"] = static_cast<double>(result.elapsed_ns) * 1e-6;
+  overall["cpu_ns_per_op"] = PerOperation(result.cpu_ns, result.operations());
+  overall["errors"] = result.errors();
+  overall["warmup_operations"] = result.warmup_operations;
+  overall["interrupted"] = result.interrupted;
+  overall["failed"] = result.failed;
+  overall["problems"] = result.problems;
+  if (result.pool_bytes_used > 0) {
+    overall["pool_bytes_used"] = result.pool_bytes_used;
+    overall["pool_bytes_grown"] = result.pool_bytes_grown;
+  }
+  Json operations = Json::object();
+  for (size_t i = 0; i < kOpKinds; ++i) {
+    if (result.kinds[i].operations() == 0) continue;
+    const auto kind = static_cast<OpKind>(i);
+    operations[std::string(OpKindName(kind))] = KindToJson(kind, result.kinds[i], result);
+  }
+  return {{"overall", std::move(overall)}, {"operations", std::move(operations)}};
+}
+
+Json ConfigurationToJson(const RunConfiguration& configuration) {
+  const WorkloadOptions& workload = configuration.workload;
+  Json mix;
+  for (size_t i = 0; i < kOpKinds; ++i) {
+    mix[std::string(OpKindName(static_cast<OpKind>(i)))] = workload.proportions[i];
+  }
+  Json json;
+  json["target"] = configuration.target;
+  json["threads"] = configuration.threads;
+  json["in_flight"] = configuration.in_flight;
+  json["loop"] = configuration.rate > 0 ? "open" : "closed";
+  json["rate_ops_per_second"] = configuration.rate;
+  json["warmup"] = configuration.warmup;
+  json["cache"] = configuration.cache;
+  json["tree"] = workload.tree;
+  json["keys"] = workload.key_layout_name();
+  json["value_bytes"] = workload.value_bytes();
+  json["record_count"] = workload.record_count;
+  json["operation_count"] = workload.operation_count;
+  json["request_distribution"] = workload.request_distribution_name();
+  json["insert_order"] = workload.insert_order == InsertOrder::kHashed ? "hashed" : "ordered";
+  json["scan_length"] = {workload.scan_length_min, workload.scan_length_max};
+  json["proportions"] = std::move(mix);
+  return json;
+}
+
+}  // namespace
+
+void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
+               std::ostream& out) {
+  fmt::print(out, "# phase {}: target {}, {} threads x {} in flight, {} loop, seed {}{}\n",
+             PhaseName(result.phase), configuration.target, configuration.threads,
+             configuration.in_flight, configuration.rate > 0 ? "open" : "closed",
+             configuration.seed, result.interrupted ? ", interrupted" : "");
+  fmt::print(out, "[OVERALL], RunTime(ms), {}\n", result.elapsed_ns / 1'000'000);
+  fmt::print(out, "[OVERALL], Throughput(ops/sec), {:.1f}\n", result.ops_per_second());
+  fmt::print(out, "[OVERALL], CpuTime(ns/op), {:.1f}\n",
+             PerOperation(result.cpu_ns, result.operations()));
+  fmt::print(out, "[OVERALL], Errors, {}\n", result.errors());
+  if (result.interrupted) fmt::print(out, "[OVERALL], Interrupted, 1\n");
+  if (result.pool_bytes_used > 0) {
+    fmt::print(out, "[POOL], BytesUsed, {}\n", result.pool_bytes_used);
+    const uint64_t inserts = result.kinds[static_cast<size_t>(OpKind::kInsert)].operations();
+    if (result.phase == Phase::kLoad && inserts > 0) {
+      fmt::print(out, "[POOL], BytesUsed/key, {:.2f}\n",
+                 PerOperation(result.pool_bytes_grown, inserts));
+    }
+  }
+  for (size_t i = 0; i < kOpKinds; ++i) {
+    PrintKind(static_cast<OpKind>(i), result.kinds[i], result.counts_fabric, out);
+  }
+}
+
+nlohmann::ordered_json ToJson(const RunConfiguration& configuration,
+                              std::span<const PhaseResult> phases) {
+  Json json;
+  json["configuration"] = ConfigurationToJson(configuration);
+  json["seed"] = configuration.seed;
+  json["phases"] = Json::object();
+  for (const PhaseResult& phase : phases) {
+    Json one = PhaseToJson(phase);
+    json["overall"] = one["overall"];
+    json["operations"] = one["operations"];
+    json["phases"][std::string(PhaseName(phase.phase))] = std::move(one);
+  }
+  return json;
+}
+
+}  // namespace farleaf::ycsb

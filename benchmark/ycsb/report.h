@@ -1,0 +1,34 @@
+// How results are printed: YCSB's lines, and JSON.
+//
+// Thread rule: pure functions.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <span>
+#include <string>
+
+#include "benchmark/ycsb/measurement.h"
+#include "benchmark/ycsb/workload.h"
+
+namespace farleaf::ycsb {
+
+struct RunConfiguration {
+  WorkloadOptions workload;
+  std::string target;
+  uint64_t threads = 1;
+  uint64_t in_flight = 1;
+  uint64_t seed = 1;
+  double rate = 0;  ///< operations per second, open loop; 0: closed loop
+  uint64_t warmup = 0;
+  bool cache = true;
+};
+
+/// `[READ], 99thPercentileLatency(us), 1.234` and so on, after a comment line naming the phase.
+void PrintText(const RunConfiguration& configuration, const PhaseResult& result, std::ostream& out);
+
+/// {configuration, phases: {load, run}, overall, operations}: the last two are the last phase's.
+nlohmann::ordered_json ToJson(const RunConfiguration& configuration,
+                              std::span<const PhaseResult> phases);
+
+}  // namespace farleaf::ycsb

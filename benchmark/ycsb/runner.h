@@ -1,0 +1,55 @@
+// Runner: runs phases against a target with threads, shows progress, and gathers what they
+// measured.
+//
+// Thread rule: one thread, which starts and joins the phase's threads.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <vector>
+
+#include "benchmark/ycsb/measurement.h"
+#include "benchmark/ycsb/operations.h"
+#include "benchmark/ycsb/report.h"
+#include "benchmark/ycsb/target.h"
+#include "dsm/base/clock.h"
+
+namespace farleaf::ycsb {
+
+struct RunnerOptions {
+  RunConfiguration configuration;
+  double status_interval_s = 2;  ///< 0: no progress lines
+  int interrupt_fd = -1;         ///< readable: end the phase early
+  std::ostream* progress = nullptr;
+};
+
+class Runner {
+ public:
+  Runner(RunnerOptions options, Target* target, const Clock* clock);
+
+  /// The Status is of the benchmark itself (a session cannot be opened); failed operations and
+  /// wrong values are in the result. A run phase is preceded by the warm-up.
+  Result<PhaseResult> Run(Phase phase);
+
+ private:
+  struct Crew;  ///< the threads of one phase
+
+  Result<PhaseResult> RunMix(Mix mix, uint64_t operations);
+  std::vector<std::unique_ptr<OperationGenerator>> MakeGenerators(PhaseState* state, Mix mix,
+                                                                  uint64_t operations);
+  /// Waits for the crew; returns whether it was interrupted.
+  bool Watch(Crew& crew, Mix mix, uint64_t operations);
+  void ShowProgress(Mix mix, uint64_t done, uint64_t total, double rate, double elapsed_s);
+
+  RunnerOptions options_;
+  const WorkloadOptions& workload_;
+  Target* target_;
+  const Clock* clock_;
+  RecordCodec codec_;
+  AcknowledgedCounter inserts_;
+  RunState run_;
+  std::optional<Zipfian> latest_;
+};
+
+}  // namespace farleaf::ycsb

@@ -1,0 +1,116 @@
+// Where the benchmark sends its operations: a pool inside this process, a pool that this process
+// joins, or a compute server through the client library.
+//
+// A thread opens one Session and gives it an OperationSource; the session keeps `in_flight`
+// operations running until the source has no more. The source makes operations, takes the times and
+// checks the results, so that all targets are measured by the same code.
+//
+// Thread rule: a Target is thread-safe; a Session and its source belong to one thread, and the
+// session calls the source on that thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "benchmark/ycsb/workload.h"
+#include "dsm/base/clock.h"
+#include "dsm/base/result.h"
+#include "dsm/fabric_counts.h"
+#include "dsm/worker.h"
+#include "index/range_index.h"
+
+namespace farleaf::ycsb {
+
+/// One operation. Each of a session's loops has one and uses it again and again.
+struct Operation {
+  // Filled in by OperationSource::Next:
+  OpKind kind = OpKind::kRead;
+  std::string key;  ///< SCAN: the first key
+  uint64_t key_number = 0;
+  std::string value;  ///< INSERT, UPDATE: what to write
+  uint64_t scan_length = 0;
+  uint64_t due_ns = 0;  ///< do not start before; 0 in a closed loop
+  dsm::FabricCounts* counts = nullptr;
+  // Filled in by OperationSource::Begin:
+  uint64_t start_ns = 0;
+  uint64_t deadline_ns = 0;
+  uint64_t present_end = 0;  ///< keys inserted in this phase and acknowledged: those below it
+  // Filled in by the session:
+  Status status;
+  bool found = false;                 ///< the key was there (INSERT too: then it was not inserted)
+  std::string found_value;            ///< READ, READ-MODIFY-WRITE: the value before
+  std::vector<index::KeyValue> rows;  ///< SCAN
+};
+
+class OperationSource {
+ public:
+  virtual ~OperationSource() = default;
+  /// False when no operation is left.
+  virtual bool Next(Operation* operation) = 0;
+  /// Immediately before the operation starts. False if the phase has been stopped meanwhile: the
+  /// operation is then dropped.
+  virtual bool Begin(Operation* operation) = 0;
+  /// READ-MODIFY-WRITE: what replaces `current`; may be called once per attempt. False: `current`
+  /// is not what anybody wrote, keep it.
+  virtual bool Modify(const Operation& operation, std::string_view current,
+                      std::string* replacement) = 0;
+  /// Takes the time, counts and checks.
+  virtual void Done(const Operation& operation) = 0;
+  virtual bool stopped() const = 0;
+};
+
+class Session {
+ public:
+  virtual ~Session() = default;
+  /// Returns when the source has no more operations and all have ended. Failures of operations are
+  /// told to the source; the Status is of the session itself.
+  virtual Status Run(OperationSource& source, uint64_t in_flight) = 0;
+};
+
+struct TargetOptions {
+  std::string tree = "usertable";
+  KeyLayout key_layout = KeyLayout::kFixed8;
+  bool create_tree = true;  ///< else the tree must be there
+  bool cache = true;        ///< false: every inner node is read from the pool
+  uint64_t seed = 1;
+  uint64_t operation_timeout_ms = 10'000;
+  uint64_t threads = 1;
+};
+
+class Target {
+ public:
+  virtual ~Target() = default;
+  /// Called on the thread that will use it.
+  virtual Result<std::unique_ptr<Session>> OpenSession() = 0;
+  /// Whether Operation::counts is filled in.
+  virtual bool counts_fabric() const = 0;
+  /// Bytes of the pool's chunks in use; 0 where the target cannot tell.
+  virtual Result<uint64_t> PoolBytesUsed() = 0;
+  /// REQUIRES: no session is left. Leaves the pool in good order.
+  virtual Status Close() = 0;
+};
+
+/// A target that is an index in this process: sessions are coroutines on a worker.
+class IndexTarget : public Target {
+ public:
+  explicit IndexTarget(const Clock* clock) : clock_(clock) {}
+  Result<std::unique_ptr<Session>> OpenSession() override;
+  bool counts_fabric() const override { return true; }
+
+ protected:
+  virtual index::RangeIndex& index() = 0;
+  virtual Result<std::unique_ptr<dsm::Worker>> OpenWorker() = 0;
+
+ private:
+  const Clock* clock_;
+};
+
+/// `local:[?servers=N&region=SIZE&chunk=SIZE]`, `pool:BOOTSTRAP-URL`, `farleaf://HOST:PORT` or
+/// `farleaf+unix:PATH`. InvalidArgument names what is wrong with the URL.
+Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetOptions& options,
+                                           const Clock* clock);
+
+}  // namespace farleaf::ycsb

@@ -1,0 +1,130 @@
+#include "benchmark/ycsb/workload.h"
+
+#include <algorithm>
+
+#include "benchmark/ycsb/record.h"
+
+namespace farleaf::ycsb {
+
+namespace {
+
+constexpr uint64_t kRecordsMax = uint64_t{1} << 40;
+constexpr std::string_view kRequestDistributions[] = {"zipfian", "uniform", "latest", "sequential"};
+constexpr std::string_view kScanDistributions[] = {"uniform", "zipfian"};
+constexpr std::string_view kInsertOrders[] = {"hashed", "ordered"};
+constexpr std::string_view kKeyLayouts[] = {"fixed8", "bytes"};
+constexpr std::string_view kFieldLengthDistributions[] = {"constant"};
+
+template <typename Enum>
+Enum EnumOf(std::string_view name, std::span<const std::string_view> names) {
+  return static_cast<Enum>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+void ReadCounts(PropertyReader& reader, WorkloadOptions* options) {
+  options->record_count = reader.Integer("recordcount", 0, 1, kRecordsMax);
+  if (options->record_count == 0) reader.Refuse("recordcount", "say how many records there are");
+  options->operation_count = reader.Integer("operationcount", 0, 0, UINT64_MAX >> 8);
+  options->insert_start = reader.Integer("insertstart", 0, 0, kRecordsMax);
+  if (options->insert_start >= options->record_count) {
+    reader.Refuse("insertstart", "must be below recordcount");
+    return;
+  }
+  const uint64_t rest = options->record_count - options->insert_start;
+  options->insert_count = reader.Integer("insertcount", rest, 1, rest);
+  options->execution_time_s_max = reader.Integer("maxexecutiontime", 0, 0, 1'000'000);
+}
+
+void ReadRecords(PropertyReader& reader, WorkloadOptions* options) {
+  options->key_layout =
+      EnumOf<KeyLayout>(reader.Choice("farleaf.keys", "fixed8", kKeyLayouts), kKeyLayouts);
+  options->field_count = reader.Integer("fieldcount", 10, 1, 1'000'000);
+  options->field_length = reader.Integer("fieldlength", 100, 1, 16 << 20);
+  (void)reader.Choice("fieldlengthdistribution", "constant", kFieldLengthDistributions);
+  // A record is one value: all its fields are always read and written.
+  (void)reader.Flag("readallfields", true);
+  (void)reader.Flag("writeallfields", true);
+  (void)reader.Flag("dataintegrity", true);
+  if (options->key_layout == KeyLayout::kBytes &&
+      (options->value_bytes() < kValueHeaderBytes || options->value_bytes() > 16 << 20)) {
+    reader.Refuse("fieldlength", "fieldcount x fieldlength must be from " +
+                                     std::to_string(kValueHeaderBytes) + " to 16777216 bytes");
+  }
+  options->insert_order =
+      EnumOf<InsertOrder>(reader.Choice("insertorder", "hashed", kInsertOrders), kInsertOrders);
+  options->zero_padding = reader.Integer("zeropadding", 1, 1, 64);
+}
+
+void ReadMix(PropertyReader& reader, WorkloadOptions* options) {
+  auto set = [&](OpKind kind, const char* name, double fallback) {
+    options->proportions[static_cast<size_t>(kind)] = reader.Proportion(name, fallback);
+  };
+  set(OpKind::kRead, "readproportion", 0.95);
+  set(OpKind::kUpdate, "updateproportion", 0.05);
+  set(OpKind::kInsert, "insertproportion", 0);
+  set(OpKind::kScan, "scanproportion", 0);
+  set(OpKind::kReadModifyWrite, "readmodifywriteproportion", 0);
+  options->request_distribution = EnumOf<RequestDistribution>(
+      reader.Choice("requestdistribution", "uniform", kRequestDistributions),
+      kRequestDistributions);
+  options->scan_length_distribution = EnumOf<ScanLengthDistribution>(
+      reader.Choice("scanlengthdistribution", "uniform", kScanDistributions), kScanDistributions);
+  options->scan_length_min = reader.Integer("minscanlength", 1, 1, 1'000'000);
+  options->scan_length_max = reader.Integer(
+      "maxscanlength", std::max<uint64_t>(1000, options->scan_length_min), 1, 1'000'000);
+  if (options->scan_length_max < options->scan_length_min) {
+    reader.Refuse("maxscanlength",
+                  "must not be below minscanlength=" + std::to_string(options->scan_length_min));
+  }
+}
+
+}  // namespace
+
+std::string_view OpKindName(OpKind kind) {
+  constexpr std::string_view kNames[] = {"READ", "UPDATE", "INSERT", "SCAN", "READ-MODIFY-WRITE"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string_view PhaseName(Phase phase) { return phase == Phase::kLoad ? "load" : "run"; }
+
+std::string_view WorkloadOptions::request_distribution_name() const {
+  return kRequestDistributions[static_cast<size_t>(request_distribution)];
+}
+
+uint64_t WorkloadOptions::key_space_end() const {
+  double sum = 0;
+  for (double proportion : proportions) sum += proportion;
+  const double insert_share = proportions[static_cast<size_t>(OpKind::kInsert)] / sum;
+  const auto inserts = static_cast<uint64_t>(static_cast<double>(operation_count) * insert_share);
+  return insert_start + insert_count + 2 * inserts;
+}
+
+Result<WorkloadOptions> ParseWorkload(const Properties& properties, bool has_run_phase,
+                                      std::vector<std::string>* unknown) {
+  PropertyReader reader(properties);
+  WorkloadOptions options;
+  const std::string workload = reader.Text("workload", "CoreWorkload");
+  if (!workload.ends_with("CoreWorkload")) {
+    reader.Refuse("workload", "only YCSB's CoreWorkload is known here");
+  }
+  ReadCounts(reader, &options);
+  ReadRecords(reader, &options);
+  ReadMix(reader, &options);
+  options.tree = reader.Text("farleaf.tree", reader.Text("table", "usertable"));
+  if (options.tree.empty()) reader.Refuse("farleaf.tree", "a tree needs a name");
+  options.allow_errors = reader.Flag("farleaf.allow_errors", false);
+  options.operation_timeout_ms =
+      reader.Integer("farleaf.operation_timeout_ms", 10'000, 1, 3'600'000);
+  if (has_run_phase) {
+    if (options.operation_count == 0) {
+      reader.Refuse("operationcount", "the run phase needs at least 1 operation");
+    }
+    double sum = 0;
+    for (double proportion : options.proportions) sum += proportion;
+    if (sum <= 0) reader.Refuse("readproportion", "all proportions are 0: nothing to run");
+  }
+  if (!reader.status().ok()) return reader.status();
+  *unknown = reader.Unknown();
+  return options;
+}
+
+}  // namespace farleaf::ycsb

@@ -1,0 +1,67 @@
+// WorkloadOptions: what YCSB's core workload is told by its properties, checked.
+//
+// Thread rule: a value type, unchanged while threads read it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "benchmark/ycsb/properties.h"
+#include "dsm/base/result.h"
+
+namespace farleaf::ycsb {
+
+enum class OpKind : uint8_t { kRead, kUpdate, kInsert, kScan, kReadModifyWrite };
+inline constexpr size_t kOpKinds = 5;
+/// As YCSB prints it.
+std::string_view OpKindName(OpKind kind);
+
+enum class Phase : uint8_t { kLoad, kRun };
+std::string_view PhaseName(Phase phase);
+
+enum class RequestDistribution : uint8_t { kZipfian, kUniform, kLatest, kSequential };
+enum class ScanLengthDistribution : uint8_t { kUniform, kZipfian };
+enum class InsertOrder : uint8_t { kHashed, kOrdered };
+enum class KeyLayout : uint8_t { kFixed8, kBytes };
+
+struct WorkloadOptions {
+  uint64_t record_count = 0;
+  uint64_t operation_count = 0;
+  uint64_t insert_start = 0;
+  uint64_t insert_count = 0;                   ///< records of the load phase
+  std::array<double, kOpKinds> proportions{};  ///< by OpKind; they need not sum to 1
+  RequestDistribution request_distribution = RequestDistribution::kUniform;
+  ScanLengthDistribution scan_length_distribution = ScanLengthDistribution::kUniform;
+  uint64_t scan_length_min = 1;
+  uint64_t scan_length_max = 1000;
+  uint64_t field_count = 10;
+  uint64_t field_length = 100;
+  InsertOrder insert_order = InsertOrder::kHashed;
+  uint64_t zero_padding = 1;          ///< digits of a byte-string key's number, at least
+  uint64_t execution_time_s_max = 0;  ///< 0: until operation_count
+  KeyLayout key_layout = KeyLayout::kFixed8;
+  std::string tree = "usertable";
+  bool allow_errors = false;
+  uint64_t operation_timeout_ms = 10'000;
+
+  uint64_t value_bytes() const {
+    return key_layout == KeyLayout::kFixed8 ? 8 : field_count * field_length;
+  }
+  /// Key numbers that the run phase may use are below this; as in YCSB, twice the inserts expected.
+  uint64_t key_space_end() const;
+
+  std::string_view request_distribution_name() const;
+  std::string_view key_layout_name() const {
+    return key_layout == KeyLayout::kFixed8 ? "fixed8" : "bytes";
+  }
+};
+
+/// Reads every property; InvalidArgument names the property, its value and what was expected.
+/// `unknown` receives the names of properties that mean nothing here.
+Result<WorkloadOptions> ParseWorkload(const Properties& properties, bool has_run_phase,
+                                      std::vector<std::string>* unknown);
+
+}  // namespace farleaf::ycsb
