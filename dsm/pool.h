@@ -1,9 +1,9 @@
 // Pool: this process's membership in a pool of memory servers. It is joined once, shared by the
 // process's threads, and left in good order by Leave.
 //
-// Joining reads every region's header, draws a ticket by FETCH-ADD from member word 0 of the catalog
-// server, and takes the first free member word from there on by CAS: the compute server id and its
-// incarnation.
+// Joining reads every region's header, draws a ticket by FETCH-ADD from member word 0 of the
+// catalog server, and takes the first free member word from there on by CAS: the compute server id
+// and its incarnation.
 //
 // Thread rule: thread-safe after Join; each thread opens its own Worker.
 #pragma once
@@ -29,7 +29,7 @@ struct PoolOptions {
   enum class Role : uint8_t { kMember, kObserver };  ///< an observer only reads
   Role role = Role::kMember;
   uint64_t seed = 1;  ///< of the workers' backoff jitter
-  AllocatorOptions allocator;
+  AllocatorOptions allocator = {};
 };
 
 class Pool {

@@ -21,7 +21,7 @@ Result<RegionLayout> RegionLayout::For(ServerId server, uint64_t region_bytes,
   layout.region_bytes = region_bytes;
   layout.chunk_bytes = chunk_bytes;
   const uint64_t chunks_at_most = region_bytes / chunk_bytes;
-  layout.first_chunk = RoundUp(kChunkTableOffset + chunks_at_most * 8, chunk_bytes);
+  layout.first_chunk = RoundUp(kChunkTableOffset + chunks_at_most * 16, chunk_bytes);
   if (layout.first_chunk + chunk_bytes > region_bytes) {
     return Status::InvalidArgument("region size " + std::to_string(region_bytes) +
                                    " holds no chunk of " + std::to_string(chunk_bytes) +

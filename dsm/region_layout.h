@@ -1,12 +1,12 @@
 // Where things are in a memory server's region, and the words that live there.
 //
 //   offset            bytes               what
-//   0                 4 KiB               RegionHeader, written by the memory server before it opens
-//   4 KiB             32 KiB              member words, one a compute server id   (server 0 only)
-//   36 KiB            32 KiB              lease words, one a compute server id
-//   68 KiB            4 KiB               heads of the pool's free lists, 512 words
-//   72 KiB            64 KiB              catalog: 128 entries of 512 B           (server 0 only)
-//   136 KiB           8 B x chunks        chunk table: one ChunkWord a chunk
+//   0                 4 KiB               RegionHeader, written by the memory server before it
+//   opens 4 KiB             32 KiB              member words, one a compute server id   (server 0
+//   only) 36 KiB            32 KiB              lease words, one a compute server id 68 KiB 4 KiB
+//   heads of the pool's free lists, 512 words 72 KiB            64 KiB              catalog: 128
+//   entries of 512 B           (server 0 only) 136 KiB           8 B x chunks        chunk table:
+//   one ChunkWord a chunk behind it         8 B x chunks        carve marks: one CarveMark a chunk
 //   up to chunk_bytes                     unused
 //   first_chunk       chunk_bytes each    chunks, aligned to chunk_bytes
 //
@@ -76,6 +76,7 @@ struct RegionLayout {
 
   uint64_t ChunkOffset(uint64_t chunk) const { return first_chunk + chunk * chunk_bytes; }
   uint64_t ChunkWordOffset(uint64_t chunk) const { return kChunkTableOffset + chunk * 8; }
+  uint64_t CarveMarkOffset(uint64_t chunk) const { return ChunkWordOffset(chunk_count + chunk); }
   /// The chunk that holds `offset`. REQUIRES: offset >= first_chunk.
   uint64_t ChunkOf(uint64_t offset) const { return (offset - first_chunk) / chunk_bytes; }
 
@@ -98,19 +99,22 @@ enum class ChunkKind : uint8_t {
 };
 inline constexpr uint8_t kChunkKindMax = 6;
 
-/// One word of the chunk table. `owner` is the compute server that carves pages from it; 0 when the
-/// chunk was left by a compute server that departed in good order, and may be adopted by a CAS.
+/// One word of the chunk table. `owner` is the compute server that carves pages from it; 0 when
+/// there is none: either the chunk was left by a compute server that departed in good order, and
+/// may be adopted by a CAS, or all of it is carved.
 struct ChunkWord {
   ChunkKind kind = ChunkKind::kUnused;
-  uint16_t page_units = 0;  ///< page or block size / 64 B; for kExtent the number of chunks
-  uint16_t tree = 0;        ///< kSearch: the tree; else 0
-  MemberId owner = 0;       ///< 12 bits
+  uint16_t page_units = 0;   ///< page or block size / 64 B; for kExtent the number of chunks
+  uint16_t tree = 0;         ///< kSearch: the tree; else 0
+  MemberId owner = 0;        ///< 12 bits
   uint16_t incarnation = 0;  ///< of the owner, low 12 bits
+  bool carved = false;       ///< every page was carved: nothing to adopt
 
-  //   bits 0..3 kind, 4..19 page_units, 20..35 tree, 36..47 owner, 48..59 incarnation
+  //   bits 0..3 kind, 4..19 page_units, 20..35 tree, 36..47 owner, 48..59 incarnation, 60 carved
   uint64_t Encode() const {
     return uint64_t{static_cast<uint8_t>(kind)} | uint64_t{page_units} << 4 | uint64_t{tree} << 20 |
-           uint64_t{owner & 0xfffu} << 36 | uint64_t{incarnation & 0xfffu} << 48;
+           uint64_t{owner & 0xfffu} << 36 | uint64_t{incarnation & 0xfffu} << 48 |
+           uint64_t{carved} << 60;
   }
   static ChunkWord Decode(uint64_t word) {
     ChunkWord chunk;
@@ -119,10 +123,18 @@ struct ChunkWord {
     chunk.tree = static_cast<uint16_t>(word >> 20);
     chunk.owner = static_cast<MemberId>(word >> 36 & 0xfff);
     chunk.incarnation = static_cast<uint16_t>(word >> 48 & 0xfff);
+    chunk.carved = (word >> 60 & 1) != 0;
     return chunk;
   }
   bool operator==(const ChunkWord&) const = default;
 };
+
+/// One word of the carve marks: how many pages of a chunk without owner were carved. Stale (too
+/// low) while a chunk has an owner, who counts in its own memory.
+inline constexpr uint64_t kCarveMarkNone = 0;
+/// The chunk once held an extent and was not cleared since: whoever claims it for pages or redo
+/// slots clears it first, then writes kCarveMarkNone.
+inline constexpr uint64_t kCarveMarkDirty = UINT64_MAX;
 
 /// The word that locks a page, and says when the page is free. 0 is unlocked.
 ///

@@ -1,0 +1,190 @@
+#include "dsm/pool.h"
+
+#include <string>
+#include <vector>
+
+#include "dsm/base/check.h"
+#include "dsm/base/log.h"
+#include "dsm/base/random.h"
+#include "dsm/op_context.h"
+
+namespace farleaf::dsm {
+
+namespace {
+
+/// Passes over the member table while others take the free words first.
+constexpr int kMemberPassesMax = 16;
+
+/// The headers of all regions, in one round trip.
+Task<Status> ReadHeaders(Worker& worker, std::span<const RegionInfo> regions,
+                         std::vector<RegionHeader>* headers) {
+  headers->resize(regions.size());
+  std::vector<Batch> batches;
+  for (size_t i = 0; i < regions.size(); ++i) {
+    batches.emplace_back(regions[i].server);
+    batches.back().Read(0, std::as_writable_bytes(std::span(&(*headers)[i], 1)));
+  }
+  FabricCounts counts;
+  Status status = co_await worker.RoundTrip(batches, counts);
+  co_return status;
+}
+
+Status CheckRegion(const RegionInfo& info, const RegionLayout& layout) {
+  const std::string name = "region of memory server " + std::to_string(info.server);
+  if (layout.server != info.server) {
+    return Status::InvalidArgument(name + " says that it belongs to memory server " +
+                                   std::to_string(layout.server));
+  }
+  if (info.incarnation != 0 && layout.incarnation != info.incarnation) {
+    return Status::Unavailable(name + " has incarnation " + std::to_string(layout.incarnation) +
+                               ", its server announced " + std::to_string(info.incarnation) +
+                               ": the server was restarted and its memory lost");
+  }
+  if (info.region_bytes != 0 && layout.region_bytes != info.region_bytes) {
+    return Status::Corruption(name + " has " + std::to_string(layout.region_bytes) +
+                              " bytes by its header, " + std::to_string(info.region_bytes) +
+                              " by the handshake");
+  }
+  return Status::Ok();
+}
+
+/// Draws a ticket and reads the member table, in one round trip.
+Task<Status> ReadMembers(OpContext& op, uint64_t* ticket, std::vector<uint64_t>* words) {
+  words->resize(kMembersMax);
+  Batch batch(kCatalogServer);
+  batch.FetchAdd(kMembersOffset, 1, ticket);
+  batch.Read(kMembersOffset, std::as_writable_bytes(std::span(*words)));
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  co_return status;
+}
+
+Task<Result<MemberIdentity>> TakeId(OpContext& op) {
+  std::vector<uint64_t> words;
+  for (int pass = 0; pass < kMemberPassesMax; ++pass) {
+    uint64_t ticket = 0;
+    Status read = co_await ReadMembers(op, &ticket, &words);
+    if (!read.ok()) co_return read;
+    bool any_free = false;
+    for (uint64_t i = 0; i < kMembersMax - 1; ++i) {
+      const uint64_t id = 1 + (ticket + i) % (kMembersMax - 1);
+      const MemberWord member = MemberWord::Decode(words[id]);
+      if (member.live) continue;
+      any_free = true;
+      const MemberWord joined{true, member.incarnation + 1};
+      uint64_t old = 0;
+      Batch batch(kCatalogServer);
+      batch.CompareAndSwap(kMembersOffset + id * 8, words[id], joined.Encode(), &old);
+      Status swapped = co_await op.worker.RoundTrip(batch, op.counts);
+      if (!swapped.ok()) co_return swapped;
+      if (old != words[id]) continue;
+      co_return MemberIdentity{static_cast<MemberId>(id), joined.incarnation};
+    }
+    if (!any_free) break;
+  }
+  co_return Status::ResourceExhausted("all " + std::to_string(kMembersMax - 1) +
+                                      " compute server ids of this pool are taken; stop a compute "
+                                      "server that is no longer needed");
+}
+
+Task<Status> GiveIdBack(OpContext& op, MemberIdentity self) {
+  const MemberWord live{true, self.incarnation};
+  const MemberWord left{false, self.incarnation};
+  uint64_t old = 0;
+  Batch batch(kCatalogServer);
+  batch.CompareAndSwap(kMembersOffset + self.id * 8u, live.Encode(), left.Encode(), &old);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_return status;
+  if (old != live.Encode()) {
+    co_return Status::Fenced(self.ToString() + " was removed from the pool by another");
+  }
+  co_return status;
+}
+
+}  // namespace
+
+Pool::Pool(std::unique_ptr<Fabric> fabric, PoolOptions options, const Clock* clock)
+    : fabric_(std::move(fabric)), options_(options), clock_(clock) {
+  FARLEAF_CHECK(fabric_ && clock_);
+}
+
+Pool::~Pool() {
+  if (Status left = Leave(); !left.ok()) {
+    FARLEAF_LOG(warn, "{} left the pool in disorder: {}", self_.ToString(), left.ToString());
+  }
+}
+
+Result<std::unique_ptr<Pool>> Pool::Join(std::unique_ptr<Fabric> fabric, PoolOptions options,
+                                         const Clock* clock) {
+  std::unique_ptr<Pool> pool(new Pool(std::move(fabric), options, clock));
+  auto worker = pool->OpenWorker();
+  if (!worker.ok()) return worker.status();
+  std::vector<RegionLayout> layouts;
+  FARLEAF_RETURN_IF_ERROR(pool->ReadLayouts(**worker, &layouts));
+  if (options.role == PoolOptions::Role::kMember) {
+    FARLEAF_RETURN_IF_ERROR(pool->TakeMemberId(**worker));
+  }
+  pool->allocator_ =
+      std::make_unique<Allocator>(pool->self_, std::move(layouts), options.allocator);
+  return pool;
+}
+
+Status Pool::ReadLayouts(Worker& worker, std::vector<RegionLayout>* layouts) {
+  const auto regions = fabric_->regions();
+  for (size_t i = 0; i < regions.size() || i == 0; ++i) {
+    if (i >= regions.size() || regions[i].server != i) {
+      return Status::Unavailable("memory server " + std::to_string(i) + " is missing" +
+                                 (i == kCatalogServer ? "; it holds the catalog" : ""));
+    }
+  }
+  std::vector<RegionHeader> headers;
+  FARLEAF_RETURN_IF_ERROR(worker.Run(ReadHeaders(worker, regions, &headers)));
+  for (size_t i = 0; i < regions.size(); ++i) {
+    auto layout = RegionLayout::Parse(std::as_bytes(std::span(&headers[i], 1)));
+    if (!layout.ok()) {
+      return layout.status().WithContext("memory server " + std::to_string(regions[i].server));
+    }
+    FARLEAF_RETURN_IF_ERROR(CheckRegion(regions[i], *layout));
+    layouts->push_back(*layout);
+    if (layout->chunk_bytes != layouts->front().chunk_bytes) {
+      return Status::InvalidArgument(
+          "memory server " + std::to_string(i) + " has chunks of " +
+          std::to_string(layout->chunk_bytes) + " bytes, memory server 0 of " +
+          std::to_string(layouts->front().chunk_bytes) + ": start all with one chunk size");
+    }
+  }
+  return Status::Ok();
+}
+
+Status Pool::TakeMemberId(Worker& worker) {
+  FabricCounts counts;
+  OpContext op{worker, counts};
+  auto identity = worker.Run(TakeId(op));
+  if (!identity.ok()) return identity.status();
+  self_ = *identity;
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<Worker>> Pool::OpenWorker() {
+  auto transport = fabric_->OpenTransport();
+  if (!transport.ok()) return transport.status();
+  const uint64_t number = workers_opened_.fetch_add(1);
+  return std::make_unique<Worker>(Worker::Deps{.transport = std::move(*transport),
+                                               .epochs = &epochs_,
+                                               .clock = clock_,
+                                               .seed = Mix64(options_.seed ^ number << 32)});
+}
+
+// A member whose pages could not all be returned keeps its id: the id is then found dead by a scan,
+// which returns the rest.
+Status Pool::Leave() {
+  if (left_ || self_.id == 0) return Status::Ok();
+  left_ = true;
+  auto worker = OpenWorker();
+  if (!worker.ok()) return worker.status();
+  FabricCounts counts;
+  OpContext op{**worker, counts};
+  if (allocator_) FARLEAF_RETURN_IF_ERROR((*worker)->Run(allocator_->ReturnAll(op)));
+  return (*worker)->Run(GiveIdBack(op, self_));
+}
+
+}  // namespace farleaf::dsm
