@@ -1,0 +1,185 @@
+// micro: what the pieces of a get cost on this machine, and what a get could cost at best.
+//
+//   micro [--keys=N] [Google Benchmark's flags]
+//
+// `bound` is the least that a get of a tree with cached separators has to do: search a sorted array
+// of separators, copy the leaf's image from a random place, and check it. The pieces of it stand
+// alone as well, and below it two ways to hold the same keys.
+#include <absl/container/btree_map.h>
+#include <benchmark/benchmark.h>
+
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "benchmark/micro/pieces.h"
+#include "dsm/base/check.h"
+#include "dsm/base/crc32c.h"
+#include "dsm/base/random.h"
+#include "dsm/shm/local_fabric.h"
+#include "dsm/worker.h"
+
+namespace farleaf::micro {
+namespace {
+
+constexpr uint64_t kSeed = 1;
+constexpr uint64_t kKeysDefault = 10'000'000;
+
+/// What all benchmarks of a process work on, made when first asked for: a filtered run makes no
+/// more than it needs.
+class Data {
+ public:
+  explicit Data(uint64_t keys) : keys_(keys) {}
+  uint64_t keys() const { return keys_; }
+  const Leaves& leaves() {
+    if (!leaves_) leaves_.emplace(keys_);
+    return *leaves_;
+  }
+
+ private:
+  uint64_t keys_;
+  std::optional<Leaves> leaves_;
+};
+
+using Buffer = std::array<std::byte, kLeafBytes>;
+
+void SearchSeparators(benchmark::State& state, Data* data) {
+  const Leaves& leaves = data->leaves();
+  Random random(kSeed);
+  for (auto _ : state) benchmark::DoNotOptimize(leaves.Find(random.Next()));
+  state.counters["separators"] = static_cast<double>(leaves.count());
+}
+
+void CopyRandomLeaf(benchmark::State& state, Data* data) {
+  const Leaves& leaves = data->leaves();
+  Random random(kSeed);
+  alignas(64) Buffer buffer;
+  for (auto _ : state) {
+    const auto leaf = leaves.leaf(random.Below(leaves.count()));
+    std::memcpy(buffer.data(), leaf.data(), kLeafBytes);
+    benchmark::DoNotOptimize(buffer.data());
+    benchmark::ClobberMemory();
+  }
+  state.counters["MiB"] = static_cast<double>(leaves.count() * kLeafBytes >> 20);
+}
+
+void ChecksumLeaf(benchmark::State& state, Data*) {
+  alignas(64) Buffer buffer{};
+  const std::span<const std::byte> image(buffer.data(), kLeafImageBytes);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(Crc32c(image));
+    benchmark::ClobberMemory();
+  }
+}
+
+void Bound(benchmark::State& state, Data* data) {
+  const Leaves& leaves = data->leaves();
+  Random random(kSeed);
+  alignas(64) Buffer buffer;
+  for (auto _ : state) {
+    const uint64_t key = KeyOf(random.Below(leaves.keys()));
+    const bool good = CopyAndCheck(leaves.leaf(leaves.Find(key)), buffer);
+    FARLEAF_CHECK(good, key);
+    benchmark::ClobberMemory();
+  }
+  state.counters["keys"] = static_cast<double>(leaves.keys());
+}
+
+dsm::Task<Status> ReadLeaf(dsm::Worker& worker, dsm::FabricCounts& counts, uint64_t offset,
+                           std::span<std::byte> into) {
+  dsm::Batch batch(0);
+  batch.Read(offset, into);
+  Status status = co_await worker.RoundTrip(batch, counts);
+  co_return status;
+}
+
+void ShmRead(benchmark::State& state, Data* data) {
+  const uint64_t leaves = data->keys() / kKeysPerLeaf + 1;
+  auto fabric = dsm::LocalFabric::Create(
+      {.servers = 1, .region_bytes = (leaves * kLeafBytes + (8 << 20)) & ~uint64_t{0xfffff}});
+  FARLEAF_CHECK(fabric.ok(), fabric.status());
+  const auto region = (*fabric)->region_bytes(0);
+  // Pages that were never written would all be the kernel's one page of zeros.
+  for (size_t at = 4 << 20; at < region.size(); at += kLeafBytes) region[at] = std::byte{1};
+  const MonotonicClock clock;
+  auto epochs = std::make_unique<dsm::EpochDomain>();
+  dsm::Worker worker({.transport = std::move(*(*fabric)->OpenTransport()),
+                      .epochs = epochs.get(),
+                      .clock = &clock,
+                      .seed = kSeed});
+  Random random(kSeed);
+  dsm::FabricCounts counts;
+  alignas(64) Buffer buffer;
+  const uint64_t places = (region.size() - (4 << 20)) / kLeafBytes;
+  for (auto _ : state) {
+    const uint64_t offset = (4 << 20) + random.Below(places) * kLeafBytes;
+    const Status status =
+        worker.Run(ReadLeaf(worker, counts, offset, std::span(buffer).first(kLeafImageBytes)));
+    FARLEAF_CHECK(status.ok(), status);
+  }
+  state.counters["round_trips"] = benchmark::Counter(static_cast<double>(counts.round_trips),
+                                                     benchmark::Counter::kAvgIterations);
+}
+
+void BtreeMapGet(benchmark::State& state, Data* data) {
+  absl::btree_map<uint64_t, uint64_t> map;
+  for (uint64_t i = 0; i < data->keys(); ++i) map.emplace(KeyOf(i), i);
+  Random random(kSeed);
+  for (auto _ : state) {
+    const auto found = map.find(KeyOf(random.Below(data->keys())));
+    FARLEAF_CHECK(found != map.end());
+    benchmark::DoNotOptimize(found->second);
+  }
+  state.counters["keys"] = static_cast<double>(data->keys());
+}
+
+void RegisterAll(Data* data) {
+  benchmark::RegisterBenchmark("search_separators", SearchSeparators, data);
+  benchmark::RegisterBenchmark("copy_random_1KiB", CopyRandomLeaf, data);
+  benchmark::RegisterBenchmark("crc32c_1016B", ChecksumLeaf, data);
+  benchmark::RegisterBenchmark("bound", Bound, data);
+  benchmark::RegisterBenchmark("shm_read_1KiB", ShmRead, data);
+  benchmark::RegisterBenchmark("btree_map_get", BtreeMapGet, data);
+}
+
+/// Takes --keys=N out of the arguments. Returns false if N is not a number from 1000 to 10^9.
+bool TakeKeys(int* argc, char** argv, uint64_t* keys) {
+  constexpr std::string_view kFlag = "--keys=";
+  int kept = 0;
+  bool good = true;
+  for (int i = 0; i < *argc; ++i) {
+    std::string_view argument = argv[i];
+    if (!argument.starts_with(kFlag)) {
+      argv[kept++] = argv[i];
+      continue;
+    }
+    argument.remove_prefix(kFlag.size());
+    const auto [end, error] = std::from_chars(argument.begin(), argument.end(), *keys);
+    good = good && error == std::errc() && end == argument.end() && *keys >= 1000 &&
+           *keys <= 1'000'000'000;
+  }
+  *argc = kept;
+  return good;
+}
+
+}  // namespace
+}  // namespace farleaf::micro
+
+int main(int argc, char** argv) {
+  uint64_t keys = farleaf::micro::kKeysDefault;
+  if (!farleaf::micro::TakeKeys(&argc, argv, &keys)) {
+    std::cerr << "micro: --keys: expected a number from 1000 to 1000000000\n";
+    return 2;
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  farleaf::micro::Data data(keys);
+  farleaf::micro::RegisterAll(&data);
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
