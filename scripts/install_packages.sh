@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# The Debian 12 packages that building, testing and the quickstart need, listed once. Sourced by the
+# other scripts, or run by itself; installs what is missing, and needs no network if nothing is.
+
+farleaf_packages=(
+  build-essential cmake ninja-build pkg-config ccache
+  libboost1.81-dev libisal-dev libfmt-dev libspdlog-dev
+  libmemcached-dev memcached libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
+  libgtest-dev libbenchmark-dev libabsl-dev
+  python3
+)
+
+install_packages() {
+  local package missing=()
+  for package in "${farleaf_packages[@]}"; do
+    if [[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" != installed ]]; then
+      missing+=("$package")
+    fi
+  done
+  ((${#missing[@]} == 0)) && return 0
+  echo "installing: ${missing[*]}"
+  local as_root=()
+  if ((EUID != 0)); then
+    if ! command -v sudo >/dev/null; then
+      echo "these packages are missing, and there is no sudo: as root, run" >&2
+      echo "  apt-get install ${missing[*]}" >&2
+      return 1
+    fi
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" apt-get update -q &&
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -q -y --no-install-recommends "${missing[@]}"
+}
+
+if [[ "${BASH_SOURCE[0]}" == "$0" ]]; then
+  set -euo pipefail
+  install_packages
+fi

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs the tests: all of them in the release build, all but the
+# slow ones under address and undefined-behaviour sanitizers, those of concurrency under the thread
+# sanitizer. About 20 minutes on two cores.
+#
+#   scripts/test.sh [--long] [--jobs N]
+#
+# --long runs every test in all three builds. Exit code 0 only if all passed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/install_packages.sh
+
+long=false
+jobs=$(nproc)
+while (($# > 0)); do
+  case "$1" in
+    --long) long=true ;;
+    --jobs)
+      [[ "${2:-}" =~ ^[1-9][0-9]*$ ]] || { echo "test.sh: --jobs needs a number" >&2; exit 2; }
+      jobs=$2
+      shift
+      ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "test.sh: unknown argument '$1'; try --help" >&2; exit 2 ;;
+  esac
+  shift
+done
+
+install_packages
+
+summary=()
+failed=0
+started=$SECONDS
+
+# step NAME COMMAND...: runs it, goes on if it fails, and remembers how it ended and how long it took.
+step() {
+  local name=$1 begin=$SECONDS outcome=passed
+  shift
+  echo "=== $name"
+  if ! "$@"; then
+    outcome=FAILED
+    failed=1
+  fi
+  summary+=("$(printf '%-22s %-7s %4d s' "$name" "$outcome" $((SECONDS - begin)))")
+  [[ $outcome == passed ]]
+}
+
+build() {
+  cmake --preset "$1" >/dev/null && cmake --build --preset "$1" --parallel "$jobs"
+}
+
+# tests PRESET [ctest arguments]: concurrent tests share the machine, so that no test may count on time.
+tests() {
+  local preset=$1
+  shift
+  ctest --preset "$preset" --parallel "$jobs" --no-tests=error "$@"
+}
+
+asan_selection=(-LE slow)
+tsan_selection=(-L concurrency)
+if $long; then
+  asan_selection=()
+  tsan_selection=()
+fi
+
+if step "release: build" build release; then
+  step "release: tests" tests release || true
+fi
+if step "asan: build" build asan; then
+  step "asan: tests" tests asan "${asan_selection[@]}" || true
+fi
+if step "tsan: build" build tsan; then
+  step "tsan: tests" tests tsan "${tsan_selection[@]}" || true
+fi
+
+echo
+echo "=== summary, $((SECONDS - started)) s in all"
+printf '%s\n' "${summary[@]}"
+exit "$failed"
