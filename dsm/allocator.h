@@ -78,8 +78,9 @@ class Allocator {
   Task<Result<GlobalAddress>> AllocateExtent(OpContext& op, uint64_t bytes, ServerId preferred);
   Task<Status> FreeExtent(OpContext& op, GlobalAddress address, uint64_t bytes);
 
-  /// A redo chunk on `server` for this member (claimed on the first call).
-  Task<Result<GlobalAddress>> RedoChunk(OpContext& op, ServerId server);
+  /// This member's redo slots on `server`, RedoAreaSlots() of them, all zero when they are claimed,
+  /// which happens on the first call.
+  Task<Result<GlobalAddress>> RedoArea(OpContext& op, ServerId server);
 
   /// Where the next leaf goes: round-robin over the servers, weighted so that the numbers of leaves
   /// granted here (less those retired) stay within 10 % of each other, or within 16 leaves. A
@@ -87,7 +88,7 @@ class Allocator {
   /// allows (a right sibling beside its left needs one round trip less).
   ServerId NextServer(std::optional<ServerId> left);
 
-  /// Returns every free page to the pool's lists, releases the redo chunks and leaves partly carved
+  /// Returns every free page to the pool's lists, releases the redo areas and leaves partly carved
   /// chunks for adoption. Waits for the last grace period. Nothing may be allocated afterwards.
   Task<Status> ReturnAll(OpContext& op);
 
@@ -102,7 +103,6 @@ class Allocator {
   ClassPages& PagesOf(const PageClass& page_class);
   PageGrant Granted(ClassPages& pages, ServerId server, uint64_t offset, uint64_t version);
   ChunkWord OwnedWord(const ClassPages& pages) const;
-  ChunkWord RedoWord() const;
 
   Task<Result<PageGrant>> AllocateRemote(OpContext& op, ClassPages& pages, ServerId preferred);
   Task<Result<std::optional<PageGrant>>> AllocateOn(OpContext& op, ClassPages& pages,
@@ -115,6 +115,8 @@ class Allocator {
                           std::vector<FreePage> free_pages);
   Task<Status> PushSurplus(OpContext& op, ClassPages& pages, ServerId server, size_t keep);
   Task<Status> ReturnClass(OpContext& op, ClassPages& pages, ServerId server);
+  // dsm/pages/whole_chunks.cc:
+  Task<Status> ReleaseRedoArea(OpContext& op, ServerId server);
   Status PoolIsFull() const;
 
   MemberIdentity self_;

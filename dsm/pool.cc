@@ -122,6 +122,9 @@ Result<std::unique_ptr<Pool>> Pool::Join(std::unique_ptr<Fabric> fabric, PoolOpt
   FARLEAF_RETURN_IF_ERROR(pool->ReadLayouts(**worker, &layouts));
   if (options.role == PoolOptions::Role::kMember) {
     FARLEAF_RETURN_IF_ERROR(pool->TakeMemberId(**worker));
+    for (const RegionLayout& layout : layouts) {
+      pool->redo_slots_.emplace_back(pool->self_, RedoAreaSlots(layout));
+    }
   }
   pool->allocator_ =
       std::make_unique<Allocator>(pool->self_, std::move(layouts), options.allocator);

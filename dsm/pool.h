@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 #include "dsm/local_lock.h"
 #include "dsm/member.h"
 #include "dsm/region_layout.h"
+#include "dsm/remote_lock.h"
 #include "dsm/transport.h"
 #include "dsm/worker.h"
 
@@ -50,6 +52,11 @@ class Pool {
   std::span<const RegionLayout> layouts() const { return allocator_->layouts(); }
   Allocator& allocator() { return *allocator_; }
   LocalLockTable& locks() { return locks_; }
+  /// The redo slots of this member on `server`; none for an observer.
+  RedoSlots& redo_slots(ServerId server) {
+    FARLEAF_DCHECK(server < redo_slots_.size(), server, redo_slots_.size());
+    return redo_slots_[server];
+  }
   EpochDomain& epochs() { return epochs_; }
   const Clock& clock() const { return *clock_; }
 
@@ -64,6 +71,7 @@ class Pool {
   EpochDomain epochs_;
   LocalLockTable locks_;
   MemberIdentity self_;
+  std::deque<RedoSlots> redo_slots_;  // by server id; fixed after Join
   std::unique_ptr<Allocator> allocator_;
   std::atomic<uint64_t> workers_opened_{0};
   bool left_ = false;

@@ -95,7 +95,7 @@ enum class ChunkKind : uint8_t {
   kValue = 3,       ///< blocks of one size for out-of-line values
   kExtent = 4,      ///< first chunk of a value larger than a chunk
   kExtentRest = 5,  ///< its further chunks
-  kRedo = 6,        ///< redo slots of one compute server
+  kRedo = 6,        ///< redo slots of one compute server (one chunk or several in a row)
 };
 inline constexpr uint8_t kChunkKindMax = 6;
 
@@ -145,7 +145,7 @@ struct LockWord {
   State state = State::kUnlocked;
   MemberId owner = 0;        ///< kLocked: who holds the lock. kFreePage: who holds the page
   uint16_t incarnation = 0;  ///< low 12 bits
-  uint16_t redo_slot = 0;    ///< 0..1023, in the owner's redo chunk on the page's memory server
+  uint16_t redo_slot = 0;    ///< 0..1023, in the owner's redo area on the page's memory server
   uint32_t sequence = 0;     ///< 28 bits
 
   //   bits 0..1 state, 2..13 owner, 14..25 incarnation, 26..35 redo_slot, 36..63 sequence
@@ -168,10 +168,19 @@ struct LockWord {
 inline constexpr uint64_t kUnlockedWord = 0;
 inline constexpr uint32_t kLockSequenceMax = (1u << 28) - 1;
 
-/// A compute server's redo chunk is an array of slots of this size, indexed by LockWord::redo_slot:
-/// room for the after-image of the largest page and its record header.
+/// A compute server's redo area on one memory server is an array of slots of this size, indexed by
+/// LockWord::redo_slot: room for the after-image of the largest page and its record header.
 inline constexpr uint32_t kRedoSlotBytes = 8 << 10;
 inline constexpr uint32_t kRedoSlotsMax = 1024;
+inline constexpr uint32_t kRedoSlotsMin = 64;
+/// The redo area: one chunk, or as many in a row as kRedoSlotsMin slots take.
+inline uint64_t RedoAreaChunks(const RegionLayout& layout) {
+  return (kRedoSlotsMin * kRedoSlotBytes + layout.chunk_bytes - 1) / layout.chunk_bytes;
+}
+inline uint32_t RedoAreaSlots(const RegionLayout& layout) {
+  const uint64_t slots = RedoAreaChunks(layout) * layout.chunk_bytes / kRedoSlotBytes;
+  return slots < kRedoSlotsMax ? static_cast<uint32_t>(slots) : kRedoSlotsMax;
+}
 
 /// One word per compute server id on the catalog server.
 struct MemberWord {

@@ -38,7 +38,7 @@ struct Allocator::State {
     std::atomic<uint64_t> chunks_used{0};  // when it was found full
     std::atomic<uint64_t> next_chunk{0};   // where the next search of the chunk table begins
     std::mutex redo_mutex;                 // guards the next two
-    std::optional<uint64_t> redo_chunk;
+    std::optional<uint64_t> redo_area;     // its first chunk
     bool redo_being_claimed = false;
   };
   explicit State(size_t servers_count) : servers(servers_count) {}

@@ -17,18 +17,6 @@ struct Window {
   std::vector<uint64_t> words;
 };
 
-/// Makes a claimed chunk that held an extent all zero. The mark is written behind the zeros: a
-/// claimer that dies before leaves it dirty.
-Task<Status> ClearChunk(OpContext& op, const RegionLayout& layout, uint64_t chunk) {
-  const std::vector<std::byte> zeros(layout.chunk_bytes);
-  const uint64_t mark = kCarveMarkNone;
-  Batch batch(layout.server);
-  batch.Write(layout.ChunkOffset(chunk), zeros);
-  batch.WriteWord(layout.CarveMarkOffset(chunk), &mark);
-  Status status = co_await op.worker.RoundTrip(batch, op.counts);
-  co_return status;
-}
-
 /// Tries to turn the chunk's word from `expected` into `desired`. True: it is ours, and `mark` is
 /// its carve mark. False: `expected` becomes the word that is there.
 Task<Result<bool>> TryTake(OpContext& op, const RegionLayout& layout, uint64_t chunk,
@@ -76,6 +64,16 @@ Task<Result<ChunkClaim>> ClaimInWindow(OpContext& op, const RegionLayout& layout
 }
 
 }  // namespace
+
+Task<Status> ClearChunk(OpContext& op, const RegionLayout& layout, uint64_t chunk) {
+  const std::vector<std::byte> zeros(layout.chunk_bytes);
+  const uint64_t mark = kCarveMarkNone;
+  Batch batch(layout.server);
+  batch.Write(layout.ChunkOffset(chunk), zeros);
+  batch.WriteWord(layout.CarveMarkOffset(chunk), &mark);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  co_return status;
+}
 
 Task<Result<ChunkClaim>> ClaimChunk(OpContext& op, const RegionLayout& layout, ChunkWord wanted,
                                     uint64_t start) {

@@ -34,6 +34,10 @@ Task<Result<ChunkClaim>> ClaimChunk(OpContext& op, const RegionLayout& layout, C
 Task<Status> ChangeChunkWord(OpContext& op, const RegionLayout& layout, uint64_t chunk,
                              ChunkWord from, ChunkWord to);
 
+/// Makes a claimed chunk that held an extent or redo slots all zero. Its mark is written behind the
+/// zeros: a claimer that dies before leaves it dirty.
+Task<Status> ClearChunk(OpContext& op, const RegionLayout& layout, uint64_t chunk);
+
 /// Gives a chunk up: `word` is its word; the next owner goes on at page `carved`.
 Task<Status> ReleaseChunk(OpContext& op, const RegionLayout& layout, uint64_t chunk, ChunkWord word,
                           uint64_t carved);

@@ -212,13 +212,7 @@ Task<Status> Allocator::ReturnAll(OpContext& op) {
     }
   }
   for (size_t i = 0; i < layouts_.size(); ++i) {
-    std::optional<uint64_t> chunk;
-    {
-      std::lock_guard lock(state_->servers[i].redo_mutex);
-      chunk.swap(state_->servers[i].redo_chunk);
-    }
-    if (!chunk) continue;
-    Status released = co_await ReleaseChunk(op, layouts_[i], *chunk, RedoWord(), 0);
+    Status released = co_await ReleaseRedoArea(op, static_cast<ServerId>(i));
     if (first_failure.ok()) first_failure = std::move(released);
   }
   co_return first_failure;

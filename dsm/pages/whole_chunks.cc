@@ -1,4 +1,4 @@
-// The allocator's whole chunks: redo chunks and extents.
+// The allocator's whole chunks: redo areas and extents.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -54,34 +54,35 @@ Task<Result<std::optional<uint64_t>>> FindFreeRun(OpContext& op, const RegionLay
   co_return std::optional<uint64_t>();
 }
 
+/// How the chunk words of a run look: the first one, and the further ones.
+struct RunWords {
+  ChunkWord head;
+  ChunkWord rest;
+};
+
 /// Takes chunks [first, first + count), all of them or, false, none. Until it has them all, they
-/// say kExtentRest: a scan that finds some behind no kExtent word knows that their claimer died.
-Task<Result<bool>> ClaimRun(OpContext& op, const RegionLayout& region, uint64_t first,
-                            uint64_t count, MemberIdentity self) {
+/// say `rest`: a scan that finds such behind no head knows that their claimer died.
+Task<Result<bool>> ClaimRunAt(OpContext& op, const RegionLayout& region, uint64_t first,
+                              uint64_t count, RunWords words) {
   const ChunkWord free;
-  const ChunkWord rest{
-      .kind = ChunkKind::kExtentRest, .owner = self.id, .incarnation = self.short_incarnation()};
-  auto claimed = co_await SwapChunkWords(op, region, first, count, free, rest);
+  auto claimed = co_await SwapChunkWords(op, region, first, count, free, words.rest);
   if (!claimed.ok()) co_return claimed.status();
   if (std::find(claimed->begin(), claimed->end(), false) == claimed->end()) {
-    ChunkWord head = rest;
-    head.kind = ChunkKind::kExtent;
-    head.page_units = static_cast<uint16_t>(count);
-    Status headed = co_await ChangeChunkWord(op, region, first, rest, head);
+    Status headed = co_await ChangeChunkWord(op, region, first, words.rest, words.head);
     if (!headed.ok()) co_return headed;
     co_return true;
   }
   for (uint64_t i = 0; i < count; ++i) {
     if (!(*claimed)[i]) continue;
-    Status undone = co_await ChangeChunkWord(op, region, first + i, rest, free);
+    Status undone = co_await ChangeChunkWord(op, region, first + i, words.rest, free);
     if (!undone.ok()) co_return undone;
   }
   co_return false;
 }
 
-/// The first chunk of a new extent; nullopt: the server has no such run.
-Task<Result<std::optional<uint64_t>>> ClaimExtent(OpContext& op, const RegionLayout& region,
-                                                  uint64_t count, MemberIdentity self) {
+/// The first chunk of a run taken; nullopt: the server has no such run.
+Task<Result<std::optional<uint64_t>>> ClaimRun(OpContext& op, const RegionLayout& region,
+                                               uint64_t count, RunWords words) {
   uint64_t below = region.chunk_count;
   while (below >= count) {
     if (op.expired()) {
@@ -91,12 +92,65 @@ Task<Result<std::optional<uint64_t>>> ClaimExtent(OpContext& op, const RegionLay
     }
     auto run = co_await FindFreeRun(op, region, below, count);
     if (!run.ok() || !*run) co_return run;
-    auto claimed = co_await ClaimRun(op, region, **run, count, self);
+    auto claimed = co_await ClaimRunAt(op, region, **run, count, words);
     if (!claimed.ok()) co_return claimed.status();
     if (*claimed) co_return run;
     below = **run + count - 1;
   }
   co_return std::optional<uint64_t>();
+}
+
+/// Gives a run back. The first chunk goes first: what a crash leaves behind is then seen to belong
+/// to none. What the chunks held stays there until someone claims them who needs zeros.
+Task<Result<bool>> ReleaseRun(OpContext& op, const RegionLayout& region, uint64_t first,
+                              uint64_t count, RunWords words) {
+  const std::vector<uint64_t> marks(count, kCarveMarkDirty);
+  uint64_t old = 0;
+  Batch release(region.server);
+  release.Write(region.CarveMarkOffset(first), std::as_bytes(std::span(marks)));
+  release.CompareAndSwap(region.ChunkWordOffset(first), words.head.Encode(), 0, &old);
+  Status released = co_await op.worker.RoundTrip(release, op.counts);
+  if (!released.ok()) co_return released;
+  if (old != words.head.Encode()) co_return false;
+  if (count == 1) co_return true;
+  auto freed = co_await SwapChunkWords(op, region, first + 1, count - 1, words.rest, ChunkWord{});
+  if (!freed.ok()) co_return freed.status();
+  co_return std::find(freed->begin(), freed->end(), false) == freed->end();
+}
+
+/// An all-zero run: a redo slot must not hold what a former owner, or a value's author, put there.
+Task<Status> ClearRun(OpContext& op, const RegionLayout& region, uint64_t first, uint64_t count) {
+  std::vector<uint64_t> marks(count);
+  Batch read(region.server);
+  read.Read(region.CarveMarkOffset(first), std::as_writable_bytes(std::span(marks)));
+  Status status = co_await op.worker.RoundTrip(read, op.counts);
+  if (!status.ok()) co_return status;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (marks[i] != kCarveMarkDirty) continue;
+    Status cleared = co_await ClearChunk(op, region, first + i);
+    if (!cleared.ok()) co_return cleared;
+  }
+  co_return Status::Ok();
+}
+
+RunWords ExtentWords(MemberIdentity self, uint64_t count) {
+  RunWords words;
+  words.rest = {
+      .kind = ChunkKind::kExtentRest, .owner = self.id, .incarnation = self.short_incarnation()};
+  words.head = words.rest;
+  words.head.kind = ChunkKind::kExtent;
+  words.head.page_units = static_cast<uint16_t>(count);
+  return words;
+}
+
+/// page_units: slots' size in the first chunk's word, 0 in the others.
+RunWords RedoWords(MemberIdentity self) {
+  RunWords words;
+  words.rest = {
+      .kind = ChunkKind::kRedo, .owner = self.id, .incarnation = self.short_incarnation()};
+  words.head = words.rest;
+  words.head.page_units = kRedoSlotBytes / 64;
+  return words;
 }
 
 Status NoExtent(GlobalAddress address, uint64_t bytes) {
@@ -106,14 +160,7 @@ Status NoExtent(GlobalAddress address, uint64_t bytes) {
 
 }  // namespace
 
-ChunkWord Allocator::RedoWord() const {
-  return {.kind = ChunkKind::kRedo,
-          .page_units = kRedoSlotBytes / 64,
-          .owner = self_.id,
-          .incarnation = self_.short_incarnation()};
-}
-
-Task<Result<GlobalAddress>> Allocator::RedoChunk(OpContext& op, ServerId server) {
+Task<Result<GlobalAddress>> Allocator::RedoArea(OpContext& op, ServerId server) {
   const RegionLayout& region = layout(server);
   if (self_.id == 0) co_return Status::InvalidArgument("an observer of a pool takes no locks");
   State::Server& state = state_->servers[server];
@@ -122,32 +169,51 @@ Task<Result<GlobalAddress>> Allocator::RedoChunk(OpContext& op, ServerId server)
     bool mine;
     {
       std::lock_guard lock(state.redo_mutex);
-      if (state.redo_chunk) co_return GlobalAddress(server, region.ChunkOffset(*state.redo_chunk));
+      if (state.redo_area) co_return GlobalAddress(server, region.ChunkOffset(*state.redo_area));
       mine = !state.redo_being_claimed;
       state.redo_being_claimed = true;
     }
     if (mine) break;
     if (op.expired()) {
-      co_return Status::DeadlineExceeded("waiting for a redo chunk of memory server " +
+      co_return Status::DeadlineExceeded("waiting for a redo area on memory server " +
                                          std::to_string(server));
     }
     co_await op.worker.Sleep(poll_ns);
     poll_ns = std::min(poll_ns * 2, kFetchPollNsMax);
   }
-  auto claim = co_await ClaimChunk(op, region, RedoWord(), state.next_chunk.load());
+  auto area = co_await ClaimRun(op, region, RedoAreaChunks(region), RedoWords(self_));
+  Status status = area.status();
+  if (status.ok() && *area) {
+    status = co_await ClearRun(op, region, **area, RedoAreaChunks(region));
+  }
   std::lock_guard lock(state.redo_mutex);
   state.redo_being_claimed = false;
-  if (!claim.ok()) co_return claim.status();
-  if (!claim->chunk) {
-    state.chunks_used.store(claim->chunks_used);
+  if (!status.ok()) co_return status;
+  if (!*area) {
     co_return Status::ResourceExhausted(
-        "memory server " + std::to_string(server) + " is full: all of its " +
+        "memory server " + std::to_string(server) + " is full: none of its " +
         std::to_string(region.chunk_count) +
-        " chunks are in use, and this compute server needs one for its redo records; enlarge the "
-        "region");
+        " chunks is left for this compute server's redo records; enlarge the region");
   }
-  state.redo_chunk = claim->chunk;
-  co_return GlobalAddress(server, region.ChunkOffset(*claim->chunk));
+  state.redo_area = **area;
+  co_return GlobalAddress(server, region.ChunkOffset(**area));
+}
+
+Task<Status> Allocator::ReleaseRedoArea(OpContext& op, ServerId server) {
+  std::optional<uint64_t> area;
+  {
+    std::lock_guard lock(state_->servers[server].redo_mutex);
+    area.swap(state_->servers[server].redo_area);
+  }
+  if (!area) co_return Status::Ok();
+  const RegionLayout& region = layouts_[server];
+  auto released = co_await ReleaseRun(op, region, *area, RedoAreaChunks(region), RedoWords(self_));
+  if (released.ok() && !*released) {
+    co_return Status::Corruption("redo area at chunk " + std::to_string(*area) +
+                                 " of memory server " + std::to_string(server) +
+                                 " no longer belongs to " + self_.ToString());
+  }
+  co_return released.status();
 }
 
 Task<Result<GlobalAddress>> Allocator::AllocateExtent(OpContext& op, uint64_t bytes,
@@ -159,7 +225,7 @@ Task<Result<GlobalAddress>> Allocator::AllocateExtent(OpContext& op, uint64_t by
     const RegionLayout& region = layouts_[server];
     const uint64_t count = (bytes - 1) / region.chunk_bytes + 1;
     if (count > UINT16_MAX) continue;  // more than ChunkWord::page_units can say
-    auto chunk = co_await ClaimExtent(op, region, count, self_);
+    auto chunk = co_await ClaimRun(op, region, count, ExtentWords(self_, count));
     if (!chunk.ok()) co_return chunk.status();
     if (*chunk) co_return GlobalAddress(server, region.ChunkOffset(**chunk));
   }
@@ -168,7 +234,7 @@ Task<Result<GlobalAddress>> Allocator::AllocateExtent(OpContext& op, uint64_t by
       " bytes of free chunks in a row; add a memory server or enlarge the regions");
 }
 
-// The first chunk goes first: what a crash leaves behind is then seen to belong to no extent.
+// Whoever owned the extent may have left long ago: its words are read to know the owner they name.
 Task<Status> Allocator::FreeExtent(OpContext& op, GlobalAddress address, uint64_t bytes) {
   const RegionLayout& region = layout(address.server());
   const uint64_t count = bytes == 0 ? 0 : (bytes - 1) / region.chunk_bytes + 1;
@@ -187,27 +253,14 @@ Task<Status> Allocator::FreeExtent(OpContext& op, GlobalAddress address, uint64_
   if (head.kind != ChunkKind::kExtent || head.page_units != count) {
     co_return NoExtent(address, bytes);
   }
-  ChunkWord rest = head;
-  rest.kind = ChunkKind::kExtentRest;
-  rest.page_units = 0;
+  const RunWords run = ExtentWords({head.owner, head.incarnation}, count);
   for (uint64_t i = 1; i < count; ++i) {
-    if (words[i] != rest.Encode()) co_return NoExtent(address, bytes);
+    if (words[i] != run.rest.Encode()) co_return NoExtent(address, bytes);
   }
-  const std::vector<uint64_t> marks(count, kCarveMarkDirty);
-  uint64_t old = 0;
-  Batch release(region.server);
-  release.Write(region.CarveMarkOffset(first), std::as_bytes(std::span(marks)));
-  release.CompareAndSwap(region.ChunkWordOffset(first), head.Encode(), 0, &old);
-  Status released = co_await op.worker.RoundTrip(release, op.counts);
-  if (!released.ok()) co_return released;
-  if (old != head.Encode()) co_return NoExtent(address, bytes);
-  if (count == 1) co_return Status::Ok();
-  auto freed = co_await SwapChunkWords(op, region, first + 1, count - 1, rest, ChunkWord{});
-  if (!freed.ok()) co_return freed.status();
-  if (std::find(freed->begin(), freed->end(), false) != freed->end()) {
-    co_return NoExtent(address, bytes);
-  }
-  for (State::Server& state : state_->servers) state.full.store(false);
+  auto released = co_await ReleaseRun(op, region, first, count, run);
+  if (!released.ok()) co_return released.status();
+  if (!*released) co_return NoExtent(address, bytes);
+  state_->servers[region.server].full.store(false);
   co_return Status::Ok();
 }
 
