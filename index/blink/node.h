@@ -72,7 +72,7 @@ class ConstNode {
  public:
   /// Checks an image that came from remote memory.
   static OpenOutcome Open(const Geometry& geometry, std::span<const std::byte> image);
-  /// REQUIRES: Open(geometry, image) was kValid, or a Node built it.
+  /// REQUIRES: Open(geometry, image) was kValid, or a Node built it; `geometry` outlives the view.
   ConstNode(const Geometry& geometry, std::span<const std::byte> image)
       : geometry_(&geometry), data_(image.data()) {}
 

@@ -93,9 +93,9 @@ class BytesPage {
   static constexpr size_t kOverhead = kFences + kTailBytes;
 
   BytesPage(const Geometry& geometry, const std::byte* page)
-      : page_(page), image_bytes_(geometry.image_bytes()) {}
+      : geometry_(&geometry), page_(page), image_bytes_(geometry.image_bytes()) {}
 
-  /// Whether every extent is inside the image and every length within the geometry.
+  /// Whether every extent is inside the image and nothing is longer than its place.
   static bool Check(const Geometry& geometry, const std::byte* page);
 
   std::string_view Low() const { return PageChars(page_, kFences, LowLength()); }
@@ -140,6 +140,7 @@ class BytesPage {
   size_t HeapEnd() const { return image_bytes_ - kTailBytes; }
   size_t Garbage() const { return Field<uint16_t>(page_, kGarbage); }
 
+  const Geometry* geometry_;
   const std::byte* page_;
   size_t image_bytes_;
 };

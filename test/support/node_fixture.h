@@ -20,8 +20,9 @@ namespace farleaf::index {
 class NodeImage {
  public:
   explicit NodeImage(const Geometry& geometry)
-      : bytes_(geometry.page_bytes, std::byte{0xa5}),
-        node_(geometry, std::span(bytes_).first(geometry.image_bytes())) {}
+      : geometry_(geometry),
+        bytes_(geometry.page_bytes, std::byte{0xa5}),
+        node_(geometry_, std::span(bytes_).first(geometry.image_bytes())) {}
   NodeImage(const NodeImage&) = delete;
   Node& operator*() { return node_; }
   Node* operator->() { return &node_; }
@@ -32,6 +33,7 @@ class NodeImage {
   }
 
  private:
+  const Geometry geometry_;
   std::vector<std::byte> bytes_;
   Node node_;
 };

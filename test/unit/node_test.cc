@@ -158,6 +158,177 @@ TEST_P(NodeTest, SplitsAndMergesKeepEveryEntryAndTheFences) {
   EXPECT_GT(merges, 150u);
 }
 
+TEST_P(NodeTest, SearchFindsTheChildForAKeyAndTheOneBelow) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    KeySource keys(geometry, &random);
+    auto [low, high] = keys.Fences();
+    NodeImage page(geometry);
+    page->Init({7, 1, low, high, high ? GlobalAddress(1, 4096) : GlobalAddress()});
+    std::map<std::string, std::string> model;
+    PendingStorage storage;
+    FillUntilRefused(&keys, low, high, &*page, &model, &storage);
+    for (int i = 0; i < 300; ++i) {
+      const std::string key = keys.Between(low, high, model);
+      const auto after = model.upper_bound(key), at = model.lower_bound(key);
+      const auto index_for = std::distance(model.begin(), after) - 1;
+      const auto index_below = std::max<long>(std::distance(model.begin(), at) - 1, 0);
+      ASSERT_EQ(page->ChildIndexFor(key), static_cast<size_t>(index_for));
+      ASSERT_EQ(page->ChildIndexBelow(key), static_cast<size_t>(index_below));
+      ASSERT_EQ(ChildText(page->Child(page->ChildIndexFor(key))), std::prev(after)->second);
+      size_t entry = 0;
+      for (const auto& [separator, child] : model) {
+        const int order = page->CompareKey(entry++, key), expected = separator.compare(key);
+        ASSERT_EQ(order < 0, expected < 0);
+        ASSERT_EQ(order > 0, expected > 0);
+      }
+    }
+  }
+}
+
+TEST_P(NodeTest, FencesDecideWhatIsCovered) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    KeySource keys(geometry, &random);
+    auto [low, high] = keys.Fences();
+    NodeImage page(geometry);
+    page->Init({7, 0, low, high, high ? GlobalAddress(1, 4096) : GlobalAddress()});
+    for (int i = 0; i < 20; ++i) {
+      const std::string key = i == 0 && low ? *low : i == 1 && high ? *high : keys.Key();
+      EXPECT_EQ(page->BelowLow(key), low && key < *low);
+      EXPECT_EQ(page->AtOrPastHigh(key), high && key >= *high);
+      EXPECT_EQ(page->PastHigh(key), high && key > *high);
+      EXPECT_EQ(page->LowEquals(key), low && key == *low);
+      EXPECT_EQ(page->HighEquals(key), high && key == *high);
+      if (page->BelowLow(key)) {
+        EXPECT_EQ(page->Search(key).index, 0u);
+      }
+    }
+  }
+}
+
+TEST_P(NodeTest, AppendToTheRightmostNodeLeavesTheLeftOneFull) {
+  NodeImage full(geometry), left(geometry), right(geometry);
+  full->Init({7, 0, std::nullopt, std::nullopt, GlobalAddress()});
+  const std::string value(8, 'v');
+  std::string key(8, '\0');
+  uint64_t next = 0;
+  do {
+    StoreBig64(key.data(), ++next);
+  } while (full->Insert(full->count(), key, {value, false}));
+  SplitNode(*full, {key, {value, false}, {}, false}, GlobalAddress(1, 64), &*left, &*right);
+  EXPECT_GE(left->count() + 1, full->count());  // the new high fence may cost one
+  EXPECT_LE(right->count(), 2u);
+  EXPECT_EQ(right->Key(right->count() - 1), key);
+}
+
+TEST_P(NodeTest, MergedRunOfOneChildIsKeptOnce) {
+  NodeImage left(geometry), right(geometry), merged(geometry);
+  const std::string middle(8, 'm'), last(8, 'x');
+  const GlobalAddress a(0, 64), b(0, 128), c(0, 192);
+  left->Init({7, 1, std::nullopt, middle, GlobalAddress(1, 64)});
+  left->InsertChild(0, left->low(), a);
+  left->InsertChild(1, std::string(8, 'b'), b);
+  right->Init({7, 1, middle, std::nullopt, GlobalAddress()});
+  right->InsertChild(0, middle, b);
+  right->InsertChild(1, last, c);
+  ASSERT_TRUE(FitsMerged(*left, *right, 1.0));
+  MergeNodes(*left, *right, &*merged);
+  ASSERT_EQ(merged->count(), 3u);
+  EXPECT_EQ(merged->Child(merged->ChildIndexFor(middle)), b);
+  EXPECT_EQ(merged->Child(merged->ChildIndexFor(last)), c);
+}
+
+TEST_P(NodeTest, FitsMergedHonoursTheFillLimit) {
+  NodeImage left(geometry), right(geometry);
+  const std::string middle(8, 'm');
+  left->Init({7, 0, std::nullopt, middle, GlobalAddress(1, 64)});
+  right->Init({7, 0, middle, std::nullopt, GlobalAddress()});
+  EXPECT_TRUE(FitsMerged(*left, *right, 0.0));
+  ASSERT_TRUE(left->Insert(0, std::string(8, 'a'), {"12345678", false}));
+  ASSERT_TRUE(right->Insert(0, std::string(8, 'z'), {"12345678", false}));
+  EXPECT_FALSE(FitsMerged(*left, *right, 0.0));
+  NodeImage merged(geometry);
+  MergeNodes(*left, *right, &*merged);
+  const double fill = static_cast<double>(merged->used_bytes()) / merged->capacity_bytes();
+  EXPECT_TRUE(FitsMerged(*left, *right, fill + 1e-9));
+  EXPECT_FALSE(FitsMerged(*left, *right, fill - 1e-3));
+}
+
+TEST(BytesNodeTest, KeysDropWhatTheyShareWithTheLowFence) {
+  const Geometry geometry{Layout::kBytes, 4096, 200, 8};
+  const std::string path = "/usr/share/doc/";
+  NodeImage with(geometry), without(geometry);
+  with->Init({1, 0, path, std::nullopt, GlobalAddress()});
+  without->Init({1, 0, std::nullopt, std::nullopt, GlobalAddress()});
+  const auto fill = [&path](Node& node) {
+    size_t i = 0;
+    while (node.Insert(i, path + std::to_string(1000 + i), {"", false})) ++i;
+    return i;
+  };
+  // 10 + 4 bytes an entry against 10 + 19.
+  EXPECT_EQ(fill(*with), (4088 - 44 - path.size()) / 14);
+  EXPECT_EQ(fill(*without), (4088 - 44) / 29);
+}
+
+TEST(BytesNodeTest, LeafSeparatorIsTheShortest) {
+  const Geometry geometry = Geometry::Bytes();
+  NodeImage full(geometry), left(geometry), right(geometry);
+  full->Init({1, 0, std::nullopt, std::nullopt, GlobalAddress()});
+  ASSERT_TRUE(full->Insert(0, "apple-" + std::string(900, 'a'), {"", false}));
+  ASSERT_TRUE(full->Insert(1, "apricot-" + std::string(900, 'a'), {"", false}));
+  EXPECT_EQ(SplitNode(*full, {"a", {"", false}, {}, false}, GlobalAddress(1, 64), &*left, &*right),
+            "apr");
+}
+
+// Keys as long as they may be, foreign fences, and neighbours that differ in their last byte only:
+// the separators are as long as the keys. Pages that drop only what both fences share cannot split
+// this one.
+TEST(BytesNodeTest, LongestKeysBetweenForeignFencesSplit) {
+  const Geometry geometry = Geometry::Bytes();
+  const std::string low(1024, 'a'), high(1024, 'z'), stem(1023, 'm');
+  for (size_t pending_at = 0; pending_at < 3; ++pending_at) {
+    for (uint32_t small : {0u, 100u, geometry.inline_value_bytes_max}) {
+      NodeImage full(geometry), left(geometry), right(geometry);
+      full->Init({1, 0, low, high, GlobalAddress(1, 4096)});
+      const std::string big_value(geometry.inline_value_bytes_max, 'v'), value(small, 'w');
+      std::map<std::string, std::string> model;
+      std::string pending_key;
+      for (size_t i = 0; i < 3; ++i) {
+        const std::string key = stem.substr(0, i == pending_at ? 1023 : 987) + "135"[i];
+        if (i == pending_at) {
+          pending_key = key;
+          model[key] = big_value;
+        } else if (full->Insert(full->Search(key).index, key, {value, false})) {
+          model[key] = value;
+        }
+      }
+      ASSERT_GE(full->count(), 1u);
+      SplitNode(*full, {pending_key, {big_value, false}, {}, false}, GlobalAddress(2, 64), &*left,
+                &*right);
+      auto both = EntriesOf(*left);
+      both.merge(EntriesOf(*right));
+      EXPECT_EQ(both, model);
+    }
+  }
+}
+
+TEST(BytesNodeTest, EveryReplacementFitsALeafOfOneEntry) {
+  const Geometry geometry = Geometry::Bytes();
+  NodeImage page(geometry);
+  page->Init({1, 0, std::string(1024, 'a'), std::string(1024, 'z'), GlobalAddress(1, 64)});
+  ASSERT_TRUE(page->Insert(0, std::string(1024, 'm'), {"", false}));
+  for (uint32_t bytes = 0; bytes <= geometry.inline_value_bytes_max; ++bytes) {
+    const std::string value(bytes, static_cast<char>(bytes));
+    ASSERT_TRUE(page->ReplaceValue(0, {value, false})) << bytes;
+    ASSERT_EQ(page->Value(0).bytes, value);
+  }
+  ASSERT_TRUE(page->ReplaceValue(0, {std::string(kOutOfLineBytes, 'o'), true}));
+  EXPECT_TRUE(page->Value(0).out_of_line);
+}
+
 INSTANTIATE_TEST_SUITE_P(Geometries, NodeTest, ::testing::ValuesIn(TestGeometries()),
                          [](const auto& param) { return GeometryName(param.param); });
 
