@@ -52,6 +52,12 @@ class Pool {
   std::span<const RegionLayout> layouts() const { return allocator_->layouts(); }
   Allocator& allocator() { return *allocator_; }
   LocalLockTable& locks() { return locks_; }
+  /// Never given to anyone else in this pool: (member, incarnation, count). Low two bits are 01, so
+  /// that it is never 0 and never reads as a LockWord that says free.
+  uint64_t NextUniqueId() {
+    return 1 | uint64_t{self_.id} << 2 | uint64_t{self_.short_incarnation()} << 14 |
+           unique_ids_given_.fetch_add(1, std::memory_order_relaxed) << 26;
+  }
   /// The redo slots of this member on `server`; none for an observer.
   RedoSlots& redo_slots(ServerId server) {
     FARLEAF_DCHECK(server < redo_slots_.size(), server, redo_slots_.size());
@@ -73,6 +79,7 @@ class Pool {
   MemberIdentity self_;
   std::deque<RedoSlots> redo_slots_;  // by server id; fixed after Join
   std::unique_ptr<Allocator> allocator_;
+  std::atomic<uint64_t> unique_ids_given_{0};
   std::atomic<uint64_t> workers_opened_{0};
   bool left_ = false;
 };

@@ -1,12 +1,13 @@
 // Where things are in a memory server's region, and the words that live there.
 //
 //   offset            bytes               what
-//   0                 4 KiB               RegionHeader, written by the memory server before it
-//   opens 4 KiB             32 KiB              member words, one a compute server id   (server 0
-//   only) 36 KiB            32 KiB              lease words, one a compute server id 68 KiB 4 KiB
-//   heads of the pool's free lists, 512 words 72 KiB            64 KiB              catalog: 128
-//   entries of 512 B           (server 0 only) 136 KiB           8 B x chunks        chunk table:
-//   one ChunkWord a chunk behind it         8 B x chunks        carve marks: one CarveMark a chunk
+//   0                 4 KiB               RegionHeader, written by the memory server before it opens
+//   4 KiB             32 KiB              member words, one a compute server id   (server 0 only)
+//   36 KiB            32 KiB              lease words, one a compute server id
+//   68 KiB            4 KiB               heads of the pool's free lists, 512 words
+//   72 KiB            64 KiB              catalog: 128 entries of 512 B           (server 0 only)
+//   136 KiB           8 B x chunks        chunk table: one ChunkWord a chunk
+//   behind it         8 B x chunks        carve marks: one CarveMark a chunk
 //   up to chunk_bytes                     unused
 //   first_chunk       chunk_bytes each    chunks, aligned to chunk_bytes
 //

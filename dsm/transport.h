@@ -153,6 +153,15 @@ class Batch {
   bool write_refused_ = false;
 };
 
+/// The batch for `server` among the batches of one round trip, added if there is none. The reference
+/// is good until the next call.
+inline Batch& BatchFor(std::vector<Batch>& batches, ServerId server) {
+  for (Batch& batch : batches) {
+    if (batch.server() == server) return batch;
+  }
+  return batches.emplace_back(server);
+}
+
 /// One thread's way to all memory servers of a pool.
 class Transport {
  public:

@@ -1,0 +1,196 @@
+#include "index/blink/catalog.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "dsm/base/bytes.h"
+#include "dsm/base/crc32c.h"
+#include "index/blink/page.h"
+#include "index/blink/search_cache.h"
+
+namespace farleaf::index {
+
+namespace {
+
+constexpr uint64_t kStateUnused = 0, kStateTree = 1;
+constexpr size_t kStateAt = 0, kRootAt = 8, kCrcAt = 16, kBodyAt = 20, kNameAt = 32;
+constexpr uint64_t kCatalogBytes = uint64_t{dsm::kCatalogEntries} * dsm::kCatalogEntryBytes;
+constexpr uint64_t kCreationWaitMs = 10'000;
+constexpr int kTornReadsMax = 1'000;
+
+using EntryBytes = std::array<std::byte, dsm::kCatalogEntryBytes>;
+
+EntryBytes EncodeEntry(const TreeInfo& info, uint64_t root_word) {
+  EntryBytes entry{};
+  std::byte* at = entry.data();
+  StoreLittle<uint64_t>(at + kStateAt, kStateTree);
+  StoreLittle<uint64_t>(at + kRootAt, root_word);
+  StoreLittle<uint8_t>(at + kBodyAt, static_cast<uint8_t>(info.geometry.layout));
+  StoreLittle<uint8_t>(at + kBodyAt + 1, static_cast<uint8_t>(info.name.size()));
+  StoreLittle<uint32_t>(at + 24, info.geometry.page_bytes);
+  StoreLittle<uint16_t>(at + 28, static_cast<uint16_t>(info.geometry.key_bytes_max));
+  StoreLittle<uint16_t>(at + 30, static_cast<uint16_t>(info.geometry.inline_value_bytes_max));
+  std::memcpy(at + kNameAt, info.name.data(), info.name.size());
+  const auto body = std::span(entry).subspan(kBodyAt, kNameAt - kBodyAt + info.name.size());
+  StoreLittle<uint32_t>(at + kCrcAt, Crc32c(body));
+  return entry;
+}
+
+/// nullopt: unused. Corruption: torn, or not an entry.
+Result<std::optional<TreeInfo>> DecodeEntry(TreeId id, std::span<const std::byte> entry) {
+  const std::byte* at = entry.data();
+  const uint64_t state = LoadLittle<uint64_t>(at + kStateAt);
+  if (state == kStateUnused) return std::optional<TreeInfo>();
+  const size_t name_bytes = LoadLittle<uint8_t>(at + kBodyAt + 1);
+  const auto body = entry.subspan(kBodyAt, kNameAt - kBodyAt + name_bytes);
+  if (state != kStateTree || Crc32c(body) != LoadLittle<uint32_t>(at + kCrcAt)) {
+    return Status::Corruption("catalog entry " + std::to_string(id) + " fails its checksum");
+  }
+  TreeInfo info;
+  info.id = id;
+  info.name.assign(reinterpret_cast<const char*>(at + kNameAt), name_bytes);
+  info.geometry = {static_cast<Layout>(LoadLittle<uint8_t>(at + kBodyAt)),
+                   LoadLittle<uint32_t>(at + 24), LoadLittle<uint16_t>(at + 28),
+                   LoadLittle<uint16_t>(at + 30)};
+  if (Status valid = info.geometry.Validate(); !valid.ok()) {
+    return Status::Corruption("catalog entry of tree '" + info.name + "': " + valid.ToString());
+  }
+  return std::optional<TreeInfo>(std::move(info));
+}
+
+Task<Status> LockCatalog(OpContext& op, uint64_t lock_word) {
+  const uint64_t give_up_ns =
+      std::min(op.deadline_ns, op.worker.clock().NowNs() + kCreationWaitMs * kNsPerMs);
+  for (uint64_t wait_ns = 10 * kNsPerUs;; wait_ns = std::min(2 * wait_ns, kNsPerMs)) {
+    uint64_t old = 0;
+    Batch batch(dsm::kCatalogServer);
+    batch.CompareAndSwap(dsm::kCatalogOffset, dsm::kUnlockedWord, lock_word, &old);
+    Status status = co_await op.worker.RoundTrip(batch, op.counts);
+    if (!status.ok()) co_return status;
+    if (old == dsm::kUnlockedWord) co_return Status::Ok();
+    if (op.worker.clock().NowNs() >= give_up_ns) {
+      co_return Status::DeadlineExceeded("the catalog's lock is held by compute server " +
+                                         std::to_string(dsm::LockWord::Decode(old).owner));
+    }
+    co_await op.worker.Sleep(wait_ns);
+  }
+}
+
+Task<Status> UnlockCatalog(OpContext& op) {
+  const uint64_t unlocked = dsm::kUnlockedWord;
+  Batch batch(dsm::kCatalogServer);
+  batch.WriteWord(dsm::kCatalogOffset, &unlocked);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  co_return status;
+}
+
+/// Allocates and writes the tree's first leaf, which is its root.
+Task<Result<RootWord>> WriteFirstLeaf(OpContext& op, dsm::Pool& pool, const TreeInfo& info) {
+  const dsm::PageClass page_class{dsm::ChunkKind::kLeaf, info.geometry.page_bytes, 0};
+  const dsm::ServerId server = pool.allocator().NextServer(std::nullopt);
+  auto grant = co_await pool.allocator().Allocate(op, page_class, server);
+  if (!grant.ok()) co_return grant.status();
+  PageBuffer page;
+  std::memset(page.bytes, 0, sizeof page.bytes);
+  Node leaf(info.geometry, page.image(info.geometry));
+  leaf.Init({.tree = info.id});
+  leaf.Seal(grant->version + 1);
+  Batch batch(grant->address.server());
+  batch.Write(grant->address.offset(), page.page(info.geometry));
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_return status;
+  co_return RootWord{grant->address, 0};
+}
+
+/// The part of CreateTree that runs under the catalog's lock.
+Task<Result<TreeInfo>> CreateLocked(OpContext& op, dsm::Pool& pool, TreeInfo info) {
+  auto trees = co_await ListTrees(op, pool);
+  if (!trees.ok()) co_return trees.status();
+  std::vector<bool> used(dsm::kCatalogEntries);
+  for (const TreeInfo& tree : *trees) {
+    if (tree.name == info.name) {
+      co_return Status::AlreadyExists("tree '" + info.name + "' already exists");
+    }
+    used[tree.id] = true;
+  }
+  info.id = 1;
+  while (info.id <= kTreeIdMax && used[info.id]) ++info.id;
+  if (info.id > kTreeIdMax) {
+    co_return Status::ResourceExhausted("the catalog is full: " + std::to_string(kTreeIdMax) +
+                                        " trees");
+  }
+  auto root = co_await WriteFirstLeaf(op, pool, info);
+  if (!root.ok()) co_return root.status();
+  // The state word goes last and on its own: a reader sees no tree, or a whole one.
+  const EntryBytes entry = EncodeEntry(info, root->Encode());
+  const uint64_t offset = info.root_word_offset() - kRootAt;
+  Batch batch(dsm::kCatalogServer);
+  batch.Write(offset + kRootAt, std::span(entry).subspan(kRootAt));
+  batch.WriteWord(offset, &kStateTree);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_return status;
+  co_return info;
+}
+
+}  // namespace
+
+Task<Result<TreeInfo>> CreateTree(OpContext& op, dsm::Pool& pool, std::string name,
+                                  Geometry geometry) {
+  if (name.empty() || name.size() > kTreeNameBytesMax) {
+    co_return Status::InvalidArgument("a tree's name has 1 to 255 bytes, not " +
+                                      std::to_string(name.size()));
+  }
+  FARLEAF_CO_RETURN_IF_ERROR(geometry.Validate());
+  dsm::LockWord lock;
+  lock.state = dsm::LockWord::State::kLocked;
+  lock.owner = pool.self().id;
+  lock.incarnation = pool.self().short_incarnation();
+  Status locked = co_await LockCatalog(op, lock.Encode());
+  if (!locked.ok()) co_return locked;
+  TreeInfo info;
+  info.name = std::move(name);
+  info.geometry = geometry;
+  auto created = co_await CreateLocked(op, pool, std::move(info));
+  Status unlocked = co_await UnlockCatalog(op);
+  if (!unlocked.ok()) co_return unlocked;
+  co_return created;
+}
+
+Task<Result<std::vector<TreeInfo>>> ListTrees(OpContext& op, dsm::Pool& /*pool*/) {
+  std::vector<std::byte> area(kCatalogBytes);
+  Status torn;
+  for (int attempt = 0; attempt < kTornReadsMax; ++attempt) {
+    Batch batch(dsm::kCatalogServer);
+    batch.Read(dsm::kCatalogOffset, area);
+    Status status = co_await op.worker.RoundTrip(batch, op.counts);
+    if (!status.ok()) co_return status;
+    std::vector<TreeInfo> trees;
+    torn = Status::Ok();
+    for (TreeId id = 1; id <= kTreeIdMax && torn.ok(); ++id) {
+      auto entry = DecodeEntry(id, std::span(area).subspan(id * size_t{dsm::kCatalogEntryBytes},
+                                                           dsm::kCatalogEntryBytes));
+      if (!entry.ok()) {
+        torn = entry.status();
+      } else if (entry->has_value()) {
+        trees.push_back(std::move(**entry));
+      }
+    }
+    if (torn.ok()) co_return trees;
+  }
+  co_return torn;
+}
+
+Task<Result<TreeInfo>> OpenTree(OpContext& op, dsm::Pool& pool, std::string name) {
+  auto trees = co_await ListTrees(op, pool);
+  if (!trees.ok()) co_return trees.status();
+  std::string names;
+  for (TreeInfo& tree : *trees) {
+    if (tree.name == name) co_return std::move(tree);
+    names += (names.empty() ? "" : ", ") + tree.name;
+  }
+  co_return Status::NotFound("there is no tree '" + name +
+                             "' in this pool; there are: " + (names.empty() ? "none" : names));
+}
+
+}  // namespace farleaf::index

@@ -1,0 +1,245 @@
+// Finding nodes: through the search-layer cache, by reading what it lacks, and past what is stale.
+//
+// A stale cache is normal. Whoever reads a node checks tree, level, dead and fences (FitOf):
+//   key past the high fence   move right; the parent is re-read beside the sibling in the same round
+//                             trip, so that the next search does not hop
+//   dead                      move to the node that took over its range
+//   key below the low fence,  the page was reused: descend again from the root word, re-reading each
+//   other tree or level,      node of the path
+//   free page
+#include <algorithm>
+
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+namespace {
+// A READ that stays torn this often is repeated with the lock word beside it: the page may be free.
+constexpr int kTornReadsBeforeLockWord = 4;
+constexpr uint64_t kRetryNsMin = 500, kRetryNsMax = 200 * kNsPerUs;
+}  // namespace
+
+Status BlinkTree::CheckKey(std::string_view key) const {
+  const Geometry& geometry = info_.geometry;
+  if (geometry.layout == Layout::kFixed8 ? key.size() == 8
+                                         : !key.empty() && key.size() <= geometry.key_bytes_max) {
+    return Status::Ok();
+  }
+  const std::string range = geometry.layout == Layout::kFixed8
+                                ? "exactly 8"
+                                : "1 to " + std::to_string(geometry.key_bytes_max);
+  return Status::InvalidArgument("a key of tree '" + info_.name + "' has " + range +
+                                 " bytes, not " + std::to_string(key.size()));
+}
+
+uint64_t BlinkTree::WaitDeadlineNs(const OpContext& op) const {
+  return std::min(op.deadline_ns, op.worker.clock().NowNs() + options_.lock_wait_ms * kNsPerMs);
+}
+
+BlinkTree::Fit BlinkTree::FitOf(const ConstNode& node, std::string_view key, Side side,
+                                Level level) const {
+  if (node.tree() != info_.id || node.level() != level) return Fit::kRestart;
+  if (node.BelowLow(key) || (side == Side::kBefore && node.LowEquals(key))) return Fit::kRestart;
+  if (node.dead()) return node.forward().is_null() ? Fit::kRestart : Fit::kMoveForward;
+  if (side == Side::kAt ? node.AtOrPastHigh(key) : node.PastHigh(key)) return Fit::kMoveRight;
+  return Fit::kCovers;
+}
+
+Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddress address,
+                                                       PageBuffer& page) {
+  const Geometry& geometry = info_.geometry;
+  uint64_t give_up_ns = 0, wait_ns = kRetryNsMin;
+  for (int attempt = 0;; ++attempt) {
+    const bool with_lock_word = attempt >= kTornReadsBeforeLockWord;
+    Batch batch(address.server());
+    batch.Read(address.offset(), with_lock_word ? page.page(geometry) : page.image(geometry));
+    Status status = co_await op.worker.RoundTrip(batch, op.counts);
+    if (!status.ok()) co_return status;
+    const OpenOutcome outcome = ConstNode::Open(geometry, page.image(geometry));
+    if (outcome == OpenOutcome::kValid) co_return PageState::kRead;
+    if (outcome == OpenOutcome::kMalformed) {
+      co_return Status::Corruption("page " + address.ToString() + " of tree '" + info_.name +
+                                   "' holds no node although its checksum agrees");
+    }
+    stats_.torn_reads.fetch_add(1, std::memory_order_relaxed);
+    if (!with_lock_word) continue;
+    const auto lock =
+        dsm::LockWord::Decode(LoadLittle<uint64_t>(page.bytes + geometry.image_bytes()));
+    if (lock.state == dsm::LockWord::State::kFreePage) co_return PageState::kFree;
+    if (give_up_ns == 0) give_up_ns = WaitDeadlineNs(op);
+    if (op.worker.clock().NowNs() >= give_up_ns) {
+      if (lock.state == dsm::LockWord::State::kUnlocked) {
+        co_return Status::Corruption("page " + address.ToString() + " of tree '" + info_.name +
+                                     "' fails its checksum and nobody holds its lock");
+      }
+      co_return Status::DeadlineExceeded("page " + address.ToString() + " of tree '" + info_.name +
+                                         "' stays half-written under the lock of compute server " +
+                                         std::to_string(lock.owner));
+    }
+    co_await op.worker.Sleep(wait_ns + op.worker.random().Below(wait_ns));
+    wait_ns = std::min(2 * wait_ns, kRetryNsMax);
+  }
+}
+
+Task<Status> BlinkTree::RefreshRoot(OpContext& op) {
+  uint64_t word = 0;
+  Batch batch(dsm::kCatalogServer);
+  batch.ReadWord(info_.root_word_offset(), &word);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_return status;
+  const RootWord root = RootWord::Decode(word);
+  if (root.address.is_null() || root.level > kLevelMax) {
+    co_return Status::Corruption("the catalog's root word of tree '" + info_.name + "' is " +
+                                 std::to_string(word));
+  }
+  cache_.set_root(root);
+  co_return Status::Ok();
+}
+
+Task<Result<SearchCache::Path>> BlinkTree::FindNode(OpContext& op, std::string_view key, Side side,
+                                                    Level level, Freshness freshness) {
+  if (caching() && freshness == Freshness::kCached && !cache_.root().address.is_null()) {
+    // Each turn reads one more node of the path, or ends.
+    for (Level turn = 0; turn <= kLevelMax; ++turn) {
+      const SearchCache::Path path = cache_.Find(key, side, level);
+      if (path.complete && path.level == level) co_return path;
+      if (path.complete || path.stale) break;
+      PageBuffer page;
+      auto state = co_await ReadPage(op, path.node, page);
+      if (!state.ok()) co_return state.status();
+      if (*state == PageState::kFree) break;
+      const ConstNode node(info_.geometry, page.image(info_.geometry));
+      if (node.tree() != info_.id || node.level() != path.level) break;
+      cache_.Install(path.node, node.image());
+    }
+  }
+  auto path = co_await DescendFromRoot(op, key, side, level, freshness);
+  co_return path;
+}
+
+Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::string_view key,
+                                                           Side side, Level level,
+                                                           Freshness freshness) {
+  const uint64_t give_up_ns = WaitDeadlineNs(op);
+  bool read_root = freshness == Freshness::kFromRoot || cache_.root().address.is_null();
+  stats_.path_refreshes.fetch_add(caching(), std::memory_order_relaxed);
+  for (uint64_t wait_ns = kRetryNsMin;; wait_ns = std::min(2 * wait_ns, kRetryNsMax)) {
+    if (read_root) {
+      Status status = co_await RefreshRoot(op);
+      if (!status.ok()) co_return status;
+    }
+    const RootWord root = cache_.root();
+    SearchCache::Path path{root.address, root.level, {}, false, false};
+    while (path.level > level) {
+      PageBuffer page;
+      auto state = co_await ReadPage(op, path.node, page);
+      if (!state.ok()) co_return state.status();
+      if (*state == PageState::kFree) break;
+      const ConstNode node(info_.geometry, page.image(info_.geometry));
+      const Fit fit = FitOf(node, key, side, path.level);
+      if (fit == Fit::kRestart) break;
+      if (caching()) cache_.Install(path.node, node.image());
+      if (fit == Fit::kCovers) {
+        const size_t i = side == Side::kAt ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
+        path.parent = path.node;
+        path.node = node.Child(i);
+        --path.level;
+      } else {
+        if (path.level == root.level && !read_root) break;  // the tree has grown since
+        path.node = node.right();
+      }
+    }
+    path.complete = path.level == level;
+    if (path.complete || (path.level < level && read_root)) co_return path;
+    if (op.worker.clock().NowNs() >= give_up_ns) {
+      co_return Status::DeadlineExceeded("no path to the key in tree '" + info_.name +
+                                         "' within the deadline");
+    }
+    if (read_root) co_await op.worker.Sleep(wait_ns + op.worker.random().Below(wait_ns));
+    read_root = true;
+  }
+}
+
+Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, GlobalAddress next,
+                                                                PageBuffer& page,
+                                                                GlobalAddress parent,
+                                                                bool* parent_unchanged) {
+  const Geometry& geometry = info_.geometry;
+  PageBuffer parent_page;
+  const uint64_t cached_version = cache_.VersionOf(parent);
+  Batch batches[2] = {Batch(next.server()), Batch(parent.server())};
+  batches[0].Read(next.offset(), page.image(geometry));
+  batches[1].Read(parent.offset(), parent_page.image(geometry));
+  Status status = co_await op.worker.RoundTrip(batches, op.counts);
+  if (!status.ok()) co_return status;
+  if (ConstNode::Open(geometry, parent_page.image(geometry)) == OpenOutcome::kValid) {
+    const ConstNode node(geometry, parent_page.image(geometry));
+    *parent_unchanged = node.version() == cached_version;
+    cache_.Install(parent, node.image());
+  }
+  if (ConstNode::Open(geometry, page.image(geometry)) == OpenOutcome::kValid) {
+    co_return PageState::kRead;
+  }
+  auto state = co_await ReadPage(op, next, page);
+  co_return state;
+}
+
+Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view key, Side side,
+                                                Level level, PageBuffer& page) {
+  Freshness freshness = Freshness::kCached;
+  const uint64_t give_up_ns = WaitDeadlineNs(op);
+  uint64_t wait_ns = kRetryNsMin;
+  while (op.worker.clock().NowNs() < give_up_ns) {
+    auto path = co_await FindNode(op, key, side, level, freshness);
+    if (!path.ok()) co_return path.status();
+    if (!path->complete) co_return GlobalAddress();  // the tree is not that high
+    GlobalAddress address = path->node;
+    auto state = co_await ReadPage(op, address, page);
+    bool separator_missing = false;
+    uint32_t hops = 0;
+    while (state.ok() && *state == PageState::kRead) {
+      const ConstNode node(info_.geometry, page.image(info_.geometry));
+      const Fit fit = FitOf(node, key, side, level);
+      if (fit == Fit::kRestart) break;
+      if (fit == Fit::kCovers) {
+        Status status = co_await AfterHops(op, hops, separator_missing && level == 0, address);
+        if (!status.ok()) co_return status;
+        co_return address;
+      }
+      address = node.right();  // right sibling, or the node that took over
+      stats_.hops.fetch_add(1, std::memory_order_relaxed);
+      if (hops++ == 0 && caching() && !path->parent.is_null()) {
+        bool unchanged = false;
+        state = co_await ReadNextAndParent(op, address, page, path->parent, &unchanged);
+        separator_missing = unchanged && fit == Fit::kMoveRight;
+      } else {
+        separator_missing |= fit == Fit::kMoveRight && path->parent.is_null();
+        state = co_await ReadPage(op, address, page);
+      }
+    }
+    if (!state.ok()) co_return state.status();
+    if (freshness == Freshness::kFromRoot) {  // a merge is telling the parents: let it
+      co_await op.worker.Sleep(wait_ns + op.worker.random().Below(wait_ns));
+      wait_ns = std::min(2 * wait_ns, kRetryNsMax);
+    }
+    freshness = Freshness::kFromRoot;
+  }
+  co_return Status::DeadlineExceeded("no stable path to the key in tree '" + info_.name +
+                                     "' within the deadline");
+}
+
+Task<Status> BlinkTree::AfterHops(OpContext& op, uint32_t hops, bool separator_missing,
+                                  GlobalAddress node) {
+  if (hops == 0) co_return Status::Ok();
+  if (separator_missing) {
+    Status status = co_await CompleteSeparator(op, node);
+    if (!status.ok()) co_return status;
+  }
+  if (hops >= options_.hop_threshold && caching()) {
+    Status status = co_await WarmCache(op);
+    if (!status.ok()) co_return status;
+  }
+  co_return Status::Ok();
+}
+
+}  // namespace farleaf::index

@@ -1,0 +1,270 @@
+// Locked pages: taking, writing back, letting go.
+//
+// Taking is CAS on the lock word and READ of the page in one batch: the READ stands behind the
+// atomic, so the image is the one that the lock protects. Writing back is WRITE image, WRITE change
+// counter (search layer), WRITE unlock in one batch: the unlock stands behind the image.
+#include <algorithm>
+
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+namespace {
+constexpr uint64_t kBackoffNsMin = 1 * kNsPerUs, kBackoffNsMax = 256 * kNsPerUs;
+constexpr int kResolveAttemptsMax = 4;
+}  // namespace
+
+dsm::PageClass BlinkTree::PageClassOf(Level level) const {
+  const uint32_t page_bytes = info_.geometry.page_bytes;
+  if (level == 0) return {dsm::ChunkKind::kLeaf, page_bytes, 0};
+  return {dsm::ChunkKind::kSearch, page_bytes, info_.id};
+}
+
+uint64_t BlinkTree::LockWordOffset(GlobalAddress address) const {
+  return address.offset() + info_.geometry.image_bytes();
+}
+
+uint64_t BlinkTree::ChangeCounterOffset(GlobalAddress address) const {
+  const dsm::RegionLayout& layout = pool_->allocator().layout(address.server());
+  const uint64_t chunk_offset = layout.ChunkOffset(layout.ChunkOf(address.offset()));
+  const auto index =
+      PageIndexInChunk(PageClassOf(1), layout.chunk_bytes, address.offset() - chunk_offset);
+  FARLEAF_CHECK(index, address);
+  return chunk_offset + *index * 8;
+}
+
+Task<Result<uint64_t>> BlinkTree::TakeLockWord(OpContext& op, dsm::ServerId server,
+                                               LockClass lock_class) {
+  if (pool_->self().id == 0) {
+    co_return Status::InvalidArgument("an observer of the pool cannot write: join as a member");
+  }
+  uint64_t give_up_ns = 0;
+  for (;;) {
+    if (auto word = pool_->redo_slots(server).Take(lock_class)) co_return *word;
+    if (give_up_ns == 0) give_up_ns = WaitDeadlineNs(op);
+    if (op.worker.clock().NowNs() >= give_up_ns) {
+      co_return Status::DeadlineExceeded("all redo slots on memory server " +
+                                         std::to_string(server) + " are in use");
+    }
+    co_await op.worker.Sleep(kBackoffNsMin);
+  }
+}
+
+Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass lock_class,
+                                 LockedPage& locked) {
+  const Geometry& geometry = info_.geometry;
+  FARLEAF_CHECK(!locked.held(), locked.address);
+  locked.address = address;
+  const auto image = locked.buffer.image(geometry);
+  auto turn = co_await pool_->locks().Acquire(op.worker, address, image);
+  locked.turn = turn;
+  if (turn.lock_word != 0) {
+    stats_.handovers.fetch_add(1, std::memory_order_relaxed);
+    locked.lock_word = turn.lock_word;
+    co_return Status::Ok();
+  }
+  auto word = co_await TakeLockWord(op, address.server(), lock_class);
+  if (!word.ok()) {
+    pool_->locks().Release(address);
+    co_return word.status();
+  }
+  Status status = co_await TakeRemoteLock(op, address, *word, locked);
+  if (!locked.held()) {
+    pool_->locks().Release(address);
+    co_return status;
+  }
+  if (ConstNode::Open(geometry, image) != OpenOutcome::kValid) {
+    Status unlocked = co_await Unlock(op, locked);
+    if (!unlocked.ok()) co_return unlocked;
+    co_return Status::Corruption("page " + address.ToString() + " of tree '" + info_.name +
+                                 "' fails its checksum under its own lock");
+  }
+  co_return Status::Ok();
+}
+
+Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, GlobalAddress address, uint64_t word,
+                                       LockedPage& locked) {
+  uint64_t give_up_ns = 0, wait_ns = kBackoffNsMin;
+  for (;;) {
+    uint64_t old = 0;
+    Batch batch(address.server());
+    batch.CompareAndSwap(LockWordOffset(address), dsm::kUnlockedWord, word, &old);
+    batch.Read(address.offset(), locked.buffer.image(info_.geometry));
+    Status status = co_await op.worker.RoundTrip(batch, op.counts);
+    if (!status.ok()) {
+      // The CAS may have run. Undo it if so; a lock word is unique, so this touches no other's lock.
+      Batch undo(address.server());
+      undo.CompareAndSwap(LockWordOffset(address), word, dsm::kUnlockedWord, &old);
+      Status undone = co_await op.worker.RoundTrip(undo, op.counts);
+      // Where even that failed the slot stays taken, for its word may stand in the pool.
+      if (undone.ok()) pool_->redo_slots(address.server()).Give(word);
+      co_return status;
+    }
+    if (old == dsm::kUnlockedWord) {
+      locked.lock_word = word;
+      co_return Status::Ok();
+    }
+    const auto holder = dsm::LockWord::Decode(old);
+    if (holder.state == dsm::LockWord::State::kFreePage) {
+      pool_->redo_slots(address.server()).Give(word);
+      co_return Status::Ok();
+    }
+    stats_.lock_conflicts.fetch_add(1, std::memory_order_relaxed);
+    if (give_up_ns == 0) give_up_ns = WaitDeadlineNs(op);
+    if (op.worker.clock().NowNs() >= give_up_ns) {
+      pool_->redo_slots(address.server()).Give(word);
+      co_return Status::DeadlineExceeded("page " + address.ToString() + " of tree '" + info_.name +
+                                         "' stayed locked by compute server " +
+                                         std::to_string(holder.owner) + " (incarnation " +
+                                         std::to_string(holder.incarnation) + ")");
+    }
+    co_await op.worker.Sleep(wait_ns + op.worker.random().Below(wait_ns));
+    wait_ns = std::min(2 * wait_ns, kBackoffNsMax);
+  }
+}
+
+Task<Status> BlinkTree::LockNodeFor(OpContext& op, std::string_view key, Level level,
+                                    LockClass lock_class, LockedPage& locked) {
+  Freshness freshness = Freshness::kCached;
+  const uint64_t give_up_ns = WaitDeadlineNs(op);
+  uint64_t wait_ns = kBackoffNsMin;
+  for (;;) {
+    auto path = co_await FindNode(op, key, Side::kAt, level, freshness);
+    if (!path.ok()) co_return path.status();
+    if (!path->complete) co_return Status::Ok();  // the tree is not that high
+    GlobalAddress address = path->node;
+    while (!address.is_null()) {
+      Status status = co_await LockPage(op, address, lock_class, locked);
+      if (!status.ok()) co_return status;
+      if (!locked.held()) break;
+      const ConstNode node = locked.node(info_.geometry);
+      if (level > 0 && caching()) cache_.Install(address, node.image());
+      const Fit fit = FitOf(node, key, Side::kAt, level);
+      if (fit == Fit::kCovers) co_return Status::Ok();
+      const GlobalAddress next = fit == Fit::kMoveRight ? node.right() : GlobalAddress();
+      status = co_await Unlock(op, locked);
+      if (!status.ok()) co_return status;
+      if (next.is_null()) break;
+      stats_.hops.fetch_add(1, std::memory_order_relaxed);
+      address = next;
+      if (level == 0) {  // refresh the cache on the way, as a read does
+        PageBuffer page;
+        auto found = co_await ReadNode(op, key, Side::kAt, level, page);
+        if (!found.ok()) co_return found.status();
+        address = *found;
+      }
+    }
+    if (op.worker.clock().NowNs() >= give_up_ns) {
+      co_return Status::DeadlineExceeded("no stable path to the key in tree '" + info_.name +
+                                         "' within the deadline");
+    }
+    if (freshness == Freshness::kFromRoot) {  // a merge is telling the parents: let it
+      co_await op.worker.Sleep(wait_ns + op.worker.random().Below(wait_ns));
+      wait_ns = std::min(2 * wait_ns, kBackoffNsMax);
+    }
+    freshness = Freshness::kFromRoot;
+  }
+}
+
+Task<Status> BlinkTree::ClaimNewPage(OpContext& op, GlobalAddress address, LockClass lock_class,
+                                     LockedPage& locked) {
+  // Others may still come here by stale pointers: each finds the page free, or locked by us.
+  auto turn =
+      co_await pool_->locks().Acquire(op.worker, address, locked.buffer.image(info_.geometry));
+  FARLEAF_CHECK(turn.lock_word == 0, "a free page's lock was handed over", address);
+  auto word = co_await TakeLockWord(op, address.server(), lock_class);
+  if (!word.ok()) {
+    pool_->locks().Release(address);
+    co_return word.status();
+  }
+  locked.address = address;
+  locked.turn = turn;
+  locked.lock_word = *word;
+  StoreLittle(locked.buffer.bytes + info_.geometry.image_bytes(), *word);
+  co_return Status::Ok();
+}
+
+void BlinkTree::Seal(LockedPage& locked) {
+  Node node = locked.node(info_.geometry);
+  node.Seal(node.version() + 1);
+}
+
+void BlinkTree::AddWriteBack(LockedPage& locked, Batch& batch) {
+  const auto image = locked.buffer.image(info_.geometry);
+  batch.Write(locked.address.offset(), image);
+  // The change counter is the version, which stands at byte 8 of the image.
+  if (!locked.node(info_.geometry).is_leaf()) {
+    batch.Write(ChangeCounterOffset(locked.address), image.subspan(8, 8));
+  }
+}
+
+void BlinkTree::AddUnlock(LockedPage& locked, Batch& batch) {
+  locked.handing_over = pool_->locks().ShouldHandOver(locked.address, locked.turn);
+  if (!locked.handing_over) {
+    batch.WriteWord(LockWordOffset(locked.address), &dsm::kUnlockedWord);
+  }
+}
+
+Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) {
+  Status status = batch.status();
+  for (int attempt = 0; !status.ok() && attempt < kResolveAttemptsMax; ++attempt) {
+    // The batch failed; some prefix of it ran, and nothing of it can land any more. If the lock word
+    // is still ours, so is the page: write it again. If it is not, the unlock ran, and with it all
+    // that stood before.
+    uint64_t word = 0;
+    Batch look(locked.address.server());
+    look.ReadWord(LockWordOffset(locked.address), &word);
+    Status looked = co_await op.worker.RoundTrip(look, op.counts);
+    if (!looked.ok()) continue;
+    if (word != locked.lock_word) {
+      status = Status::Ok();
+    } else {
+      status = co_await op.worker.RoundTrip(batch, op.counts);
+    }
+  }
+  const uint64_t word = std::exchange(locked.lock_word, 0);
+  if (status.ok() && locked.handing_over) {
+    pool_->locks().HandOver(locked.address, {word, locked.turn.handovers},
+                            locked.buffer.image(info_.geometry));
+  } else {
+    if (status.ok()) pool_->redo_slots(locked.address.server()).Give(word);
+    pool_->locks().Release(locked.address);
+  }
+  if (!status.ok()) {
+    co_return Status::Unknown("write-back of page " + locked.address.ToString() + ": " +
+                              status.ToString());
+  }
+  co_return Status::Ok();
+}
+
+Task<Status> BlinkTree::WriteBackAndUnlock(OpContext& op, LockedPage& locked, Batch& batch) {
+  AddWriteBack(locked, batch);
+  AddUnlock(locked, batch);
+  Status status = co_await PostAndFinish(op, locked, batch);
+  co_return status;
+}
+
+Task<Status> BlinkTree::PostAndFinish(OpContext& op, LockedPage& locked, Batch& batch) {
+  // A failure is resolved by Finish, which reads the batch's status.
+  [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(batch, op.counts);
+  if (posted.ok() && !locked.handing_over) [[likely]] {
+    pool_->redo_slots(locked.address.server()).Give(std::exchange(locked.lock_word, 0));
+    pool_->locks().Release(locked.address);
+    co_return Status::Ok();
+  }
+  Status status = co_await Finish(op, locked, batch);
+  co_return status;
+}
+
+Task<Status> BlinkTree::Unlock(OpContext& op, LockedPage& locked) {
+  Batch batch(locked.address.server());
+  AddUnlock(locked, batch);
+  if (batch.empty()) {  // handed over, and nothing changed: no round trip
+    Status status = co_await Finish(op, locked, batch);
+    co_return status;
+  }
+  Status status = co_await PostAndFinish(op, locked, batch);
+  co_return status;
+}
+
+}  // namespace farleaf::index

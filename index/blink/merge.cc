@@ -1,0 +1,203 @@
+// Merge: a node that became underfull and a neighbour become one; the right one of the two dies.
+//
+// Lock left, then right. Write left with both nodes' entries (still locked), await. Mark right dead
+// with a forward pointer, and its lock word free, await. Tell the parents, still under left's lock.
+// Unlock left. Retire right: it is reused after the grace period at the earliest.
+//
+// Cases for a reader at any moment:
+//   before left's WRITE        both nodes stand as they were
+//   between the two WRITEs     right still answers for its range; nobody can change it (locked), and
+//                              left holds the same entries: either answer is right
+//   after right's WRITE        right is dead and names left, which was complete before
+//   after right's reuse        its tree, level or fences do not fit: descend again; the parents do
+//                              not name it any more, for it was retired after Publish
+//
+// Left's lock is kept until the parents are told, so that left can neither die nor split before
+// every entry that named right names left (the alternative, to unlock first, lets a second merge
+// kill left and leave the parents with a pointer to a page that is free).
+#include <cstring>
+
+#include "index/blink/publication.h"
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+bool BlinkTree::MayMerge(const ConstNode& left, const ConstNode& right) const {
+  const bool one_is_empty = left.count() == 0 || right.count() == 0;
+  return FitsMerged(left, right, one_is_empty ? 1.0 : options_.merge_up_to);
+}
+
+Task<Status> BlinkTree::MergeAround(OpContext& op, Level level, std::string key) {
+  const Geometry& geometry = info_.geometry;
+  for (;;) {
+    PageBuffer page, neighbour;
+    auto address = co_await ReadNode(op, key, Side::kAt, level, page);
+    if (!address.ok()) co_return address.status();
+    if (address->is_null()) co_return Status::Ok();
+    const ConstNode node(geometry, page.image(geometry));
+    if (!Underfull(node)) co_return Status::Ok();
+
+    std::optional<std::string> left_key;  // a key of the left one of the two to merge
+    if (node.has_high()) {
+      auto state = co_await ReadPage(op, node.right(), neighbour);
+      if (!state.ok()) co_return state.status();
+      const ConstNode right(geometry, neighbour.image(geometry));
+      if (*state == PageState::kRead &&
+          FitOf(right, node.high(), Side::kAt, level) == Fit::kCovers && MayMerge(node, right)) {
+        left_key = node.low();
+      }
+    }
+    if (!left_key && node.has_low()) {
+      const std::string low = node.low();
+      auto left_address = co_await ReadNode(op, low, Side::kBefore, level, neighbour);
+      if (!left_address.ok()) co_return left_address.status();
+      const ConstNode left(geometry, neighbour.image(geometry));
+      if (!left_address->is_null() && left.HighEquals(low) && MayMerge(left, node)) {
+        left_key = left.low();
+      }
+    }
+    if (!left_key) co_return Status::Ok();
+    Publication publication;
+    Status status = co_await TryMerge(op, level, *left_key, publication);
+    if (!status.ok()) co_return status;
+    if (publication.root_has_one_child) {
+      status = co_await ShrinkRoot(op);
+      if (!status.ok()) co_return status;
+    }
+    if (!publication.parent_underfull) co_return Status::Ok();
+    level = publication.level;  // go on one level up
+    key = publication.underfull_key;
+  }
+}
+
+Task<Status> BlinkTree::TryMerge(OpContext& op, Level level, std::string_view left_key,
+                                 Publication& publication) {
+  LockedPage left;
+  Status status = co_await LockNodeFor(op, left_key, level, LeftLockClass(level), left);
+  if (!status.ok() || !left.held()) co_return status;
+  const GlobalAddress right_address = left.node(info_.geometry).right();
+  LockedPage right;
+  if (!right_address.is_null()) {
+    status = co_await LockPage(op, right_address, RightLockClass(level), right);
+  }
+  if (status.ok() && right.held()) {
+    const ConstNode left_node = left.node(info_.geometry), right_node = right.node(info_.geometry);
+    const bool adjoin = FitOf(right_node, left_node.high(), Side::kAt, level) == Fit::kCovers &&
+                        right_node.LowEquals(left_node.high());
+    if (adjoin && (Underfull(left_node) || Underfull(right_node)) &&
+        MayMerge(left_node, right_node)) {
+      status = co_await MergeLocked(op, left, right, publication);
+      co_return status;
+    }
+    Status unlocked = co_await Unlock(op, right);
+    if (status.ok()) status = unlocked;
+  }
+  Status unlocked = co_await Unlock(op, left);
+  if (status.ok()) status = unlocked;
+  co_return status;
+}
+
+Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage& right,
+                                    Publication& publication) {
+  const Geometry& geometry = info_.geometry;
+  const Level level = left.node(geometry).level();
+  publication.level = static_cast<Level>(level + 1);
+  publication.low = right.node(geometry).low();
+  if (right.node(geometry).has_high()) publication.high = right.node(geometry).high();
+  publication.child = left.address;
+  publication.replaced = right.address;
+  publication.child_lock = &left;
+  {
+    PageBuffer merged;
+    Node out(geometry, merged.image(geometry));
+    MergeNodes(left.node(geometry), right.node(geometry), &out);
+    out.Seal(left.node(geometry).version() + 1);
+    std::memcpy(left.buffer.bytes, merged.bytes, geometry.image_bytes());
+  }
+  Node dead = right.node(geometry);
+  dead.MarkDead(left.address);
+  Seal(right);
+  stats_.merges.fetch_add(1, std::memory_order_relaxed);
+
+  // On one server the two WRITEs are ordered in one batch; else the first is awaited.
+  const uint64_t free_word = FreePageWord();
+  Batch left_batch(left.address.server()), right_batch(right.address.server());
+  const bool same_server = left.address.server() == right.address.server();
+  Batch& kill_batch = same_server ? left_batch : right_batch;
+  AddWriteBack(left, left_batch);
+  Status status;
+  if (!same_server) status = co_await PostUntilDone(op, left_batch);
+  if (status.ok()) {
+    AddWriteBack(right, kill_batch);
+    kill_batch.WriteWord(LockWordOffset(right.address), &free_word);
+    // Idempotent: both locks are ours until the free word lands, and that is the last verb.
+    status = co_await PostUntilDone(op, kill_batch);
+  }
+  if (!status.ok()) {  // half a merge under locks that stay: recovery's business
+    AbandonPage(right);
+    AbandonPage(left);
+    co_return Status::Unknown("merge of pages " + left.address.ToString() + " and " +
+                              right.address.ToString() + ": " + status.ToString());
+  }
+  const uint64_t dead_version = dead.version();
+  if (level > 0 && caching()) {
+    cache_.Install(left.address, left.node(geometry).image());
+    cache_.Install(right.address, dead.image());
+  }
+  pool_->redo_slots(right.address.server()).Give(std::exchange(right.lock_word, 0));
+  pool_->locks().Release(right.address);
+
+  status = co_await Publish(op, publication);
+  if (!status.ok()) co_return status;  // parents may still name the dead page: it is not reused
+  pool_->allocator().Retire(pool_->clock(), PageClassOf(level), {right.address, dead_version});
+  status = co_await pool_->allocator().Trim(op);
+  co_return status;
+}
+
+Task<Status> BlinkTree::ShrinkRoot(OpContext& op) {
+  const Geometry& geometry = info_.geometry;
+  for (;;) {
+    Status status = co_await RefreshRoot(op);
+    if (!status.ok()) co_return status;
+    const RootWord old_root = cache_.root();
+    if (old_root.level == 0) co_return Status::Ok();
+    LockedPage root;
+    status = co_await LockPage(op, old_root.address, LeftLockClass(old_root.level), root);
+    if (!status.ok() || !root.held()) co_return status;
+    const ConstNode node = root.node(geometry);
+    // The lock keeps the node from growing while the root word is swapped.
+    if (FitOf(node, node.low(), Side::kAt, old_root.level) != Fit::kCovers || node.count() != 1 ||
+        node.has_low() || node.has_high()) {
+      status = co_await Unlock(op, root);
+      co_return status;
+    }
+    const RootWord new_root{node.Child(0), static_cast<Level>(old_root.level - 1)};
+    auto swapped = co_await SwapRoot(op, old_root, new_root);
+    if (!swapped.ok() || !*swapped) {
+      status = co_await Unlock(op, root);
+      if (!swapped.ok()) co_return swapped.status();
+      if (!status.ok()) co_return status;
+      continue;
+    }
+    Node dead = root.node(geometry);
+    dead.MarkDead(GlobalAddress());
+    Seal(root);
+    const uint64_t free_word = FreePageWord();
+    Batch batch(root.address.server());
+    AddWriteBack(root, batch);
+    batch.WriteWord(LockWordOffset(root.address), &free_word);
+    status = co_await PostUntilDone(op, batch);
+    if (!status.ok()) {
+      AbandonPage(root);
+      co_return status;
+    }
+    stats_.roots_shrunk.fetch_add(1, std::memory_order_relaxed);
+    if (caching()) cache_.Install(root.address, dead.image());
+    pool_->redo_slots(root.address.server()).Give(std::exchange(root.lock_word, 0));
+    pool_->locks().Release(root.address);
+    pool_->allocator().Retire(pool_->clock(), PageClassOf(old_root.level),
+                              {root.address, dead.version()});
+  }
+}
+
+}  // namespace farleaf::index

@@ -1,0 +1,142 @@
+// ReadModifyWrite, and with it every single-key write: lock and read the leaf (one round trip),
+// decide, write back and unlock (one round trip).
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+Status BlinkTree::CheckValue(std::string_view value) const {
+  if (info_.geometry.layout == Layout::kFixed8) {
+    if (value.size() == 8) return Status::Ok();
+    return Status::InvalidArgument("a value of tree '" + info_.name +
+                                   "' has exactly 8 bytes, not " + std::to_string(value.size()));
+  }
+  if (value.size() <= kValueBytesMax) return Status::Ok();
+  return Status::InvalidArgument("a value has at most " + std::to_string(kValueBytesMax) +
+                                 " bytes, not " + std::to_string(value.size()));
+}
+
+bool BlinkTree::Underfull(const ConstNode& node) const {
+  return static_cast<double>(node.used_bytes()) <
+         options_.merge_below * static_cast<double>(node.capacity_bytes());
+}
+
+Task<Result<ModifyResult>> BlinkTree::ReadModifyWrite(OpContext& op, std::string_view key,
+                                                      const ModifyFunction& modify) {
+  FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+  LockedPage leaf;
+  Status status = co_await LockNodeFor(op, key, 0, LeftLockClass(0), leaf);
+  if (!status.ok()) co_return status;
+
+  const ConstNode::Position at = leaf.node(info_.geometry).Search(key);
+  std::optional<std::string_view> current;
+  std::optional<OutOfLineValue> old_block;
+  std::string fetched, replacement;
+  if (at.found) {
+    const StoredValue stored = leaf.node(info_.geometry).Value(at.index);
+    current = stored.bytes;
+    if (stored.out_of_line) {
+      old_block = DecodeOutOfLine(stored.bytes);
+      auto state = co_await ReadValue(op, *old_block, &fetched);
+      if (state.ok() && *state != ValueState::kRead) {
+        state =
+            Status::Corruption("the leaf " + leaf.address.ToString() + " names the value block " +
+                               old_block->block.ToString() + ", which holds another value");
+      }
+      if (!state.ok()) {
+        Status unlocked = co_await Unlock(op, leaf);
+        if (!unlocked.ok()) co_return unlocked;
+        co_return state.status();
+      }
+      current = fetched;
+    }
+  }
+  ModifyResult result{at.found, modify(current, &replacement)};
+  if (result.action == ModifyAction::kDelete && !at.found) result.action = ModifyAction::kKeep;
+  Status valid = result.action == ModifyAction::kWrite ? CheckValue(replacement) : Status::Ok();
+  if (result.action == ModifyAction::kKeep || !valid.ok()) {
+    Status unlocked = co_await Unlock(op, leaf);
+    if (!unlocked.ok()) co_return unlocked;
+    if (!valid.ok()) co_return valid;
+    co_return result;
+  }
+  if (result.action == ModifyAction::kDelete) {
+    status = co_await DeleteEntry(op, leaf, at.index, key, old_block);
+  } else {
+    status = co_await WriteEntry(op, leaf, at, key, replacement, old_block);
+  }
+  if (!status.ok()) co_return status;
+  co_return result;
+}
+
+Task<Status> BlinkTree::DeleteEntry(OpContext& op, LockedPage& leaf, size_t index,
+                                    std::string_view key, std::optional<OutOfLineValue> old_block) {
+  Node node = leaf.node(info_.geometry);
+  node.Remove(index);
+  Seal(leaf);
+  // A leaf that stays underfull is looked at again at every fourth removal, not at each.
+  const bool merge =
+      Underfull(node) && node.count() % 4 == 0 && (node.has_low() || node.has_high());
+  Batch batch(leaf.address.server());
+  Status status = co_await WriteBackAndUnlock(op, leaf, batch);
+  if (!status.ok()) co_return status;
+  if (old_block) {
+    status = co_await DiscardValue(op, *old_block);
+    if (!status.ok()) co_return status;
+  }
+  if (merge) {
+    // The delete is done; a merge that cannot be finished now (a full or failing pool) is left for a
+    // later one, and the tree is correct without it.
+    Status merged = co_await MergeAround(op, 0, std::string(key));
+    stats_.merges_given_up.fetch_add(!merged.ok(), std::memory_order_relaxed);
+  }
+  co_return Status::Ok();
+}
+
+Task<Status> BlinkTree::WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::Position at,
+                                   std::string_view key, std::string_view value,
+                                   std::optional<OutOfLineValue> old_block) {
+  StoredValue stored{value, false};
+  NewValue fresh;
+  if (value.size() > info_.geometry.inline_value_bytes_max) {
+    Status prepared = co_await PrepareValue(op, value, leaf.address.server(), fresh);
+    if (!prepared.ok()) {
+      Status unlocked = co_await Unlock(op, leaf);
+      if (!unlocked.ok()) co_return unlocked;
+      co_return prepared;
+    }
+    stored = {{fresh.encoded, kOutOfLineBytes}, true};
+  }
+  Batch batch(leaf.address.server());
+  if (!fresh.bytes.empty()) {
+    Status placed = co_await PlaceValue(op, fresh, batch);
+    if (!placed.ok()) {
+      Status unlocked = co_await Unlock(op, leaf);
+      if (!unlocked.ok()) co_return unlocked;
+      co_return placed;
+    }
+  }
+  Node node = leaf.node(info_.geometry);
+  const bool fits =
+      at.found ? node.ReplaceValue(at.index, stored) : node.Insert(at.index, key, stored);
+  Status status;
+  if (fits) {
+    Seal(leaf);
+    status = co_await WriteBackAndUnlock(op, leaf, batch);
+  } else {
+    PendingEntry pending;
+    pending.key = key;
+    pending.value = stored;
+    pending.replaces = at.found;
+    status = co_await SplitAndInsert(op, leaf, pending, batch);
+    if (status.code() == StatusCode::kResourceExhausted && !fresh.bytes.empty()) {
+      Status discarded =
+          co_await DiscardValue(op, DecodeOutOfLine({fresh.encoded, kOutOfLineBytes}));
+      if (!discarded.ok()) co_return discarded;
+    }
+  }
+  if (!status.ok()) co_return status;
+  if (old_block) status = co_await DiscardValue(op, *old_block);
+  co_return status;
+}
+
+}  // namespace farleaf::index

@@ -1,0 +1,35 @@
+// Options of an open tree: local knobs of this process, never part of the format.
+//
+// Thread rule: a value type.
+#pragma once
+
+#include <cstdint>
+
+#include "dsm/base/status.h"
+
+namespace farleaf::index {
+
+enum class CacheMode : uint8_t {
+  kSearchLayer,  ///< internal nodes are cached (RF-tree)
+  kNone,         ///< every internal node is read from the pool (the FG-style baseline)
+};
+
+struct TreeOptions {
+  CacheMode cache = CacheMode::kSearchLayer;
+  /// Moves to a right sibling in one descent after which the whole search layer's change counters
+  /// are re-read, and with them every changed node. 1..64.
+  uint32_t hop_threshold = 4;
+  /// The longest wait for one lock, and for a page that stays torn, if the operation's own deadline
+  /// is later. 1..600000.
+  uint64_t lock_wait_ms = 10'000;
+  /// A node filled below this after a removal looks for a neighbour to merge with. 0..0.5.
+  double merge_below = 0.25;
+  /// Two neighbours merge if they then fill at most this. merge_below..1.
+  double merge_up_to = 0.75;
+  /// Leaves read ahead in one round trip of a scan. 1..256.
+  uint32_t scan_leaves_max = 64;
+
+  Status Validate() const;
+};
+
+}  // namespace farleaf::index

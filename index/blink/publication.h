@@ -1,0 +1,43 @@
+// Publication: the one change that structure modifications make to a parent level. It sets the
+// routing of the keys [low, high) to `child`, which is locked by whoever publishes.
+//
+//   split            child = the new right node, replaced = its left
+//   merge            child = the surviving left node, replaced = the dead right one
+//   missing separator  child = the node found by moving right, replaced = none
+//
+// Thread rule: lives in the publisher's frame.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "index/blink/geometry.h"
+#include "index/blink/page.h"
+
+namespace farleaf::index {
+
+struct Publication {
+  Level level = 1;                  ///< of the parents
+  std::string low;                  ///< first key of the range
+  std::optional<std::string> high;  ///< nullopt: to the last key
+  GlobalAddress child;
+  GlobalAddress replaced;            ///< entries behind the range that still name it follow `child`
+  bool insert_missing = false;       ///< add a separator at `low` if there is none
+  LockedPage* child_lock = nullptr;  ///< unlocked when the publication is complete
+  std::string underfull_key;         ///< out: a key of a parent that became underfull
+  bool parent_underfull = false;     ///< out
+  bool root_has_one_child = false;   ///< out
+};
+
+/// What one parent's edit came to.
+struct ParentEdit {
+  bool changed = false;
+  bool overflow = false;     ///< the separator does not fit: split the parent with it
+  bool reaches_end = false;  ///< the last entry names `child`: the run may go on in the next parent
+};
+
+/// Edits the part of `publication` that falls to `parent`, which covers `position`: publication.low,
+/// or the low fence of a later parent. Pure; index/blink/README.md has the argument.
+ParentEdit EditParent(Node& parent, std::string_view position, const Publication& publication);
+
+}  // namespace farleaf::index

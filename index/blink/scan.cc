@@ -1,0 +1,210 @@
+// Scan: the leaves that cover the range are known from the cache and read in one parallel batch;
+// fences chain them. Where the chain breaks (a stale cache, a torn read) one leaf is found by a
+// descent, which also refreshes the cache, and the scan goes on behind it.
+//
+// Invariant of both directions: everything between the scan's beginning and `position` is in the
+// rows, and the next leaf accepted is the one that covers `position`. Hence no gap, no repetition.
+#include <algorithm>
+
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+/// A scan on its way. Lives in Scan's frame.
+struct BlinkTree::ScanState {
+  ScanRange range;
+  std::vector<KeyValue>* rows;
+  std::string position;    ///< forward: the next key to cover; reverse: keys below it are next
+  bool from_last = false;  ///< reverse: `position` is not set yet, begin at the very end
+  bool done = false;
+  bool find_one_leaf = false;  ///< the cache's chain broke
+  std::vector<GlobalAddress> leaves;
+  std::vector<std::byte> images;
+  std::vector<std::pair<size_t, OutOfLineValue>> to_fetch;  ///< row, where its value is
+
+  bool forward() const { return range.direction == ScanDirection::kForward; }
+  bool full() const { return rows->size() >= range.limit; }
+};
+
+Status BlinkTree::CheckBound(std::string_view bound) const {
+  const Geometry& geometry = info_.geometry;
+  if (bound.empty() ||
+      (geometry.layout == Layout::kFixed8 ? bound.size() == 8
+                                          : bound.size() <= geometry.key_bytes_max)) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument("a scan's bound in tree '" + info_.name + "' has " +
+                                 std::to_string(bound.size()) + " bytes, which no key has");
+}
+
+std::string BlinkTree::LowestKey() const {
+  return info_.geometry.layout == Layout::kFixed8 ? std::string(8, '\0') : std::string();
+}
+
+std::string BlinkTree::HighestKey() const {
+  return std::string(info_.geometry.layout == Layout::kFixed8 ? 8 : info_.geometry.key_bytes_max,
+                     '\xff');
+}
+
+Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) {
+  rows->clear();
+  FARLEAF_CO_RETURN_IF_ERROR(CheckBound(range.start));
+  if (range.end) {
+    FARLEAF_CO_RETURN_IF_ERROR(CheckBound(*range.end));
+    if (*range.end <= range.start) co_return Status::Ok();
+  }
+  ScanState state{.range = range, .rows = rows};
+  if (state.forward()) {
+    state.position = range.start.empty() ? LowestKey() : std::string(range.start);
+  } else {
+    state.from_last = !range.end;
+    state.position = range.end ? std::string(*range.end) : HighestKey();
+  }
+  while (!state.done && !state.full()) {
+    if (op.expired()) co_return Status::DeadlineExceeded("scan of tree '" + info_.name + "'");
+    Status status = co_await ReadScanLeaves(op, state);
+    if (!status.ok()) co_return status;
+    status = co_await FetchScanValues(op, state);
+    if (!status.ok()) co_return status;
+  }
+  co_return Status::Ok();
+}
+
+void BlinkTree::ChooseScanLeaves(ScanState& state) const {
+  state.leaves.clear();
+  if (!caching() || state.find_one_leaf || cache_.root().address.is_null()) return;
+  // Half of the first leaf lies before the range on average; a little more makes a second round trip
+  // rare.
+  const double per_leaf =
+      static_cast<double>(entries_per_leaf_x16_.load(std::memory_order_relaxed)) / 16;
+  const auto remaining = static_cast<double>(state.range.limit - state.rows->size());
+  const double wanted = std::min(remaining / std::max(per_leaf, 1.0) + 1.75,
+                                 static_cast<double>(options_.scan_leaves_max));
+  const auto count = static_cast<size_t>(wanted);
+  if (state.forward()) {
+    cache_.LeavesFrom(state.position, state.range.end, count, &state.leaves);
+  } else {
+    const auto from =
+        state.from_last ? std::nullopt : std::optional<std::string_view>(state.position);
+    cache_.LeavesBefore(from, count, &state.leaves);
+  }
+}
+
+Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
+  const Geometry& geometry = info_.geometry;
+  ChooseScanLeaves(state);
+  if (state.leaves.empty()) {
+    PageBuffer page;
+    const Side side = state.forward() || state.from_last ? Side::kAt : Side::kBefore;
+    auto leaf = co_await ReadNode(op, state.position, side, 0, page);
+    if (!leaf.ok()) co_return leaf.status();
+    state.find_one_leaf = false;
+    TakeScanLeaf(state, ConstNode(geometry, page.image(geometry)));
+    co_return Status::Ok();
+  }
+  const size_t image_bytes = geometry.image_bytes();
+  state.images.resize(state.leaves.size() * image_bytes);
+  std::vector<Batch> batches;
+  for (size_t i = 0; i < state.leaves.size(); ++i) {
+    const GlobalAddress address = state.leaves[i];
+    dsm::BatchFor(batches, address.server())
+        .Read(address.offset(), std::span(state.images).subspan(i * image_bytes, image_bytes));
+  }
+  Status status = co_await op.worker.RoundTrip(batches, op.counts);
+  if (!status.ok()) co_return status;
+  for (size_t i = 0; i < state.leaves.size() && !state.done && !state.full(); ++i) {
+    const auto image = std::span(state.images).subspan(i * image_bytes, image_bytes);
+    if (ConstNode::Open(geometry, image) != OpenOutcome::kValid || !IsNextLeaf(state, image)) {
+      state.find_one_leaf = true;
+      break;
+    }
+    TakeScanLeaf(state, ConstNode(geometry, image));
+  }
+  co_return Status::Ok();
+}
+
+bool BlinkTree::IsNextLeaf(const ScanState& state, std::span<const std::byte> image) const {
+  const ConstNode leaf(info_.geometry, image);
+  if (state.from_last) {
+    return FitOf(leaf, state.position, Side::kAt, 0) == Fit::kCovers && !leaf.has_high();
+  }
+  return FitOf(leaf, state.position, state.forward() ? Side::kAt : Side::kBefore, 0) ==
+         Fit::kCovers;
+}
+
+void BlinkTree::AddScanRow(ScanState& state, const ConstNode& leaf, size_t i) {
+  KeyValue& row = state.rows->emplace_back();
+  leaf.AppendKey(i, &row.key);
+  const StoredValue stored = leaf.Value(i);
+  if (stored.out_of_line) {
+    state.to_fetch.emplace_back(state.rows->size() - 1, DecodeOutOfLine(stored.bytes));
+  } else {
+    row.value.assign(stored.bytes);
+  }
+}
+
+void BlinkTree::TakeScanLeaf(ScanState& state, const ConstNode& leaf) {
+  NoteLeafFill(leaf.count());
+  if (state.forward()) {
+    const size_t begin = leaf.Search(state.position).index;
+    for (size_t i = begin; i < leaf.count() && !state.full(); ++i) {
+      if (state.range.end && leaf.CompareKey(i, *state.range.end) >= 0) {
+        state.done = true;
+        return;
+      }
+      AddScanRow(state, leaf, i);
+    }
+    state.done = !leaf.has_high();
+    if (!state.done) {
+      state.position = leaf.high();
+      state.done = state.range.end && state.position >= *state.range.end;
+    }
+    return;
+  }
+  size_t i = state.from_last ? leaf.count() : leaf.Search(state.position).index;
+  state.from_last = false;
+  while (i > 0 && !state.full()) {
+    --i;
+    if (!state.range.start.empty() && leaf.CompareKey(i, state.range.start) < 0) {
+      state.done = true;
+      return;
+    }
+    AddScanRow(state, leaf, i);
+  }
+  state.done = !leaf.has_low();
+  if (!state.done) {
+    state.position = leaf.low();
+    state.done = !state.range.start.empty() && state.position <= state.range.start;
+  }
+}
+
+void BlinkTree::NoteLeafFill(size_t entries) {
+  // A running mean over about 64 leaves, in sixteenths; lost updates between threads do no harm.
+  const uint64_t mean = entries_per_leaf_x16_.load(std::memory_order_relaxed);
+  entries_per_leaf_x16_.store((mean * 63 + entries * 16 + 32) / 64, std::memory_order_relaxed);
+}
+
+Task<Status> BlinkTree::FetchScanValues(OpContext& op, ScanState& state) {
+  std::vector<size_t> gone;
+  const std::vector<std::pair<size_t, OutOfLineValue>> to_fetch = std::exchange(state.to_fetch, {});
+  if (to_fetch.empty()) co_return Status::Ok();
+  std::vector<ValueFetch> fetches;
+  fetches.reserve(to_fetch.size());
+  for (const auto& [row, where] : to_fetch) fetches.push_back({where, &(*state.rows)[row].value});
+  Status status = co_await ReadValues(op, fetches);
+  if (!status.ok()) co_return status;
+  for (size_t i = 0; i < fetches.size(); ++i) {
+    if (fetches[i].state == ValueState::kRead) continue;
+    // Overwritten or deleted since the leaf was read: the key's present state serves as well.
+    KeyValue& row = (*state.rows)[to_fetch[i].first];
+    auto found = co_await Get(op, row.key, &row.value);
+    if (!found.ok()) co_return found.status();
+    if (!*found) gone.push_back(to_fetch[i].first);
+  }
+  for (auto row = gone.rbegin(); row != gone.rend(); ++row) {
+    state.rows->erase(state.rows->begin() + static_cast<ptrdiff_t>(*row));
+  }
+  co_return Status::Ok();
+}
+
+}  // namespace farleaf::index

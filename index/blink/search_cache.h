@@ -1,0 +1,121 @@
+// SearchCache: a compute server's copy of the search layer (the paper's SLC, 3.3.3), shared by its
+// threads. It mirrors the pool: one slot for each page of each search chunk, holding the newest
+// image seen of that page.
+//
+// A stale copy is normal: it leads to a node from which moving right, or a refresh, finds the key.
+// Nodes are immutable once installed and replaced whole (copy-on-write); readers take no lock.
+//
+// Invariants:
+//   - every image in the cache was valid (checksum, versions) and belongs to this tree;
+//   - a slot's version never decreases, and a dead image stays until the page is reused;
+//   - a pointer read from a slot is used only until the thread's next quiescent point, hence never
+//     across a co_await (dsm/epoch.h).
+// Thread rule: thread-safe. Find and the like REQUIRE that the calling worker is online.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "dsm/address.h"
+#include "dsm/epoch.h"
+#include "dsm/region_layout.h"
+#include "index/blink/geometry.h"
+#include "index/blink/node.h"
+
+namespace farleaf::index {
+
+/// The root of a tree in one word of the catalog: its address, and its level in the low 6 bits
+/// (pages are aligned to 64 bytes).
+struct RootWord {
+  GlobalAddress address;
+  Level level = 0;
+
+  uint64_t Encode() const { return address.word() | level; }
+  static RootWord Decode(uint64_t word) {
+    return {GlobalAddress::FromWord(word & ~uint64_t{63}), static_cast<Level>(word & 63)};
+  }
+  bool operator==(const RootWord&) const = default;
+};
+
+/// Which node a search wants: the one that covers the key, or the one that covers what comes just
+/// before the key (low < key <= high).
+enum class Side : uint8_t { kAt, kBefore };
+
+class SearchCache {
+ public:
+  SearchCache(const Geometry& geometry, TreeId tree, std::span<const dsm::RegionLayout> layouts,
+              dsm::EpochDomain* epochs);
+  ~SearchCache();
+
+  RootWord root() const { return RootWord::Decode(root_.load(std::memory_order_acquire)); }
+  void set_root(RootWord root) { root_.store(root.Encode(), std::memory_order_release); }
+
+  /// Where the cached nodes lead.
+  struct Path {
+    GlobalAddress node;  ///< a node at `level`: wanted if complete, else the first not cached
+    Level level = 0;
+    GlobalAddress parent;  ///< the cached node that named it; null if it is the root
+    bool complete = false;
+    bool stale = false;  ///< a cached node did not cover the key: refresh from the root
+  };
+  Path Find(std::string_view key, Side side, Level level) const;
+
+  /// Addresses of leaves in key order from the one that covers `from` (kForward), or the one before
+  /// `from` and those left of it (kReverse; nullopt: from the last). At most `max`; fewer where the
+  /// cache ends. Forward stops before a leaf whose separator is >= `end`.
+  void LeavesFrom(std::string_view from, std::optional<std::string_view> end, size_t max,
+                  std::vector<GlobalAddress>* leaves) const;
+  void LeavesBefore(std::optional<std::string_view> from, size_t max,
+                    std::vector<GlobalAddress>* leaves) const;
+
+  /// Puts an image that ConstNode::Open accepted into its slot, unless the slot holds a newer one.
+  void Install(GlobalAddress address, std::span<const std::byte> image);
+  /// The version in the slot, 0 if empty.
+  uint64_t VersionOf(GlobalAddress address) const;
+
+  uint64_t nodes() const { return nodes_.load(std::memory_order_relaxed); }
+  uint64_t bytes() const { return nodes() * (geometry_.image_bytes() + sizeof(CachedNode)); }
+
+ private:
+  struct CachedNode {
+    uint64_t version;
+    // image_bytes follow
+    std::byte* image() { return reinterpret_cast<std::byte*>(this + 1); }
+    const std::byte* image() const { return reinterpret_cast<const std::byte*>(this + 1); }
+  };
+  using Slot = std::atomic<const CachedNode*>;
+  struct CachedChunk {
+    explicit CachedChunk(size_t pages) : slots(pages) {}
+    std::vector<Slot> slots;
+  };
+  struct CachedRegion {
+    dsm::RegionLayout layout;
+    int chunk_shift = 0;
+    std::vector<std::atomic<CachedChunk*>> chunks;
+  };
+
+  const CachedNode* Load(GlobalAddress address) const;
+  ConstNode View(const CachedNode* node) const {
+    return ConstNode(geometry_, {node->image(), geometry_.image_bytes()});
+  }
+  /// The slot of a page; null if the address is in no chunk. REQUIRES: install_mutex_ held.
+  Slot* SlotFor(GlobalAddress address);
+  /// The cached level-1 node that leads to `key`; null if the path is not cached.
+  const CachedNode* FindLevel1(std::string_view key, Side side) const;
+  const CachedNode* LastLevel1() const;
+
+  Geometry geometry_;
+  TreeId tree_;
+  dsm::EpochDomain* epochs_;
+  std::vector<std::unique_ptr<CachedRegion>> regions_;  // index: server id
+  std::atomic<uint64_t> root_{0};
+  std::atomic<uint64_t> nodes_{0};
+  std::mutex install_mutex_;  // serialises writers of slots and chunks
+};
+
+}  // namespace farleaf::index

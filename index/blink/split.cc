@@ -1,0 +1,136 @@
+// Split: the new right node first, locked until the parent names it, so that nobody changes it
+// through a stale pointer; then the left node with its new fence and sibling, and its unlock; then
+// the parent's separator, and the right node's unlock with it.
+//
+// Cases for a reader at any moment:
+//   before the left WRITE       the left node still covers all; the right one is unreachable
+//   the left WRITE is torn      checksum fails; read again
+//   after it                    left covers up to the separator, its sibling is the right node,
+//                               which is complete: the WRITE of it was awaited, or stands ahead of
+//                               the left's in the same batch on the same server
+#include <cstring>
+
+#include "index/blink/publication.h"
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+uint64_t BlinkTree::FreePageWord() const {
+  dsm::LockWord word;
+  word.state = dsm::LockWord::State::kFreePage;
+  word.owner = pool_->self().id;
+  word.incarnation = pool_->self().short_incarnation();
+  return word.Encode();
+}
+
+Task<Status> BlinkTree::GiveBackUnused(OpContext& op, Level level, dsm::PageGrant grant) {
+  const uint64_t word = FreePageWord();
+  Batch batch(grant.address.server());
+  batch.WriteWord(LockWordOffset(grant.address), &word);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (status.ok()) pool_->allocator().Retire(pool_->clock(), PageClassOf(level), grant);
+  co_return status;
+}
+
+Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingEntry pending,
+                                       Batch& left_batch) {
+  const Geometry& geometry = info_.geometry;
+  const Level level = left.node(geometry).level();
+  LockedPage right;
+  Status status = co_await ClaimSibling(op, left, right);
+  if (!status.ok()) {
+    Status unlocked = co_await Unlock(op, left);
+    if (!unlocked.ok()) co_return unlocked;
+    co_return status;
+  }
+  Publication publication;
+  {
+    PageBuffer left_image;
+    Node left_node(geometry, left_image.image(geometry));
+    Node right_node = right.node(geometry);
+    const ConstNode full = left.node(geometry);
+    const uint64_t right_version = right_node.version();  // ClaimSibling left it there
+    publication.low = SplitNode(full, pending, right.address, &left_node, &right_node);
+    left_node.Seal(full.version() + 1);
+    right_node.Seal(right_version + 1);
+    if (right_node.has_high()) publication.high = right_node.high();
+    std::memcpy(left.buffer.bytes, left_image.bytes, geometry.image_bytes());
+  }
+  publication.level = static_cast<Level>(level + 1);
+  publication.child = right.address;
+  publication.replaced = left.address;
+  publication.insert_missing = true;
+  publication.child_lock = &right;
+  stats_.splits.fetch_add(1, std::memory_order_relaxed);
+
+  if (level > 0 && caching()) {
+    cache_.Install(right.address, right.node(geometry).image());
+    cache_.Install(left.address, left.node(geometry).image());
+  }
+  Batch right_batch(right.address.server());
+  const bool same_server = right.address.server() == left.address.server();
+  AddNewPage(right, same_server ? left_batch : right_batch);
+  if (!same_server) {
+    status = co_await PostUntilDone(op, right_batch);
+    if (!status.ok()) {  // the right node is not linked: nothing has happened
+      AbandonPage(right);
+      Status unlocked = co_await Unlock(op, left);
+      if (!unlocked.ok()) co_return unlocked;
+      co_return status;
+    }
+  }
+  status = co_await WriteBackAndUnlock(op, left, left_batch);
+  if (!status.ok()) {
+    AbandonPage(right);
+    co_return status;
+  }
+  // The insert is done. A separator that cannot be inserted now (a full or failing pool) is a slow
+  // path, not an error: whoever moves right to the new node completes it.
+  Status published = co_await Publish(op, publication);
+  stats_.separators_deferred.fetch_add(!published.ok(), std::memory_order_relaxed);
+  co_return Status::Ok();
+}
+
+Task<Status> BlinkTree::ClaimSibling(OpContext& op, const LockedPage& left, LockedPage& right) {
+  const Level level =
+      ConstNode(info_.geometry, {left.buffer.bytes, info_.geometry.image_bytes()}).level();
+  dsm::Allocator& allocator = pool_->allocator();
+  const dsm::ServerId server = allocator.NextServer(left.address.server());
+  auto grant = co_await allocator.Allocate(op, PageClassOf(level), server);
+  if (!grant.ok()) co_return grant.status();
+  Status claimed = co_await ClaimNewPage(op, grant->address, RightLockClass(level), right);
+  if (!claimed.ok()) {
+    Status returned = co_await GiveBackUnused(op, level, *grant);
+    if (!returned.ok()) co_return returned;
+    co_return claimed;
+  }
+  // The page's last version travels in the buffer, where Seal will put the next one.
+  StoreLittle<uint64_t>(right.buffer.bytes + 8, grant->version);
+  co_return Status::Ok();
+}
+
+void BlinkTree::AddNewPage(LockedPage& fresh, Batch& batch) {
+  batch.Write(fresh.address.offset(), fresh.buffer.page(info_.geometry));
+  if (!fresh.node(info_.geometry).is_leaf()) {
+    batch.Write(ChangeCounterOffset(fresh.address),
+                fresh.buffer.image(info_.geometry).subspan(8, 8));
+  }
+}
+
+Task<Status> BlinkTree::PostUntilDone(OpContext& op, Batch& batch) {
+  Status status;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    status = co_await op.worker.RoundTrip(batch, op.counts);
+    if (status.ok()) break;
+  }
+  co_return status;
+}
+
+void BlinkTree::AbandonPage(LockedPage& page) {
+  // Its state in the pool is unknown: neither the page nor its redo slot is used again by this
+  // incarnation. A scan after this member's departure finds the page.
+  page.lock_word = 0;
+  pool_->locks().Release(page.address);
+}
+
+}  // namespace farleaf::index

@@ -1,0 +1,47 @@
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+Status TreeOptions::Validate() const {
+  const auto refuse = [](const char* name, const std::string& value, const char* range) {
+    return Status::InvalidArgument(std::string(name) + " = " + value + " is outside " + range);
+  };
+  if (hop_threshold < 1 || hop_threshold > 64) {
+    return refuse("hop_threshold", std::to_string(hop_threshold), "1..64");
+  }
+  if (lock_wait_ms < 1 || lock_wait_ms > 600'000) {
+    return refuse("lock_wait_ms", std::to_string(lock_wait_ms), "1..600000");
+  }
+  if (!(merge_below >= 0 && merge_below <= 0.5)) {
+    return refuse("merge_below", std::to_string(merge_below), "0..0.5");
+  }
+  if (!(merge_up_to >= merge_below && merge_up_to <= 1)) {
+    return refuse("merge_up_to", std::to_string(merge_up_to), "merge_below..1");
+  }
+  if (scan_leaves_max < 1 || scan_leaves_max > 256) {
+    return refuse("scan_leaves_max", std::to_string(scan_leaves_max), "1..256");
+  }
+  return Status::Ok();
+}
+
+namespace {
+/// A first guess of a leaf's entries before scans have seen any: two thirds of a page of small ones.
+uint64_t InitialEntriesPerLeaf(const Geometry& geometry) {
+  const uint64_t entry_bytes = geometry.layout == Layout::kFixed8 ? 16 : 64;
+  return geometry.page_bytes / entry_bytes * 2 / 3;
+}
+}  // namespace
+
+BlinkTree::BlinkTree(dsm::Pool* pool, TreeInfo info, TreeOptions options)
+    : pool_(pool),
+      info_(std::move(info)),
+      options_(options),
+      cache_(info_.geometry, info_.id, pool->layouts(), &pool->epochs()),
+      entries_per_leaf_x16_(InitialEntriesPerLeaf(info_.geometry) * 16) {
+  FARLEAF_CHECK(options_.Validate().ok(), options_.Validate());
+  FARLEAF_CHECK(info_.geometry.Validate().ok(), info_.geometry.Validate());
+}
+
+BlinkTree::~BlinkTree() = default;
+
+}  // namespace farleaf::index

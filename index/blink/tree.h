@@ -1,0 +1,218 @@
+// BlinkTree: the Spread B-link tree (RF-tree, paper sections 3.1 to 3.3.4) on a pool.
+//
+// Leaves lie in the data layer, spread over the memory servers; internal nodes in the search layer,
+// which every compute server caches (SearchCache). A get on a warm cache is one READ of one leaf.
+// Writers lock a page with CAS and READ in one batch and write it back with the unlock in one batch.
+// index/blink/README.md states the protocol, its invariants and the argument by cases.
+//
+// Lock order (no deadlock): pages of a lower level before those of a higher one, and on a level from
+// left to right.
+//
+// Thread rule: thread-safe; one object a process and tree, shared by its threads. Outlived by nothing
+// that runs on it; the Pool outlives it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsm/pool.h"
+#include "index/blink/catalog.h"
+#include "index/blink/geometry.h"
+#include "index/blink/node.h"
+#include "index/blink/options.h"
+#include "index/blink/page.h"
+#include "index/blink/publication.h"
+#include "index/blink/search_cache.h"
+#include "index/range_index.h"
+
+namespace farleaf::index {
+
+/// What rarely happens, counted. Relaxed counters: each is exact, together they are no snapshot.
+struct TreeStats {
+  std::atomic<uint64_t> splits{0}, merges{0}, roots_grown{0}, roots_shrunk{0};
+  std::atomic<uint64_t> hops{0};  ///< moves to a right sibling, or forward from a dead node
+  std::atomic<uint64_t> path_refreshes{0};   ///< descents from the root word, re-reading each node
+  std::atomic<uint64_t> cache_refreshes{0};  ///< re-reads of change counters and changed nodes
+  std::atomic<uint64_t> torn_reads{0};       ///< READs repeated because the checksum did not hold
+  std::atomic<uint64_t> lock_conflicts{0};   ///< CASes lost to another compute server
+  std::atomic<uint64_t> handovers{0};        ///< locks passed on without the network
+  std::atomic<uint64_t> separators_completed{0};  ///< missing separators found and inserted
+  std::atomic<uint64_t> separators_deferred{0};   ///< splits whose parents could not be told
+  std::atomic<uint64_t> merges_given_up{0};  ///< merges that failed after their delete was done
+};
+
+class BlinkTree final : public RangeIndex {
+ public:
+  /// `info`: from CreateTree or OpenTree. The cache fills as it is used, or by WarmCache.
+  BlinkTree(dsm::Pool* pool, TreeInfo info, TreeOptions options);
+  ~BlinkTree() override;
+
+  Task<Result<bool>> Get(OpContext& op, std::string_view key, std::string* value) override;
+  Task<Status> MultiGet(OpContext& op, std::span<const std::string_view> keys,
+                        std::vector<std::optional<std::string>>* values) override;
+  Task<Result<ModifyResult>> ReadModifyWrite(OpContext& op, std::string_view key,
+                                             const ModifyFunction& modify) override;
+  Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
+
+  /// Reads the change counters of the whole search layer, then every node that changed since it was
+  /// cached: at a cold start all of them, in large READs.
+  Task<Status> WarmCache(OpContext& op);
+
+  const TreeInfo& info() const { return info_; }
+  const TreeOptions& options() const { return options_; }
+  const TreeStats& stats() const { return stats_; }
+  const SearchCache& cache() const { return cache_; }
+
+ private:
+  friend class TreeChecker;
+
+  // descent.cc: finding nodes.
+  bool caching() const { return options_.cache == CacheMode::kSearchLayer; }
+  Status CheckKey(std::string_view key) const;
+  uint64_t WaitDeadlineNs(const OpContext& op) const;
+  enum class PageState : uint8_t { kRead, kFree };
+  /// READs one page until its image is valid (a dead page's is). kFree: its lock word says free.
+  Task<Result<PageState>> ReadPage(OpContext& op, GlobalAddress address, PageBuffer& page);
+  Task<Status> RefreshRoot(OpContext& op);
+  enum class Freshness : uint8_t { kCached, kFromRoot };
+  /// The address of a node at `level` from which moving right finds the key: from the cache, reading
+  /// (and caching) what it lacks, or anew from the root word. Not complete: the tree is not that high.
+  Task<Result<SearchCache::Path>> FindNode(OpContext& op, std::string_view key, Side side,
+                                           Level level, Freshness freshness);
+  Task<Result<SearchCache::Path>> DescendFromRoot(OpContext& op, std::string_view key, Side side,
+                                                  Level level, Freshness freshness);
+  enum class Fit : uint8_t { kCovers, kMoveRight, kMoveForward, kRestart };
+  Fit FitOf(const ConstNode& node, std::string_view key, Side side, Level level) const;
+  /// Reads the node at `level` that covers the key. Null address: the tree is not that high.
+  Task<Result<GlobalAddress>> ReadNode(OpContext& op, std::string_view key, Side side, Level level,
+                                       PageBuffer& page);
+  /// Reads `next` and re-reads `parent` beside it, in one round trip.
+  Task<Result<PageState>> ReadNextAndParent(OpContext& op, GlobalAddress next, PageBuffer& page,
+                                            GlobalAddress parent, bool* parent_unchanged);
+  Task<Status> AfterHops(OpContext& op, uint32_t hops, bool separator_missing, GlobalAddress node);
+
+  // warm_cache.cc
+  Task<Status> RefreshChangedNodes(OpContext& op);
+
+  // lock.cc: locked pages.
+  dsm::PageClass PageClassOf(Level level) const;
+  uint64_t LockWordOffset(GlobalAddress address) const;
+  uint64_t ChangeCounterOffset(GlobalAddress address) const;
+  Task<Result<uint64_t>> TakeLockWord(OpContext& op, dsm::ServerId server, LockClass lock_class);
+  /// Locks the page and reads it. Ok without held(): the page is free.
+  Task<Status> LockPage(OpContext& op, GlobalAddress address, LockClass lock_class,
+                        LockedPage& locked);
+  Task<Status> TakeRemoteLock(OpContext& op, GlobalAddress address, uint64_t word,
+                              LockedPage& locked);
+  /// Finds and locks the node at `level` that covers `key`. Ok without held(): the tree is not that
+  /// high.
+  Task<Status> LockNodeFor(OpContext& op, std::string_view key, Level level, LockClass lock_class,
+                           LockedPage& locked);
+  /// Turn and lock word for a page that nothing names yet; the word is put into the buffer.
+  Task<Status> ClaimNewPage(OpContext& op, GlobalAddress address, LockClass lock_class,
+                            LockedPage& locked);
+  void Seal(LockedPage& locked);
+  /// WRITE of the image and, in the search layer, of its change counter.
+  void AddWriteBack(LockedPage& locked, Batch& batch);
+  /// WRITE of the unlock, unless the lock will be handed over to a local waiter.
+  void AddUnlock(LockedPage& locked, Batch& batch);
+  /// Lets the page go after `batch`, which held its write-back and unlock, has ended. A failed batch
+  /// is resolved: repeated, or found to have run. Unknown if that cannot be told.
+  Task<Status> Finish(OpContext& op, LockedPage& locked, Batch& batch);
+  Task<Status> PostAndFinish(OpContext& op, LockedPage& locked, Batch& batch);
+  /// Behind what `batch` holds already. REQUIRES: sealed.
+  Task<Status> WriteBackAndUnlock(OpContext& op, LockedPage& locked, Batch& batch);
+  /// REQUIRES: the buffer holds the page as it is in the pool.
+  Task<Status> Unlock(OpContext& op, LockedPage& locked);
+
+  // modify.cc
+  Status CheckValue(std::string_view value) const;
+  bool Underfull(const ConstNode& node) const;
+  Task<Status> DeleteEntry(OpContext& op, LockedPage& leaf, size_t index, std::string_view key,
+                           std::optional<OutOfLineValue> old_block);
+  Task<Status> WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::Position at,
+                          std::string_view key, std::string_view value,
+                          std::optional<OutOfLineValue> old_block);
+
+  // split.cc
+  uint64_t FreePageWord() const;
+  Task<Status> GiveBackUnused(OpContext& op, Level level, dsm::PageGrant grant);
+  /// Splits `left` with the pending entry and tells the parents. `left_batch` may hold WRITEs that
+  /// go ahead (a value block). ResourceExhausted: nothing has happened. `left` is let go in any case.
+  Task<Status> SplitAndInsert(OpContext& op, LockedPage& left, PendingEntry pending,
+                              Batch& left_batch);
+  Task<Status> ClaimSibling(OpContext& op, const LockedPage& left, LockedPage& right);
+  void AddNewPage(LockedPage& fresh, Batch& batch);
+  /// Posts a batch that may run any number of times, until it succeeds or keeps failing.
+  Task<Status> PostUntilDone(OpContext& op, Batch& batch);
+  void AbandonPage(LockedPage& page);
+
+  // publish.cc
+  Task<Status> Publish(OpContext& op, Publication& publication);
+  Task<Status> PublishHoldingChild(OpContext& op, Publication& publication);
+  Task<Status> FinishParent(OpContext& op, LockedPage& parent, ParentEdit edit,
+                            Publication& publication);
+  Task<Result<bool>> RunGoesOn(OpContext& op, std::string_view position,
+                               const Publication& publication);
+  Task<Result<bool>> GrowRoot(OpContext& op, const Publication& publication);
+  Task<Result<bool>> SwapRoot(OpContext& op, RootWord from, RootWord to);
+  Task<Status> CompleteSeparator(OpContext& op, GlobalAddress address);
+
+  // merge.cc
+  bool MayMerge(const ConstNode& left, const ConstNode& right) const;
+  Task<Status> MergeAround(OpContext& op, Level level, std::string key);
+  Task<Status> TryMerge(OpContext& op, Level level, std::string_view left_key,
+                        Publication& publication);
+  Task<Status> MergeLocked(OpContext& op, LockedPage& left, LockedPage& right,
+                           Publication& publication);
+  Task<Status> ShrinkRoot(OpContext& op);
+
+  // values.cc: out-of-line values.
+  enum class ValueState : uint8_t { kTorn, kRead, kReused };
+  struct ValueFetch {
+    OutOfLineValue where;
+    std::string* value;
+    ValueState state = ValueState::kTorn;
+  };
+  struct NewValue {
+    GlobalAddress address;
+    std::vector<std::byte> bytes;        ///< the block
+    char encoded[kOutOfLineBytes] = {};  ///< the leaf's entry
+  };
+  static ValueState OpenBlock(std::span<const std::byte> block, const OutOfLineValue& where,
+                              std::string* value);
+  Task<Status> ReadValues(OpContext& op, std::span<ValueFetch> fetches);
+  Task<Result<ValueState>> ReadValue(OpContext& op, OutOfLineValue where, std::string* value);
+  Task<Status> PrepareValue(OpContext& op, std::string_view value, dsm::ServerId server,
+                            NewValue& fresh);
+  Task<Status> PlaceValue(OpContext& op, const NewValue& fresh, Batch& leaf_batch);
+  Task<Status> DiscardValue(OpContext& op, OutOfLineValue where);
+
+  // scan.cc
+  struct ScanState;
+  Status CheckBound(std::string_view bound) const;
+  std::string LowestKey() const;
+  std::string HighestKey() const;
+  void ChooseScanLeaves(ScanState& state) const;
+  Task<Status> ReadScanLeaves(OpContext& op, ScanState& state);
+  bool IsNextLeaf(const ScanState& state, std::span<const std::byte> image) const;
+  void TakeScanLeaf(ScanState& state, const ConstNode& leaf);
+  void AddScanRow(ScanState& state, const ConstNode& leaf, size_t i);
+  void NoteLeafFill(size_t entries);
+  Task<Status> FetchScanValues(OpContext& op, ScanState& state);
+
+  dsm::Pool* pool_;
+  TreeInfo info_;
+  TreeOptions options_;
+  SearchCache cache_;
+  TreeStats stats_;
+  std::atomic<uint64_t> entries_per_leaf_x16_;  ///< running mean, for scans
+  std::atomic<bool> refreshing_{false};         ///< one cache refresh at a time
+};
+
+}  // namespace farleaf::index

@@ -1,0 +1,137 @@
+// Out-of-line values: blocks in the pool, beside the leaf whose entry names them.
+//
+//   offset  bytes   what
+//   0       8       block word: the value's unique id (low two bits 01: in use), or
+//                   LockWord{kFreePage, holder}; 0: never used
+//   8       4       CRC32C of bytes [0, 8) and [12, 16 + length)
+//   12      4       length
+//   16      ...     value, padded to 8
+//
+// A reader accepts a block only if id, length and checksum agree with the leaf's entry; otherwise the
+// value was overwritten or deleted meanwhile, and the leaf is read again. A new value always takes a
+// new block, written in the same batch as the leaf and ahead of it.
+#include <cstring>
+
+#include "dsm/base/bytes.h"
+#include "dsm/base/crc32c.h"
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+namespace {
+
+constexpr size_t kBlockHeaderBytes = 16;
+constexpr int kBlockReadsMax = 8;
+
+uint32_t BlockCrc(std::span<const std::byte> block) {
+  return Crc32c(block.subspan(12), Crc32c(block.first(8)));
+}
+
+}  // namespace
+
+BlinkTree::ValueState BlinkTree::OpenBlock(std::span<const std::byte> block,
+                                           const OutOfLineValue& where, std::string* value) {
+  if (LoadLittle<uint64_t>(block.data()) != where.unique_id ||
+      LoadLittle<uint32_t>(block.data() + 12) != where.length) {
+    return ValueState::kReused;
+  }
+  const size_t used = kBlockHeaderBytes + where.length;
+  if (BlockCrc(block.first(used)) != LoadLittle<uint32_t>(block.data() + 8))
+    return ValueState::kTorn;
+  value->assign(AsChars(block.subspan(kBlockHeaderBytes, where.length)));
+  return ValueState::kRead;
+}
+
+Task<Status> BlinkTree::ReadValues(OpContext& op, std::span<ValueFetch> fetches) {
+  std::vector<std::vector<std::byte>> blocks(fetches.size());
+  for (int attempt = 0; attempt < kBlockReadsMax; ++attempt) {
+    std::vector<Batch> batches;
+    for (size_t i = 0; i < fetches.size(); ++i) {
+      ValueFetch& fetch = fetches[i];
+      if (fetch.state == ValueState::kRead) continue;
+      if (fetch.where.length > kValueBytesMax) {
+        co_return Status::Corruption("value block " + fetch.where.block.ToString() + " claims " +
+                                     std::to_string(fetch.where.length) + " bytes");
+      }
+      blocks[i].resize(RoundUp(kBlockHeaderBytes + fetch.where.length, 8));
+      dsm::BatchFor(batches, fetch.where.block.server())
+          .Read(fetch.where.block.offset(), blocks[i]);
+    }
+    Status status = co_await op.worker.RoundTrip(batches, op.counts);
+    if (!status.ok()) co_return status;
+    bool torn = false;
+    for (size_t i = 0; i < fetches.size(); ++i) {
+      if (fetches[i].state == ValueState::kRead) continue;
+      fetches[i].state = OpenBlock(blocks[i], fetches[i].where, fetches[i].value);
+      torn |= fetches[i].state == ValueState::kTorn;
+    }
+    if (!torn) break;
+    stats_.torn_reads.fetch_add(1, std::memory_order_relaxed);
+  }
+  co_return Status::Ok();
+}
+
+Task<Result<BlinkTree::ValueState>> BlinkTree::ReadValue(OpContext& op, OutOfLineValue where,
+                                                         std::string* value) {
+  ValueFetch fetch{where, value};
+  Status status = co_await ReadValues(op, {&fetch, 1});
+  if (!status.ok()) co_return status;
+  co_return fetch.state;
+}
+
+Task<Status> BlinkTree::PrepareValue(OpContext& op, std::string_view value, dsm::ServerId server,
+                                     NewValue& fresh) {
+  const size_t used = kBlockHeaderBytes + value.size();
+  OutOfLineValue where;
+  where.length = static_cast<uint32_t>(value.size());
+  const uint64_t chunk_bytes = pool_->layouts()[0].chunk_bytes;
+  if (auto block_bytes = dsm::ValueBlockBytes(used, chunk_bytes)) {
+    auto grant =
+        co_await pool_->allocator().Allocate(op, {dsm::ChunkKind::kValue, *block_bytes, 0}, server);
+    if (!grant.ok()) co_return grant.status();
+    where.block = grant->address;
+  } else {
+    auto extent = co_await pool_->allocator().AllocateExtent(op, RoundUp(used, 8), server);
+    if (!extent.ok()) co_return extent.status();
+    where.block = *extent;
+  }
+  where.unique_id = pool_->NextUniqueId();
+  fresh.address = where.block;
+  fresh.bytes.assign(RoundUp(used, 8), std::byte{0});
+  StoreLittle<uint64_t>(fresh.bytes.data(), where.unique_id);
+  StoreLittle<uint32_t>(fresh.bytes.data() + 12, where.length);
+  std::memcpy(fresh.bytes.data() + kBlockHeaderBytes, value.data(), value.size());
+  StoreLittle<uint32_t>(fresh.bytes.data() + 8, BlockCrc(std::span(fresh.bytes).first(used)));
+  EncodeOutOfLine(where, fresh.encoded);
+  co_return Status::Ok();
+}
+
+Task<Status> BlinkTree::PlaceValue(OpContext& op, const NewValue& fresh, Batch& leaf_batch) {
+  if (fresh.address.server() == leaf_batch.server()) {
+    leaf_batch.Write(fresh.address.offset(), fresh.bytes);  // ahead of the leaf, same round trip
+    co_return Status::Ok();
+  }
+  Batch batch(fresh.address.server());
+  batch.Write(fresh.address.offset(), fresh.bytes);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  co_return status;
+}
+
+Task<Status> BlinkTree::DiscardValue(OpContext& op, OutOfLineValue where) {
+  const size_t used = kBlockHeaderBytes + where.length;
+  const uint64_t free_word = FreePageWord();
+  Batch batch(where.block.server());
+  batch.WriteWord(where.block.offset(), &free_word);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_return status;
+  if (auto block_bytes = dsm::ValueBlockBytes(used, pool_->layouts()[0].chunk_bytes)) {
+    pool_->allocator().Retire(pool_->clock(), {dsm::ChunkKind::kValue, *block_bytes, 0},
+                              {where.block, 0});
+    status = co_await pool_->allocator().Trim(op);
+  } else {
+    status = co_await pool_->allocator().FreeExtent(op, where.block, RoundUp(used, 8));
+  }
+  co_return status;
+}
+
+}  // namespace farleaf::index

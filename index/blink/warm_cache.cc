@@ -1,0 +1,126 @@
+// WarmCache: brings the whole search-layer cache up to date by re-reading only what changed. Three
+// round trips: chunk tables and root word; the change counters of the tree's search chunks; the
+// nodes whose counter differs from the cached version, neighbours in one READ.
+#include <algorithm>
+
+#include "dsm/base/bytes.h"
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+namespace {
+
+constexpr uint64_t kReadBytesMax = uint64_t{1} << 20;    // one READ
+constexpr uint64_t kRoundBytesMax = uint64_t{16} << 20;  // one round trip
+
+struct SearchChunk {
+  dsm::ServerId server = 0;
+  uint64_t offset = 0;
+};
+
+/// Consecutive pages to read.
+struct PageRun {
+  GlobalAddress first;
+  uint64_t pages = 0;
+};
+
+}  // namespace
+
+Task<Status> BlinkTree::WarmCache(OpContext& op) {
+  if (!caching() || refreshing_.exchange(true)) co_return Status::Ok();
+  stats_.cache_refreshes.fetch_add(1, std::memory_order_relaxed);
+  Status status = co_await RefreshChangedNodes(op);
+  refreshing_.store(false);
+  co_return status;
+}
+
+Task<Status> BlinkTree::RefreshChangedNodes(OpContext& op) {
+  const auto layouts = pool_->layouts();
+  const dsm::PageClass page_class = PageClassOf(1);
+  const uint32_t page_bytes = info_.geometry.page_bytes;
+
+  // Round trip 1: which chunks are this tree's.
+  std::vector<std::vector<std::byte>> tables;
+  std::vector<Batch> batches;
+  uint64_t root_word = 0;
+  for (const dsm::RegionLayout& layout : layouts) tables.emplace_back(layout.chunk_count * 8);
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    Batch& batch = dsm::BatchFor(batches, layouts[i].server);
+    if (layouts[i].server == dsm::kCatalogServer)
+      batch.ReadWord(info_.root_word_offset(), &root_word);
+    batch.Read(dsm::kChunkTableOffset, tables[i]);
+  }
+  Status status = co_await op.worker.RoundTrip(batches, op.counts);
+  if (!status.ok()) co_return status;
+  cache_.set_root(RootWord::Decode(root_word));
+  std::vector<SearchChunk> chunks;
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    for (uint64_t c = 0; c < layouts[i].chunk_count; ++c) {
+      const auto word = dsm::ChunkWord::Decode(LoadLittle<uint64_t>(tables[i].data() + c * 8));
+      if (word.kind == dsm::ChunkKind::kSearch && word.tree == info_.id) {
+        chunks.push_back({layouts[i].server, layouts[i].ChunkOffset(c)});
+      }
+    }
+  }
+
+  // Round trip 2: their change counters.
+  const uint64_t pages = PagesPerChunk(page_class, layouts[0].chunk_bytes);
+  std::vector<std::byte> counters(chunks.size() * pages * 8);
+  batches.clear();
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    dsm::BatchFor(batches, chunks[i].server)
+        .Read(chunks[i].offset, std::span(counters).subspan(i * pages * 8, pages * 8));
+  }
+  status = co_await op.worker.RoundTrip(batches, op.counts);
+  if (!status.ok()) co_return status;
+  std::vector<PageRun> runs;
+  const uint64_t run_pages_max = kReadBytesMax / page_bytes;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    uint64_t run_end = UINT64_MAX;
+    for (uint64_t page = 0; page < pages; ++page) {
+      const auto counter = LoadLittle<uint64_t>(counters.data() + (i * pages + page) * 8);
+      const GlobalAddress address(
+          chunks[i].server,
+          chunks[i].offset + PageOffsetInChunk(page_class, layouts[0].chunk_bytes, page));
+      if (counter == 0 || counter <= cache_.VersionOf(address)) continue;
+      if (page == run_end && runs.back().pages < run_pages_max) {
+        ++runs.back().pages;
+      } else {
+        runs.push_back({address, 1});
+      }
+      run_end = page + 1;
+    }
+  }
+
+  // Round trip 3 (and more, when there is much): the nodes themselves.
+  for (size_t first = 0; first < runs.size();) {
+    size_t last = first;
+    uint64_t bytes = 0;
+    while (last < runs.size() && bytes + runs[last].pages * page_bytes <= kRoundBytesMax) {
+      bytes += runs[last++].pages * page_bytes;
+    }
+    std::vector<std::byte> images(bytes);
+    batches.clear();
+    uint64_t at = 0;
+    for (size_t i = first; i < last; at += runs[i++].pages * page_bytes) {
+      dsm::BatchFor(batches, runs[i].first.server())
+          .Read(runs[i].first.offset(), std::span(images).subspan(at, runs[i].pages * page_bytes));
+    }
+    status = co_await op.worker.RoundTrip(batches, op.counts);
+    if (!status.ok()) co_return status;
+    at = 0;
+    for (size_t i = first; i < last; ++i) {
+      for (uint64_t page = 0; page < runs[i].pages; ++page, at += page_bytes) {
+        // A torn node stays as it was cached; the next refresh will read it.
+        const auto image = std::span(images).subspan(at, info_.geometry.image_bytes());
+        if (ConstNode::Open(info_.geometry, image) == OpenOutcome::kValid) {
+          cache_.Install(runs[i].first + page * page_bytes, image);
+        }
+      }
+    }
+    first = last;
+  }
+  co_return Status::Ok();
+}
+
+}  // namespace farleaf::index

@@ -1,0 +1,164 @@
+// What each operation of the tree costs in round trips, verbs and bytes, and that the rare paths
+// (split, root growth, merge, root shrinkage) keep every key.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "dsm/base/random.h"
+#include "test/support/tree_fixture.h"
+
+namespace farleaf::index {
+namespace {
+
+std::vector<uint64_t> Shuffled(uint64_t count, uint64_t seed) {
+  std::vector<uint64_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  Random random(seed);
+  for (uint64_t i = count; i > 1; --i) std::swap(numbers[i - 1], numbers[random.Below(i)]);
+  return numbers;
+}
+
+TEST(TreeTest, EmptyTreeAnswers) {
+  LocalTree tree;
+  EXPECT_EQ(tree.Get(Fixed(1)), std::nullopt);
+  EXPECT_FALSE(tree.Delete(Fixed(1)));
+  EXPECT_FALSE(tree.Update(Fixed(1), Fixed(2)));
+  EXPECT_TRUE(tree.Scan({}).empty());
+}
+
+TEST(TreeTest, LoadedKeysAreFoundAndScanned) {
+  LocalTree tree({.geometry = Geometry::Fixed8(256)});
+  constexpr uint64_t kKeys = 20'000;
+  for (uint64_t number : Shuffled(kKeys, 7)) {
+    ASSERT_TRUE(tree.Insert(Fixed(number), Fixed(number * 3)));
+  }
+  for (uint64_t i = 0; i < kKeys; ++i) ASSERT_EQ(tree.Get(Fixed(i)), Fixed(i * 3)) << i;
+  EXPECT_FALSE(tree.Insert(Fixed(5), Fixed(0)));
+  EXPECT_EQ(tree.Get(Fixed(kKeys)), std::nullopt);
+  auto rows = tree.Scan({});
+  ASSERT_EQ(rows.size(), kKeys);
+  for (uint64_t i = 0; i < kKeys; ++i) ASSERT_EQ(rows[i], (KeyValue{Fixed(i), Fixed(i * 3)}));
+  rows = tree.Scan({.direction = ScanDirection::kReverse});
+  ASSERT_EQ(rows.size(), kKeys);
+  for (uint64_t i = 0; i < kKeys; ++i) ASSERT_EQ(rows[i].key, Fixed(kKeys - 1 - i));
+}
+
+TEST(TreeTest, CostsOnAWarmCache) {
+  LocalTree tree;
+  constexpr uint64_t kKeys = 50'000;
+  for (uint64_t number : Shuffled(kKeys, 11)) tree.Insert(Fixed(number * 2), Fixed(number));
+
+  tree.Get(Fixed(200));
+  EXPECT_EQ(tree.cost(), (dsm::FabricCounts{1, 1, 0, 0, 1016, 0}));
+  tree.Get(Fixed(201));  // absent
+  EXPECT_EQ(tree.cost(), (dsm::FabricCounts{1, 1, 0, 0, 1016, 0}));
+  tree.Update(Fixed(200), Fixed(1));
+  EXPECT_EQ(tree.cost(), (dsm::FabricCounts{2, 1, 2, 1, 1024, 1032}));
+  tree.Put(Fixed(200), Fixed(2));
+  EXPECT_EQ(tree.cost(), (dsm::FabricCounts{2, 1, 2, 1, 1024, 1032}));
+  tree.Delete(Fixed(200));
+  EXPECT_EQ(tree.cost(), (dsm::FabricCounts{2, 1, 2, 1, 1024, 1032}));
+  uint64_t scan_round_trips = 0;
+  for (uint64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(tree.Scan({.start = Fixed(i * 800), .limit = 100}).size(), 100u);
+    scan_round_trips += tree.cost().round_trips;
+  }
+  EXPECT_LE(scan_round_trips, 200u);
+}
+
+TEST(TreeTest, InsertCostsTwoRoundTripsAndASplitNowAndThen) {
+  LocalTree tree;
+  constexpr uint64_t kKeys = 100'000;
+  uint64_t round_trips = 0;
+  for (uint64_t number : Shuffled(kKeys, 13)) {
+    tree.Insert(Fixed(number), Fixed(number));
+    round_trips += tree.cost().round_trips;
+  }
+  RecordProperty("round_trips_per_insert_x1000", static_cast<int>(round_trips * 1000 / kKeys));
+  std::printf("round trips per insert: %.3f\n", static_cast<double>(round_trips) / kKeys);
+  EXPECT_LE(round_trips, kKeys * 25 / 10);
+}
+
+TEST(TreeTest, EmptiedTreeShrinksAndServesAgain) {
+  LocalTree tree({.geometry = Geometry::Fixed8(256)});
+  for (int round = 0; round < 3; ++round) {
+    for (uint64_t number : Shuffled(5'000, 17 + round))
+      ASSERT_TRUE(tree.Insert(Fixed(number), Fixed(1)));
+    for (uint64_t number : Shuffled(5'000, 29 + round)) ASSERT_TRUE(tree.Delete(Fixed(number)));
+    EXPECT_TRUE(tree.Scan({}).empty());
+    EXPECT_GT(tree.tree().stats().merges, 0u);
+  }
+  EXPECT_GT(tree.tree().stats().roots_shrunk, 0u);
+}
+
+TEST(TreeTest, ModelOfRandomOperations) {
+  const uint64_t seed = 4711;
+  SCOPED_TRACE(seed);
+  LocalTree tree({.geometry = Geometry::Fixed8(256)});
+  std::map<std::string, std::string> model;
+  Random random(seed);
+  for (int i = 0; i < 60'000; ++i) {
+    const std::string key = Fixed(random.Below(3'000)), value = Fixed(random.Next());
+    const bool shrink = i / 10'000 % 2 == 1;
+    switch (random.Below(shrink ? 10 : 6)) {
+      case 0:
+        ASSERT_EQ(tree.Insert(key, value), model.emplace(key, value).second);
+        break;
+      case 1:
+        ASSERT_EQ(tree.Put(key, value), model.count(key) == 0);
+        model[key] = value;
+        break;
+      case 2:
+        ASSERT_EQ(tree.Update(key, value), model.count(key) == 1);
+        if (model.count(key)) model[key] = value;
+        break;
+      case 3: {
+        auto it = model.find(key);
+        ASSERT_EQ(tree.Get(key), it == model.end() ? std::nullopt : std::optional(it->second));
+        break;
+      }
+      default:
+        ASSERT_EQ(tree.Delete(key), model.erase(key) == 1);
+        break;
+    }
+  }
+  const auto rows = tree.Scan({});
+  ASSERT_EQ(rows.size(), model.size());
+  size_t i = 0;
+  for (const auto& [key, value] : model) ASSERT_EQ(rows[i++], (KeyValue{key, value}));
+}
+
+TEST(TreeTest, ByteStringsAndLargeValues) {
+  LocalTree tree(
+      {.geometry = Geometry::Bytes(), .fabric = {.servers = 2, .region_bytes = 128 << 20}});
+  std::map<std::string, std::string> model;
+  Random random(99);
+  for (int i = 0; i < 3'000; ++i) {
+    const std::string key =
+        "user/" + std::to_string(random.Below(2'000)) + std::string(random.Below(40), 'k');
+    const std::string value(random.OneIn(20) ? random.Below(100'000) : random.Below(600),
+                            static_cast<char>('a' + i % 26));
+    model[key] = value;
+    tree.Put(key, value);
+    if (random.OneIn(5)) {
+      const std::string victim =
+          model.lower_bound("user/" + std::to_string(random.Below(2'000))) == model.end()
+              ? key
+              : model.lower_bound("user/")->first;
+      ASSERT_TRUE(tree.Delete(victim));
+      model.erase(victim);
+    }
+  }
+  tree.Put("big", std::string(16 << 20, 'x'));
+  model["big"] = std::string(16 << 20, 'x');
+  for (const auto& [key, value] : model) ASSERT_EQ(tree.Get(key), value) << key;
+  const auto rows = tree.Scan({});
+  ASSERT_EQ(rows.size(), model.size());
+  size_t i = 0;
+  for (const auto& [key, value] : model) ASSERT_EQ(rows[i++], (KeyValue{key, value}));
+}
+
+}  // namespace
+}  // namespace farleaf::index
