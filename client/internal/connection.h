@@ -1,0 +1,147 @@
+// Connection: one byte stream to a server, from dialling to its loss, and the hello on it.
+//
+// A Connection knows nothing of operations: it moves bytes, tells how many of them the kernel took,
+// and says why it ended.
+// Thread rule: one thread.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "client/internal/socket.h"
+#include "client/protocol.h"
+
+namespace farleaf::client::internal {
+
+class Connection {
+ public:
+  enum class State : uint8_t { kClosed, kDialling, kHello, kOpen };
+
+  State state() const { return state_; }
+  int fd() const { return fd_.get(); }
+  bool wants_write() const { return state_ == State::kDialling || sent_ < out_.size(); }
+  /// REQUIRES: open.
+  const protocol::ServerHello& hello() const { return hello_; }
+
+  Status Open(const SocketAddress& address, uint32_t view) {
+    Close();
+    auto fd = Dial(address);
+    if (!fd.ok()) return fd.status();
+    fd_ = std::move(*fd);
+    view_ = view;
+    state_ = State::kDialling;
+    return Status::Ok();
+  }
+  void Close() {
+    fd_.Close();
+    state_ = State::kClosed;
+    in_.Clear();
+    out_.clear();
+    sent_ = 0;
+    stream_sent_ = 0;
+  }
+
+  /// Frames are appended here. Positions in the stream are bytes since Open.
+  std::string& out() { return out_; }
+  uint64_t stream_queued() const { return stream_sent_ + (out_.size() - sent_); }
+  uint64_t stream_sent() const { return stream_sent_; }
+  size_t unsent_bytes() const { return out_.size() - sent_; }
+
+  /// Sends what the kernel takes. A failure means that the connection is lost.
+  Status Send() {
+    if (state_ == State::kDialling) return Status::Ok();
+    while (sent_ < out_.size()) {
+      const ssize_t n = ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+      if (n < 0) {
+        if (errno == EINTR) continue;
+        if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::Ok();
+        return Status::Unavailable(ErrnoText(errno));
+      }
+      sent_ += static_cast<size_t>(n);
+      stream_sent_ += static_cast<size_t>(n);
+    }
+    out_.clear();
+    sent_ = 0;
+    if (out_.capacity() > kKeptBytesMax) std::string().swap(out_);
+    return Status::Ok();
+  }
+
+  /// REQUIRES: dialling, and the socket is writable. Sends the hello.
+  Status FinishDialling() {
+    const int error = PendingError(fd_);
+    if (error != 0) return Status::Unavailable(ErrnoText(error));
+    state_ = State::kHello;
+    protocol::AppendClientHello({.version = protocol::kVersion, .view = view_}, &out_);
+    return Send();
+  }
+
+  /// Takes in what has arrived, and the hello if that is what is awaited. Returns whether anything
+  /// arrived; a failure means that the connection is lost or refused.
+  Result<bool> Receive() {
+    const auto wanted = protocol::FindFrame(in_.unread(), protocol::kFrameBytesMax).frame_bytes;
+    const size_t missing = wanted > in_.unread().size() ? wanted - in_.unread().size() : 0;
+    const auto space = in_.Space(std::max(kReceiveBytes, std::min(missing, kReceiveBytesMax)));
+    const ssize_t n = ::recv(fd_.get(), space.data(), space.size(), 0);
+    if (n == 0) return Status::Unavailable("the server closed the connection");
+    if (n < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
+      return Status::Unavailable(ErrnoText(errno));
+    }
+    in_.Filled(static_cast<size_t>(n));
+    if (state_ == State::kHello) FARLEAF_RETURN_IF_ERROR(TakeHello());
+    return true;
+  }
+
+  /// The next frame's body, valid until ConsumeFrame; nullopt if none is complete. REQUIRES: open.
+  Result<std::optional<std::span<const std::byte>>> NextFrame() {
+    const auto found = protocol::FindFrame(in_.unread(), protocol::kFrameBytesMax);
+    if (found.state == protocol::FrameLookup::State::kTooLong) {
+      return Status::Corruption("a response of " + std::to_string(found.frame_bytes) + " bytes");
+    }
+    if (found.state == protocol::FrameLookup::State::kIncomplete) {
+      in_.ShrinkIfEmpty(kKeptBytesMax);
+      return std::optional<std::span<const std::byte>>();
+    }
+    return std::optional(found.body);
+  }
+  void ConsumeFrame(std::span<const std::byte> body) { in_.Consume(4 + body.size()); }
+
+ private:
+  static constexpr size_t kReceiveBytes = 64 << 10;
+  static constexpr size_t kReceiveBytesMax = 4 << 20;
+  static constexpr size_t kKeptBytesMax = 1 << 20;
+
+  Status TakeHello() {
+    const auto found = protocol::FindFrame(in_.unread(), protocol::kHelloBytesMax);
+    if (found.state == protocol::FrameLookup::State::kTooLong) {
+      return Status::Corruption("the peer does not speak Farleaf's native protocol");
+    }
+    if (found.state == protocol::FrameLookup::State::kIncomplete) return Status::Ok();
+    auto hello = protocol::ParseServerHello(found.body);
+    if (!hello.ok()) return hello.status();
+    if (hello->code != StatusCode::kOk) return Status(hello->code, hello->message);
+    if (hello->version != protocol::kVersion) {
+      return Status::InvalidArgument("the server speaks version " + std::to_string(hello->version) +
+                                     " of the protocol, this "
+                                     "client version " +
+                                     std::to_string(protocol::kVersion));
+    }
+    hello_ = std::move(*hello);
+    in_.Consume(found.frame_bytes);
+    state_ = State::kOpen;
+    return Status::Ok();
+  }
+
+  Fd fd_;
+  State state_ = State::kClosed;
+  uint32_t view_ = 0;
+  protocol::ServerHello hello_;
+  ReceiveBuffer in_;
+  std::string out_;
+  size_t sent_ = 0;  // of out_
+  uint64_t stream_sent_ = 0;
+};
+
+}  // namespace farleaf::client::internal

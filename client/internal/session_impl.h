@@ -1,0 +1,394 @@
+// The member functions of Session: connecting, the operations' way out and back, deadlines.
+#pragma once
+
+#include "client/session.h"
+
+namespace farleaf::client {
+
+// ---- Connecting
+// ----------------------------------------------------------------------------------
+
+inline void Session::StartConnecting(uint64_t now_ns) {
+  if (addresses_.empty()) {
+    auto resolved = internal::Resolve(endpoint_);
+    if (!resolved.ok()) return ConnectingFailed(resolved.status());
+    addresses_ = std::move(*resolved);
+    std::reverse(addresses_.begin(), addresses_.end());  // taken from the back
+  }
+  const internal::SocketAddress address = addresses_.back();
+  addresses_.pop_back();
+  trees_to_reopen_ = 0;
+  handshake_end_ns_ = now_ns + options_.connect_timeout_ms * kNsPerMs;
+  const Status opened = connection_.Open(address, view_);
+  if (!opened.ok()) ConnectingFailed(opened);
+}
+
+inline void Session::ConnectingFailed(const Status& why) {
+  connection_.Close();
+  last_error_ = why;
+  if (!addresses_.empty()) {
+    retry_at_ns_ = 0;  // the host's next address, at once
+    return;
+  }
+  const uint64_t longest =
+      std::min(options_.backoff_ms_max, options_.backoff_ms_min << std::min(failed_rounds_, 20u));
+  ++failed_rounds_;
+  retry_at_ns_ =
+      clock_->NowNs() + (longest * kNsPerMs / 2) + random_.Below(longest * kNsPerMs / 2 + 1);
+}
+
+inline void Session::HelloDone() {
+  view_ = connection_.hello().view;
+  trees_to_reopen_ = trees_.size();
+  for (size_t handle = 0; handle < trees_.size(); ++handle) {
+    protocol::Request request;
+    request.opcode = protocol::Opcode::kOpenTree;
+    request.id = kReopenIds | handle;
+    request.view = view_;
+    request.name = trees_[handle].name;
+    AppendRequest(request, &connection_.out());
+  }
+  if (trees_to_reopen_ == 0) ReopenTrees();
+}
+
+/// All trees are open again: the operations may go.
+inline void Session::ReopenTrees() {
+  ready_ = true;
+  ready_since_ns_ = clock_->NowNs();
+}
+
+inline void Session::TreeReopened(const protocol::Response& response) {
+  const uint64_t handle = response.id & ~kReopenIds;
+  if (ready_ || response.opcode != protocol::Opcode::kOpenTree || handle >= trees_.size()) {
+    return Disconnect(Status::Corruption("an answer to no request"));
+  }
+  KnownTree& tree = trees_[handle];
+  if (response.wrong_view) return Disconnect(Status::Unavailable("the view changed"));
+  tree.status = Status::Ok();
+  if (response.code == StatusCode::kOk) {
+    tree.server_id = response.trees.front().id;
+  } else if (response.code == StatusCode::kNotFound) {
+    tree.status = Status::NotFound(name_ + ": " + std::string(response.message));
+  } else {
+    return Disconnect(Status(response.code, std::string(response.message)));
+  }
+  if (--trees_to_reopen_ == 0) ReopenTrees();
+}
+
+/// Ends the writes whose outcome is unknown, and keeps all else for the next connection.
+inline void Session::Disconnect(const Status& why) {
+  const bool was_ready = ready_;
+  const uint64_t sent = connection_.stream_sent();
+  connection_.Close();
+  ready_ = false;
+  if (!was_ready) return ConnectingFailed(why);
+  addresses_.clear();
+  // Connections that are lost as soon as they are made back off like those that are never made.
+  if (clock_->NowNs() - ready_since_ns_ > options_.backoff_ms_max * kNsPerMs) failed_rounds_ = 0;
+  ConnectingFailed(why);
+  std::vector<uint32_t> to_finish;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (slot.state != SlotState::kSent) continue;
+    const bool read = slot.operation.idempotent();
+    // A server runs a request only when it has all of its frame.
+    const bool may_have_run = slot.frame_end <= sent;
+    if (may_have_run && (!read || ++slot.reissues > options_.reissues_max)) {
+      to_finish.push_back(i);
+    } else {
+      Requeue(i);
+    }
+  }
+  for (uint32_t i : to_finish) Finish(i, LossOf(slots_[i], why.message()));
+}
+
+inline Status Session::LossOf(const Slot& slot, std::string_view why) const {
+  const std::string what =
+      name_ + ": " + std::string(OpcodeName(slot.operation.opcode)) + ": " + std::string(why);
+  if (slot.state == SlotState::kSent && !slot.operation.idempotent()) {
+    return Status::Unknown(what + "; it may or may not have taken effect");
+  }
+  return Status::Unavailable(what);
+}
+
+// ---- Operations
+// ----------------------------------------------------------------------------------
+
+inline void Session::Submit(Operation operation, CallOptions call) {
+  if (closing_) {
+    operation.Fail(Status::Unavailable(name_ + ": the session is being closed"));
+    return;
+  }
+  if (pending() >= options_.pending_max) {
+    operation.Fail(Status::ResourceExhausted(name_ + ": " + std::to_string(pending()) +
+                                             " operations are pending, the limit of this " +
+                                             "session; poll until some have ended"));
+    return;
+  }
+  if (operation.deadline_ns == 0) {
+    const uint64_t ms = call.deadline_ms ? call.deadline_ms : options_.deadline_ms;
+    const uint64_t now_ns = clock_->NowNs();
+    operation.deadline_ns =
+        ms > (UINT64_MAX - now_ns) / kNsPerMs ? UINT64_MAX - 1 : now_ns + ms * kNsPerMs;
+  }
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<uint32_t>(slots_.size()));
+    slots_.emplace_back();
+  }
+  const uint32_t index = free_slots_.back();
+  free_slots_.pop_back();
+  earliest_deadline_ns_ = std::min(earliest_deadline_ns_, operation.deadline_ns);
+  slots_[index].operation = std::move(operation);
+  slots_[index].reissues = 0;
+  Requeue(index);
+}
+
+/// Encodes queued operations behind what the kernel has not yet taken, up to a bound: what is not
+/// encoded is known not to have been sent.
+inline void Session::FillOut() {
+  if (queue_.empty()) return;
+  const uint64_t now_ns = clock_->NowNs();
+  while (!queue_.empty() && connection_.unsent_bytes() < kOutBytesWanted) {
+    const uint32_t index = queue_.front();
+    queue_.pop_front();
+    Slot& slot = slots_[index];
+    if (slot.state != SlotState::kQueued) continue;
+    Operation& operation = slot.operation;
+    if (operation.deadline_ns <= now_ns) {
+      Finish(index,
+             Status::DeadlineExceeded(name_ + ": " + std::string(OpcodeName(operation.opcode)) +
+                                      " waited until its deadline to be sent"));
+      continue;
+    }
+    uint32_t tree_id = 0;
+    if (operation.tree != Operation::kNoTree) {
+      FARLEAF_CHECK(operation.tree < trees_.size(), "a tree of another session", operation.tree);
+      const KnownTree& tree = trees_[operation.tree];
+      if (!tree.status.ok()) {
+        Finish(index, tree.status);
+        continue;
+      }
+      tree_id = tree.server_id;
+    }
+    // The server ends a little earlier than we do, so that its refusal, which says that nothing
+    // happened, arrives before we would have to call the outcome unknown.
+    const uint64_t left_ms = (operation.deadline_ns - now_ns) / kNsPerMs;
+    const uint64_t server_ms =
+        std::max<uint64_t>(1, left_ms - std::min<uint64_t>(left_ms / 8, 100));
+    char* const header = operation.frame.data();
+    StoreLittle<uint64_t>(header + protocol::kRequestIdAt,
+                          (uint64_t{slot.generation} << 32) | index);
+    StoreLittle<uint32_t>(header + protocol::kRequestViewAt, view_);
+    StoreLittle<uint32_t>(header + protocol::kRequestTreeAt, tree_id);
+    StoreLittle<uint32_t>(header + protocol::kRequestDeadlineAt,
+                          static_cast<uint32_t>(std::min<uint64_t>(server_ms, UINT32_MAX)));
+    connection_.out().append(operation.frame);
+    slot.frame_end = connection_.stream_queued();
+    slot.state = SlotState::kSent;
+  }
+}
+
+inline bool Session::ReceiveAll() {
+  const auto received = connection_.Receive();
+  if (!received.ok()) {
+    Disconnect(received.status());
+    return true;
+  }
+  if (!*received) return false;
+  if (connection_.state() != internal::Connection::State::kOpen) return true;
+  if (!ready_ && trees_to_reopen_ == 0) HelloDone();
+  while (connection_.state() == internal::Connection::State::kOpen) {
+    const auto body = connection_.NextFrame();
+    if (!body.ok()) {
+      Disconnect(body.status());
+      break;
+    }
+    if (!body->has_value()) break;
+    protocol::Response response;
+    const Status parsed = ParseResponse(**body, &response);
+    if (!parsed.ok()) {
+      Disconnect(parsed);
+      break;
+    }
+    TakeResponse(response);
+    // A response that made us disconnect has taken the buffer with it.
+    if (connection_.state() != internal::Connection::State::kOpen) break;
+    connection_.ConsumeFrame(**body);
+  }
+  return true;
+}
+
+inline void Session::TakeResponse(const protocol::Response& response) {
+  if (response.id & kReopenIds) return TreeReopened(response);
+  const auto index = static_cast<uint32_t>(response.id);
+  const auto generation = static_cast<uint32_t>(response.id >> 32);
+  if (index >= slots_.size()) return Disconnect(Status::Corruption("an answer to no request"));
+  Slot& slot = slots_[index];
+  // An answer that comes after the deadline finds its slot in other use, or in none.
+  if (slot.generation != generation || slot.state != SlotState::kSent) return;
+  if (slot.operation.opcode != response.opcode) {
+    return Disconnect(Status::Corruption("an answer of another kind than the request"));
+  }
+  if (response.wrong_view) {
+    view_ = response.view;
+    Requeue(index);  // it was not executed; until its deadline
+    return;
+  }
+  if (response.code != StatusCode::kOk) {
+    return Finish(index, Status(response.code, name_ + ": " + std::string(response.message)));
+  }
+  Complete(index, response);
+}
+
+inline void Session::Complete(uint32_t index, const protocol::Response& response) {
+  using protocol::Opcode;
+  Operation& at_slot = slots_[index].operation;
+  if (at_slot.pieces) {
+    const auto done = internal::TakePiece(response, at_slot.pieces.get());
+    if (!done.ok()) return Finish(index, done.status().WithContext(name_));
+    if (!*done) {
+      internal::EncodeNextPiece(&at_slot);
+      return Requeue(index);
+    }
+  }
+  Operation operation = Release(index);
+  switch (operation.opcode) {
+    case Opcode::kGet:
+      return operation.Succeed<Value>(response.value ? Value(*response.value) : Value());
+    case Opcode::kMultiGet:
+      return operation.Succeed<Values>(std::move(operation.pieces->values));
+    case Opcode::kScan:
+      return operation.Succeed<Rows>(std::move(operation.pieces->rows));
+    case Opcode::kInsert:
+    case Opcode::kPut:
+    case Opcode::kUpdate:
+    case Opcode::kDelete:
+      return operation.Succeed<bool>(response.changed);
+    case Opcode::kDeleteIf:
+    case Opcode::kCompareAndSet:
+      return operation.Succeed<ConditionOutcome>(response.outcome);
+    case Opcode::kOpenTree:
+    case Opcode::kCreateTree:
+      return operation.Succeed<OpenedTree>(
+          {response.trees.front(), RegisterTree(response.trees.front())});
+    case Opcode::kListTrees:
+      return operation.Succeed<std::vector<TreeInfo>>(response.trees);
+    case Opcode::kServerStats:
+    case Opcode::kPing:
+      return operation.Succeed<std::string>(std::string(response.text));
+  }
+}
+
+inline Operation Session::Release(uint32_t index) {
+  Slot& slot = slots_[index];
+  ++ended_;
+  // The top bit of an id marks the session's own requests.
+  slot.generation = (slot.generation + 1) & 0x7fffffff;
+  slot.state = SlotState::kFree;
+  free_slots_.push_back(index);
+  std::string& frame = slot.operation.frame;
+  if (frame.capacity() <= kSpareFrameBytesMax && spare_frames_.size() < kSpareFramesMax) {
+    frame.clear();
+    spare_frames_.push_back(std::move(frame));
+  }
+  return std::move(slot.operation);
+}
+
+inline void Session::Finish(uint32_t index, const Status& failure) { Release(index).Fail(failure); }
+
+inline uint32_t Session::RegisterTree(const TreeInfo& tree) {
+  for (uint32_t handle = 0; handle < trees_.size(); ++handle) {
+    if (trees_[handle].name != tree.name) continue;
+    trees_[handle].server_id = tree.id;
+    trees_[handle].status = Status::Ok();
+    return handle;
+  }
+  trees_.push_back({tree.name, tree.id, Status::Ok()});
+  return static_cast<uint32_t>(trees_.size() - 1);
+}
+
+inline void Session::ExpireDeadlines(uint64_t now_ns) {
+  if (now_ns < earliest_deadline_ns_) return;
+  std::vector<uint32_t> expired;
+  earliest_deadline_ns_ = UINT64_MAX;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].state == SlotState::kFree) continue;
+    const uint64_t deadline_ns = slots_[i].operation.deadline_ns;
+    if (deadline_ns <= now_ns) {
+      expired.push_back(i);
+    } else {
+      earliest_deadline_ns_ = std::min(earliest_deadline_ns_, deadline_ns);
+    }
+  }
+  for (uint32_t i : expired) {
+    const Slot& slot = slots_[i];
+    const std::string what = name_ + ": " + std::string(OpcodeName(slot.operation.opcode));
+    if (slot.state == SlotState::kSent && !slot.operation.idempotent()) {
+      Finish(i, LossOf(slot, "no answer by its deadline"));
+    } else if (!ready_) {
+      Finish(i, Status::Unavailable(what + ": not connected until its deadline: " +
+                                    std::string(last_error_.message())));
+    } else {
+      Finish(i, Status::DeadlineExceeded(what + ": no answer by its deadline"));
+    }
+  }
+}
+
+// ---- The loop
+// ------------------------------------------------------------------------------------
+
+inline uint64_t Session::NextDueNs() const {
+  uint64_t due_ns = earliest_deadline_ns_;
+  if (connection_.state() == internal::Connection::State::kClosed) {
+    due_ns = std::min(due_ns, retry_at_ns_);
+  } else if (!ready_) {
+    due_ns = std::min(due_ns, handshake_end_ns_);
+  }
+  return due_ns;
+}
+
+inline size_t Session::Poll(uint64_t timeout_ms, int wake_fd) {
+  using State = internal::Connection::State;
+  ended_ = 0;
+  uint64_t now_ns = clock_->NowNs();
+  ExpireDeadlines(now_ns);
+  if (connection_.state() == State::kClosed && now_ns >= retry_at_ns_) StartConnecting(now_ns);
+  if (!ready_ && connection_.state() != State::kClosed && now_ns >= handshake_end_ns_) {
+    ConnectingFailed(Status::Unavailable("no answer to the hello within " +
+                                         std::to_string(options_.connect_timeout_ms) + " ms"));
+  }
+  Flush();
+  const bool talking = connection_.state() == State::kHello || connection_.state() == State::kOpen;
+  if (talking && ReceiveAll()) timeout_ms = 0;
+  if (ended_ == 0 && timeout_ms > 0) {
+    const uint64_t due_ns = NextDueNs();
+    const uint64_t until_due_ns = due_ns > now_ns ? due_ns - now_ns : 0;
+    WaitForEvents(std::min(timeout_ms * kNsPerMs, until_due_ns), wake_fd);
+  }
+  return ended_;
+}
+
+inline void Session::WaitForEvents(uint64_t timeout_ns, int wake_fd) {
+  using State = internal::Connection::State;
+  pollfd fds[2] = {{connection_.fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
+  if (connection_.state() == State::kDialling) {
+    fds[0].events = POLLOUT;
+  } else if (connection_.wants_write()) {
+    fds[0].events = POLLIN | POLLOUT;
+  }
+  // A closed connection's descriptor is negative, which poll ignores.
+  const uint64_t timeout_ms = std::min<uint64_t>((timeout_ns + kNsPerMs - 1) / kNsPerMs, 60'000);
+  if (::poll(fds, 2, static_cast<int>(timeout_ms)) <= 0 || fds[0].revents == 0) return;
+  if (connection_.state() == State::kDialling) {
+    const Status dialled = connection_.FinishDialling();
+    if (!dialled.ok()) ConnectingFailed(dialled);
+    return;
+  }
+  if (fds[0].revents & POLLOUT) {
+    const Status sent = connection_.Send();
+    if (!sent.ok()) return Disconnect(sent);
+  }
+  if (fds[0].revents & (POLLIN | POLLHUP | POLLERR)) ReceiveAll();
+}
+
+}  // namespace farleaf::client

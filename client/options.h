@@ -1,0 +1,36 @@
+// What a client may be told. Every wait, queue and retry has its bound here.
+//
+// Thread rule: plain values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dsm/base/clock.h"
+
+namespace farleaf::client {
+
+struct Options {
+  /// Of an operation that names none. An operation always ends by its deadline.
+  uint64_t deadline_ms = 10'000;
+  /// For connecting, the hello and opening the trees again, together.
+  uint64_t connect_timeout_ms = 5'000;
+  /// Between attempts to connect again: doubles from the first to the second, with jitter.
+  uint64_t backoff_ms_min = 5;
+  uint64_t backoff_ms_max = 1'000;
+  /// Operations that have not ended. A Client's caller waits for room; a Session refuses more.
+  size_t pending_max = 65'536;
+  /// How often a read may be sent again after lost connections before it fails as unavailable.
+  uint32_t reissues_max = 8;
+  /// Of the jitter; 0: from clock and process id.
+  uint64_t seed = 0;
+  /// Outlives the client; null: the machine's monotonic clock.
+  const Clock* clock = nullptr;
+};
+
+/// What a single operation may be told.
+struct CallOptions {
+  uint64_t deadline_ms = 0;  ///< 0: Options::deadline_ms
+};
+
+}  // namespace farleaf::client

@@ -1,0 +1,233 @@
+// Session: one connection to a compute server, driven by its caller. Nothing happens in the
+// background: operations are started by a SessionTree or the calls below, and sent, answered,
+// reissued and expired inside Poll, which calls their callbacks. It is the cheapest way to keep
+// many operations in flight from one thread (client.h adds a thread, and blocking calls from any
+// thread).
+//
+//   auto session = Session::Connect("farleaf://127.0.0.1:7400");
+//   auto tree = (*session)->OpenTree("accounts");
+//   tree->PutAsync("k", "v", [](Result<bool> is_new) { … });
+//   while ((*session)->pending() > 0) (*session)->Poll(1'000);
+//
+// Invariants:
+//   - every started operation's callback is called exactly once, by its deadline plus the time
+//     between two Polls (at the latest by the destructor, with Unavailable or Unknown);
+//   - a write is handed to the kernel at most once, unless the server refused it unexecuted;
+//   - tree handles outlive connections: trees are opened again by name before anything else is
+//   sent.
+// Thread rule: one thread. Callbacks may start operations, but not Poll or destroy the session.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "client/internal/connection.h"
+#include "client/operation.h"
+#include "client/options.h"
+#include "client/tree.h"
+#include "dsm/base/random.h"
+
+namespace farleaf::client {
+
+class Session;
+using SessionTree = BasicTree<Session>;
+
+class Session {
+ public:
+  static constexpr bool kHasThread = false;
+
+  /// Fails after the first round of attempts: Unavailable, or what the server refused with. Blocks
+  /// for at most Options::connect_timeout_ms (and the machine's resolver).
+  static Result<std::unique_ptr<Session>> Connect(std::string_view url, Options options = {}) {
+    auto endpoint = ParseEndpoint(url);
+    if (!endpoint.ok()) return endpoint.status();
+    std::unique_ptr<Session> session(new Session(std::move(*endpoint), options));
+    while (!session->ready_ && session->failed_rounds_ == 0) session->Poll(1'000);
+    if (!session->ready_) return session->last_error_.WithContext(session->name_);
+    return session;
+  }
+  ~Session() {
+    closing_ = true;
+    connection_.Close();
+    for (uint32_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].state != SlotState::kFree)
+        Finish(i, LossOf(slots_[i], "the session was closed"));
+    }
+  }
+  Session(const Session&) = delete;
+
+  Result<SessionTree> OpenTree(std::string_view name, CallOptions call = {}) {
+    auto opened = Await<OpenedTree>(NewOpenTree(name), call);
+    if (!opened.ok()) return opened.status();
+    return SessionTree(this, std::move(*opened));
+  }
+  Result<SessionTree> CreateTree(const TreeSpec& spec, CallOptions call = {}) {
+    auto opened = Await<OpenedTree>(NewCreateTree(spec), call);
+    if (!opened.ok()) return opened.status();
+    return SessionTree(this, std::move(*opened));
+  }
+  Result<std::vector<TreeInfo>> ListTrees(CallOptions call = {}) {
+    return Await<std::vector<TreeInfo>>(NewPlain(protocol::Opcode::kListTrees), call);
+  }
+  /// The server's counters: lines `name value`.
+  Result<std::string> ServerStats(CallOptions call = {}) {
+    return Await<std::string>(NewPlain(protocol::Opcode::kServerStats), call);
+  }
+  Status Ping(CallOptions call = {}) {
+    return Await<std::string>(NewPlain(protocol::Opcode::kPing), call).status();
+  }
+
+  /// Operations whose callback has not been called.
+  size_t pending() const { return slots_.size() - free_slots_.size(); }
+  bool connected() const { return ready_; }
+  const std::string& server() const { return name_; }
+  const Clock& clock() const { return *clock_; }
+
+  /// Sends, receives, calls callbacks; waits for up to `timeout_ms` for something to do if there is
+  /// nothing now. Also returns when `wake_fd` is readable. Returns the number of operations ended.
+  size_t Poll(uint64_t timeout_ms, int wake_fd = -1);
+  /// Hands to the kernel what was started, without waiting for answers.
+  void Flush() {
+    if (!ready_) return;
+    FillOut();
+    const Status sent = connection_.Send();
+    if (!sent.ok()) Disconnect(sent);
+  }
+
+  // For BasicTree and Client. Submit: the operation's deadline is set here, unless it has one.
+  void Submit(Operation operation, CallOptions call);
+  template <typename T>
+  Result<T> Await(Result<Operation> operation, CallOptions call) {
+    if (!operation.ok()) return operation.status();
+    std::optional<Result<T>> outcome;
+    operation->callback =
+        Callback<T>([&outcome](Result<T> result) { outcome = std::move(result); });
+    Submit(std::move(*operation), call);
+    while (!outcome) Poll(1'000);
+    return std::move(*outcome);
+  }
+  std::string TakeFrameBuffer() {
+    if (spare_frames_.empty()) return {};
+    std::string frame = std::move(spare_frames_.back());
+    spare_frames_.pop_back();
+    return frame;
+  }
+  static Result<Operation> NewPlain(protocol::Opcode opcode) {
+    protocol::Request request;
+    request.opcode = opcode;
+    return Encode(request);
+  }
+  static Result<Operation> NewOpenTree(std::string_view name) {
+    protocol::Request request;
+    request.opcode = protocol::Opcode::kOpenTree;
+    request.name = name;
+    return Encode(request);
+  }
+  static Result<Operation> NewCreateTree(const TreeSpec& spec) {
+    protocol::Request request;
+    request.opcode = protocol::Opcode::kCreateTree;
+    request.name = spec.name;
+    request.layout = spec.layout;
+    request.leaf_bytes = spec.leaf_bytes;
+    request.internal_bytes = spec.internal_bytes;
+    return Encode(request);
+  }
+
+ private:
+  enum class SlotState : uint8_t { kFree, kQueued, kSent };
+  struct Slot {
+    Operation operation;
+    uint64_t frame_end = 0;   // position in the connection's stream, if kSent
+    uint32_t generation = 0;  // of the slot's uses; the upper half of request ids
+    uint32_t reissues = 0;
+    SlotState state = SlotState::kFree;
+  };
+  struct KnownTree {
+    std::string name;
+    uint32_t server_id = 0;
+    Status status;  // not ok: the server has it no more
+  };
+
+  static constexpr uint64_t kReopenIds = uint64_t{1} << 63;  // ids of the session's own open_trees
+  static constexpr size_t kOutBytesWanted = 256 << 10;       // encoded ahead of the kernel
+  static constexpr size_t kSpareFramesMax = 1024, kSpareFrameBytesMax = 4096;
+
+  Session(Endpoint endpoint, Options options)
+      : endpoint_(std::move(endpoint)),
+        name_(endpoint_.ToString()),
+        options_(options),
+        clock_(options.clock ? options.clock : &own_clock_),
+        random_(options.seed ? options.seed
+                             : clock_->NowNs() ^ (static_cast<uint64_t>(::getpid()) << 32)) {}
+
+  static Result<Operation> Encode(const protocol::Request& request) {
+    FARLEAF_RETURN_IF_ERROR(CheckLimits(request));
+    Operation operation;
+    operation.opcode = request.opcode;
+    AppendRequest(request, &operation.frame);
+    return operation;
+  }
+
+  // Connecting.
+  void StartConnecting(uint64_t now_ns);
+  void ConnectingFailed(const Status& why);
+  void HelloDone();
+  void ReopenTrees();
+  void TreeReopened(const protocol::Response& response);
+  void Disconnect(const Status& why);
+
+  // Operations.
+  void FillOut();
+  bool ReceiveAll();
+  void TakeResponse(const protocol::Response& response);
+  void Complete(uint32_t index, const protocol::Response& response);
+  void Finish(uint32_t index, const Status& failure);
+  Operation Release(uint32_t index);
+  void Requeue(uint32_t index) {
+    slots_[index].state = SlotState::kQueued;
+    queue_.push_back(index);
+  }
+  Status LossOf(const Slot& slot, std::string_view why) const;
+  uint32_t RegisterTree(const TreeInfo& tree);
+  void ExpireDeadlines(uint64_t now_ns);
+  uint64_t NextDueNs() const;
+  void WaitForEvents(uint64_t timeout_ns, int wake_fd);
+
+  const Endpoint endpoint_;
+  const std::string name_;
+  const Options options_;
+  const MonotonicClock own_clock_;
+  const Clock* const clock_;
+  Random random_;
+
+  internal::Connection connection_;
+  bool ready_ = false;  // connected, and every known tree is open
+  uint32_t view_ = 0;
+  std::vector<internal::SocketAddress> addresses_;  // still to be tried in this round
+  uint64_t retry_at_ns_ = 0;
+  uint64_t handshake_end_ns_ = 0;
+  uint32_t failed_rounds_ = 0;  // in a row, quickly lost connections included
+  uint64_t ready_since_ns_ = 0;
+  Status last_error_;
+  std::vector<KnownTree> trees_;  // by handle
+  size_t trees_to_reopen_ = 0;
+
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> free_slots_;
+  std::deque<uint32_t> queue_;  // kQueued slots in order, and some that are stale
+  std::vector<std::string> spare_frames_;
+  uint64_t earliest_deadline_ns_ = UINT64_MAX;  // no pending deadline is earlier
+  size_t ended_ = 0;                            // in this Poll
+  bool closing_ = false;
+};
+
+}  // namespace farleaf::client
+
+#include "client/internal/session_impl.h"

@@ -1,0 +1,235 @@
+#include "server/frontend/execute.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace farleaf::server {
+
+using dsm::OpContext;
+using dsm::Task;
+using protocol::ConditionOutcome;
+using protocol::Opcode;
+using protocol::Request;
+using protocol::Response;
+
+namespace {
+
+// Rows of a scan's first look into the index: a scan of a hundred is one look. Later looks are
+// sized by the rows seen, to end near the piece's size.
+constexpr uint64_t kFirstRows = 128;
+constexpr uint64_t kRowsMax = 8192;
+constexpr size_t kMultiGetBytesMax = size_t{16} * protocol::kPieceBytes;
+
+Task<Status> ExecuteGet(index::RangeIndex& tree, OpContext& op, const Request& request,
+                        Response* response, ResponseStorage* storage) {
+  const Result<bool> found = co_await tree.Get(op, request.key, &storage->text);
+  if (!found.ok()) co_return found.status();
+  if (*found) response->value = storage->text;
+  co_return Status::Ok();
+}
+
+Task<Status> ExecuteMultiGet(index::RangeIndex& tree, OpContext& op, const Request& request,
+                             Response* response, ResponseStorage* storage) {
+  const Status status = co_await tree.MultiGet(op, request.keys, &storage->values);
+  if (!status.ok()) co_return status;
+  size_t bytes = 0;
+  for (const auto& value : storage->values) {
+    bytes += value ? value->size() : 0;
+    if (!response->values.empty() && bytes > kMultiGetBytesMax) break;
+    response->values.emplace_back(value);
+  }
+  co_return Status::Ok();
+}
+
+// Appends rows to the piece until it is full. Returns whether rows were left over.
+bool TakeRows(std::vector<index::KeyValue>* from, std::vector<index::KeyValue>* piece,
+              size_t* bytes) {
+  for (index::KeyValue& row : *from) {
+    if (*bytes > protocol::kPieceBytes) return true;
+    *bytes += row.key.size() + row.value.size() + 8;
+    piece->push_back(std::move(row));
+  }
+  return false;
+}
+
+Task<Status> ExecuteScan(const HostedTree& tree, OpContext& op, const Request& request,
+                         Response* response, ResponseStorage* storage) {
+  index::ScanRange range;
+  range.start = request.key;
+  range.end = request.end;
+  range.direction =
+      request.reverse ? index::ScanDirection::kReverse : index::ScanDirection::kForward;
+  std::vector<index::KeyValue>& piece = storage->rows;
+  std::vector<index::KeyValue> rows;
+  std::string bound;  // what `range` looks at after the first look
+  size_t bytes = 0;
+  uint64_t look = kFirstRows;
+  while (piece.size() < request.limit) {
+    range.limit = std::min<uint64_t>(request.limit - piece.size(), look);
+    const Status status = co_await tree.index->Scan(op, range, &rows);
+    if (!status.ok()) co_return status;
+    const bool index_has_more = rows.size() >= range.limit;
+    const bool left_over = TakeRows(&rows, &piece, &bytes);
+    if (piece.size() == request.limit || (!left_over && !index_has_more)) break;
+    const std::string& last = piece.back().key;
+    if (request.reverse) {
+      bound = last;
+      range.end = bound;
+    } else {
+      auto next = SuccessorKey(last, tree.info);
+      if (!next) break;
+      bound = std::move(*next);
+      range.start = bound;
+    }
+    if (left_over || bytes > protocol::kPieceBytes) {
+      response->more = true;
+      storage->text = std::move(bound);
+      response->continuation = storage->text;
+      break;
+    }
+    const uint64_t row_bytes = bytes / piece.size() + 1;
+    look = std::clamp<uint64_t>((protocol::kPieceBytes - bytes) / row_bytes + 1, 1, kRowsMax);
+  }
+  response->rows.reserve(piece.size());
+  for (const index::KeyValue& row : piece) response->rows.push_back({row.key, row.value});
+  co_return Status::Ok();
+}
+
+Task<Status> ExecuteWrite(index::RangeIndex& tree, OpContext& op, const Request& request,
+                          Response* response) {
+  switch (request.opcode) {
+    case Opcode::kInsert: {
+      const Result<bool> changed = co_await tree.Insert(op, request.key, request.value);
+      if (!changed.ok()) co_return changed.status();
+      response->changed = *changed;
+      co_return Status::Ok();
+    }
+    case Opcode::kPut: {
+      const Result<bool> changed = co_await tree.Put(op, request.key, request.value);
+      if (!changed.ok()) co_return changed.status();
+      response->changed = *changed;
+      co_return Status::Ok();
+    }
+    case Opcode::kUpdate: {
+      const Result<bool> changed = co_await tree.Update(op, request.key, request.value);
+      if (!changed.ok()) co_return changed.status();
+      response->changed = *changed;
+      co_return Status::Ok();
+    }
+    default: {
+      const Result<bool> changed = co_await tree.Delete(op, request.key);
+      if (!changed.ok()) co_return changed.status();
+      response->changed = *changed;
+      co_return Status::Ok();
+    }
+  }
+}
+
+Task<Status> ExecuteConditional(index::RangeIndex& tree, OpContext& op, const Request& request,
+                                Response* response) {
+  const Request* const wanted = &request;
+  const index::ModifyFunction modify = [wanted](std::optional<std::string_view> current,
+                                                std::string* replacement) {
+    if (!current || *current != wanted->expected) return index::ModifyAction::kKeep;
+    if (wanted->opcode == Opcode::kDeleteIf) return index::ModifyAction::kDelete;
+    replacement->assign(wanted->value);
+    return index::ModifyAction::kWrite;
+  };
+  const auto result = co_await tree.ReadModifyWrite(op, request.key, modify);
+  if (!result.ok()) co_return result.status();
+  if (!result->existed) {
+    response->outcome = ConditionOutcome::kAbsent;
+  } else if (result->action == index::ModifyAction::kKeep) {
+    response->outcome = ConditionOutcome::kDifferent;
+  }
+  co_return Status::Ok();
+}
+
+Task<Status> ExecuteOnHost(TreeHost& host, OpContext& op, const Request& request,
+                           Response* response) {
+  if (request.opcode == Opcode::kListTrees) {
+    auto trees = co_await host.List(op);
+    if (!trees.ok()) co_return trees.status();
+    response->trees = std::move(*trees);
+    co_return Status::Ok();
+  }
+  if (request.name.empty()) co_return Status::InvalidArgument("a tree without a name");
+  if (request.opcode == Opcode::kOpenTree) {
+    const auto opened = co_await host.Open(op, request.name);
+    if (!opened.ok()) co_return opened.status();
+    response->trees = {opened->info};
+    co_return Status::Ok();
+  }
+  const NewTree tree{std::string(request.name), request.layout, request.leaf_bytes,
+                     request.internal_bytes};
+  const auto created = co_await host.Create(op, tree);
+  if (!created.ok()) co_return created.status();
+  response->trees = {created->info};
+  co_return Status::Ok();
+}
+
+}  // namespace
+
+std::optional<std::string> SuccessorKey(std::string_view key, const protocol::TreeInfo& tree) {
+  std::string next(key);
+  const bool fixed = tree.layout == protocol::TreeLayout::kFixed8;
+  if (!fixed && next.size() < tree.key_bytes_max) {
+    next.push_back('\0');
+    return next;
+  }
+  // No longer key fits: the next one differs within these bytes.
+  size_t at = next.size();
+  while (at > 0 && next[at - 1] == '\xff') --at;
+  if (at == 0) return std::nullopt;
+  next[at - 1] = static_cast<char>(next[at - 1] + 1);
+  if (!fixed) {
+    next.resize(at);
+  } else {
+    std::fill(next.begin() + static_cast<std::ptrdiff_t>(at), next.end(), '\0');
+  }
+  return next;
+}
+
+Task<Status> Execute(TreeHost& host, const HostedTree& tree, OpContext& op, const Request& request,
+                     Response* response, ResponseStorage* storage) {
+  switch (request.opcode) {
+    case Opcode::kListTrees:
+    case Opcode::kOpenTree:
+    case Opcode::kCreateTree: {
+      const Status status = co_await ExecuteOnHost(host, op, request, response);
+      co_return status;
+    }
+    default:
+      break;
+  }
+  if (tree.index == nullptr) {
+    co_return Status::NotFound("tree id " + std::to_string(request.tree) +
+                               " is not open at this server; open the tree by name first");
+  }
+  switch (request.opcode) {
+    case Opcode::kGet: {
+      const Status status = co_await ExecuteGet(*tree.index, op, request, response, storage);
+      co_return status;
+    }
+    case Opcode::kMultiGet: {
+      const Status status = co_await ExecuteMultiGet(*tree.index, op, request, response, storage);
+      co_return status;
+    }
+    case Opcode::kScan: {
+      const Status status = co_await ExecuteScan(tree, op, request, response, storage);
+      co_return status;
+    }
+    case Opcode::kDeleteIf:
+    case Opcode::kCompareAndSet: {
+      const Status status = co_await ExecuteConditional(*tree.index, op, request, response);
+      co_return status;
+    }
+    default: {
+      const Status status = co_await ExecuteWrite(*tree.index, op, request, response);
+      co_return status;
+    }
+  }
+}
+
+}  // namespace farleaf::server

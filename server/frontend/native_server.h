@@ -1,0 +1,75 @@
+// NativeServer: serves a TreeHost's trees over the native protocol, on TCP and Unix sockets.
+//
+// Each of its threads has an epoll loop and a dsm::Worker. The first thread accepts, and gives each
+// connection to the thread with the fewest, for life: that thread reads, runs and answers all its
+// requests, as coroutines, many at once. The answers of one turn of the loop go out in one write a
+// connection.
+//
+// Thread rule: Start, Stop and the destructor by one thread; the rest from any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dsm/base/clock.h"
+#include "dsm/base/result.h"
+#include "server/frontend/native_connection.h"
+#include "server/frontend/operation_stats.h"
+#include "server/frontend/tree_host.h"
+
+namespace farleaf::server {
+
+class ServerThread;
+
+struct NativeServerOptions {
+  std::vector<std::string> listen = {"127.0.0.1:7400"};  ///< HOST:PORT; port 0: any free one
+  std::string unix_path;                                 ///< empty: no Unix socket
+  uint32_t threads = 2;
+  uint32_t connections_max = 4096;
+  NativeConnection::Limits connection;
+  uint64_t deadline_ms_default = 10'000;  ///< of a request that names none
+  uint64_t deadline_ms_max = 60'000;      ///< longer ones are cut to this
+  uint64_t hello_timeout_ms = 10'000;
+  uint64_t idle_timeout_ms = 0;  ///< closes a connection without requests; 0: never
+  uint64_t drain_ms = 5'000;     ///< what Stop grants to running requests
+  uint64_t instance = 0;         ///< told in the hello; drawn at random by main
+};
+
+class NativeServer {
+ public:
+  struct ConnectionCounts {
+    uint64_t accepted = 0;
+    uint64_t open = 0;
+    uint64_t refused = 0;  ///< cut off for what they sent, or because the server was full
+  };
+
+  /// Listens and serves. `host` and `clock` outlive the server. Fails with AlreadyExists if an
+  /// address is taken, InvalidArgument if it cannot be listened on.
+  static Result<std::unique_ptr<NativeServer>> Start(TreeHost* host, const Clock* clock,
+                                                     NativeServerOptions options);
+  /// Stops, if Stop was not called.
+  ~NativeServer();
+
+  /// Stops listening, refuses new requests, lets running ones end within drain_ms (their deadlines
+  /// are cut to it), and closes all connections.
+  void Stop();
+
+  /// URLs of what it listens on, with the ports that were chosen.
+  const std::vector<std::string>& urls() const { return urls_; }
+  OperationStats Stats() const;
+  ConnectionCounts Connections() const;
+  /// Lines `name value`: connections, operations, and the host's own.
+  std::string StatsText() const;
+
+ private:
+  NativeServer(TreeHost* host, NativeServerOptions options);
+
+  TreeHost* const host_;
+  const NativeServerOptions options_;
+  std::vector<std::string> urls_;
+  std::vector<std::unique_ptr<ServerThread>> threads_;
+};
+
+}  // namespace farleaf::server

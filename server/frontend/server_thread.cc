@@ -1,0 +1,455 @@
+#include "server/frontend/server_thread.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "dsm/base/log.h"
+
+namespace farleaf::server {
+
+namespace {
+constexpr uint32_t kTurnsBeforeBlocking = 2'000;  // about 0.5 ms of polling
+constexpr int kEventsMax = 128;
+constexpr uint64_t kSweepNs = kNsPerSecond;
+}  // namespace
+
+Result<std::unique_ptr<ServerThread>> ServerThread::Create(Deps deps) {
+  std::unique_ptr<ServerThread> thread(new ServerThread(std::move(deps)));
+  auto worker = thread->deps_.host->OpenWorker();
+  if (!worker.ok()) return worker.status();
+  thread->worker_ = std::move(*worker);
+  thread->epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  thread->wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!thread->epoll_.valid() || !thread->wake_.valid()) {
+    return Status::IoError("epoll: " + client::internal::ErrnoText(errno));
+  }
+  // Events of these two carry a null pointer: being woken is all they mean.
+  for (const int fd : {thread->wake_.get(), thread->worker_->wake_fd()}) {
+    epoll_event event{EPOLLIN, {.ptr = nullptr}};
+    FARLEAF_CHECK(::epoll_ctl(thread->epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0, errno);
+  }
+  return thread;
+}
+
+ServerThread::~ServerThread() {
+  RequestStop();
+  Join();
+}
+
+void ServerThread::AcceptFor(std::vector<Fd> listeners, std::vector<ServerThread*> threads) {
+  listeners_ = std::move(listeners);
+  threads_ = std::move(threads);
+  for (Fd& listener : listeners_) {
+    epoll_event event{EPOLLIN, {.ptr = &listener}};
+    FARLEAF_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener.get(), &event) == 0, errno);
+  }
+}
+
+void ServerThread::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void ServerThread::Join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void ServerThread::Adopt(Fd socket, std::string peer_name) {
+  counts_.open.fetch_add(1);
+  counts_.accepted.fetch_add(1);
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.emplace_back(std::move(socket), std::move(peer_name));
+    has_inbox_.store(true);
+  }
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void ServerThread::RequestStop() {
+  stop_requested_.store(true);
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+OperationStats ServerThread::Stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+// ---- The loop
+// ------------------------------------------------------------------------------------
+
+void ServerThread::Run() {
+  worker_->GoOnline();
+  next_sweep_ns_ = deps_.clock->NowNs() + kSweepNs;
+  while (!Finished()) Turn();
+  worker_->GoOffline();
+}
+
+bool ServerThread::Finished() const {
+  return stopping_ && worker_->spawned() == 0 && peers_.empty() && !has_inbox_.load();
+}
+
+void ServerThread::Turn() {
+  if (worker_->spawned() > 0 && worker_->RunOnce(dsm::Worker::Idle::kReturn)) idle_turns_ = 0;
+  const int wait_ms = WaitMs();
+  std::array<epoll_event, kEventsMax> events;
+  int count = 0;
+  if (wait_ms == 0) {
+    count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, 0);
+  } else {
+    worker_->GoOffline();
+    worker_->set_sleeping(true);
+    if (!worker_->has_cross_thread_work()) {
+      count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, wait_ms);
+    }
+    worker_->set_sleeping(false);
+    worker_->GoOnline();
+  }
+  idle_turns_ = count > 0 ? 0 : idle_turns_ + 1;
+  if (count > 0 || !touched_.empty()) arrival_ns_ = deps_.clock->NowNs();
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<size_t>(i)];
+    HandleEvent(event.data.ptr, event.events);
+  }
+  if (has_inbox_.load()) TakeInbox();
+  if (stop_requested_.load() && !stopping_) BeginStop();
+  SettleTouched();
+  if (!records_.empty()) PublishRecords();
+  if (wait_ms != 0 || count > 0 || idle_turns_ % 1024 == 0) {
+    const uint64_t now_ns = deps_.clock->NowNs();
+    if (now_ns >= std::min(next_sweep_ns_, drain_end_ns_)) CloseIdlePeers(now_ns);
+  }
+}
+
+void ServerThread::HandleEvent(void* owner, uint32_t what) {
+  if (owner == nullptr) {
+    uint64_t ignored;
+    [[maybe_unused]] const ssize_t drained = ::read(wake_.get(), &ignored, sizeof ignored);
+    return;
+  }
+  for (const Fd& listener : listeners_) {
+    if (&listener == owner) return AcceptAll(listener);
+  }
+  Peer& peer = *static_cast<Peer*>(owner);
+  Touch(peer);
+  Receive(peer);
+  // Both directions are gone: what was received is executed, and nobody waits for answers.
+  if (what & (EPOLLHUP | EPOLLERR)) {
+    while (peer.socket.valid() && peer.wants_input()) Receive(peer);
+    DropSocket(peer);
+  }
+}
+
+int ServerThread::WaitMs() const {
+  if (!touched_.empty()) return 0;
+  if (worker_->spawned() > 0) return idle_turns_ < kTurnsBeforeBlocking ? 0 : 1;
+  return stopping_ ? 10 : 1'000;
+}
+
+void ServerThread::PublishRecords() {
+  std::lock_guard lock(mutex_);
+  for (const OperationRecord& record : records_) stats_.Record(record);
+  records_.clear();
+}
+
+// ---- Connections
+// ---------------------------------------------------------------------------------
+
+namespace {
+
+std::string NameOf(const sockaddr_storage& address) {
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  if (address.ss_family == AF_UNIX) return "a Unix socket";
+  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), sizeof address, host, sizeof host,
+                    port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "an unknown address";
+  }
+  return std::string(host) + " port " + port;
+}
+
+}  // namespace
+
+void ServerThread::AcceptAll(const Fd& listener) {
+  while (!stopping_ && !stop_requested_.load()) {
+    sockaddr_storage address{};
+    socklen_t bytes = sizeof address;
+    Fd socket(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&address), &bytes,
+                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      FARLEAF_LOG(warn, "cannot accept connections: {}; trying again in a second",
+                  client::internal::ErrnoText(errno));
+      for (const Fd& each : listeners_) {
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, each.get(), nullptr);
+      }
+      accept_paused_ = true;
+      return;
+    }
+    uint64_t open = 0;
+    for (const ServerThread* thread : threads_) open += thread->counts_.open.load();
+    if (open >= deps_.options->connections_max) {
+      counts_.refused.fetch_add(1);
+      protocol::ServerHello refusal = Hello();
+      refusal.code = StatusCode::kResourceExhausted;
+      refusal.message = "the server has its " + std::to_string(open) + " connections, the limit";
+      std::string frame;
+      AppendServerHello(refusal, &frame);
+      [[maybe_unused]] const ssize_t sent =
+          ::send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL);
+      continue;
+    }
+    if (address.ss_family != AF_UNIX) {
+      const int one = 1;
+      ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    }
+    ServerThread* const emptiest = *std::min_element(
+        threads_.begin(), threads_.end(),
+        [](auto* a, auto* b) { return a->counts_.open.load() < b->counts_.open.load(); });
+    emptiest->Adopt(std::move(socket), NameOf(address));
+  }
+}
+
+void ServerThread::TakeInbox() {
+  std::vector<std::pair<Fd, std::string>> taken;
+  {
+    std::lock_guard lock(mutex_);
+    taken.swap(inbox_);
+    has_inbox_.store(false);
+  }
+  for (auto& [socket, name] : taken) AddPeer(std::move(socket), std::move(name));
+}
+
+void ServerThread::AddPeer(Fd socket, std::string peer_name) {
+  if (stopping_) {
+    counts_.open.fetch_sub(1);
+    return;
+  }
+  auto* const peer =
+      new Peer(this, deps_.options->connection, std::move(socket), std::move(peer_name));
+  peer->last_input_ns = deps_.clock->NowNs();
+  peers_.push_back(*peer);
+  epoll_event event{EPOLLIN, {.ptr = peer}};
+  peer->events = EPOLLIN;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer->socket.get(), &event) != 0) {
+    FARLEAF_LOG(warn, "connection from {} closed: epoll: {}", peer->name,
+                client::internal::ErrnoText(errno));
+    peer->socket.Close();
+  }
+  Touch(*peer);
+}
+
+void ServerThread::Receive(Peer& peer) {
+  if (!peer.socket.valid() || !peer.wants_input()) return;
+  const auto space = peer.InputSpace();
+  const ssize_t n = ::recv(peer.socket.get(), space.data(), space.size(), 0);
+  if (n > 0) {
+    peer.last_input_ns = arrival_ns_;
+    peer.InputArrived(static_cast<size_t>(n));
+  } else if (n == 0) {
+    peer.InputEnded();
+  } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+    DropSocket(peer);
+  }
+}
+
+void ServerThread::DropSocket(Peer& peer) {
+  peer.InputEnded();
+  peer.Abandon();
+  peer.socket.Close();
+}
+
+void ServerThread::Touch(Peer& peer) {
+  if (peer.touched) return;
+  peer.touched = true;
+  touched_.push_back(&peer);
+}
+
+void ServerThread::SettleTouched() {
+  settling_.swap(touched_);
+  for (Peer* peer : settling_) {
+    // It stays marked while it settles: requests that end meanwhile need not touch it again.
+    const bool done = Settle(*peer);
+    peer->touched = false;
+    if (done) Close(*peer);
+  }
+  settling_.clear();
+}
+
+bool ServerThread::Settle(Peer& peer) {
+  if (!peer.socket.valid()) return true;
+  peer.Continue();
+  if (!Send(peer)) {
+    DropSocket(peer);
+    return true;
+  }
+  peer.Continue();  // sending may have ended a pause; its answers wait for the next turn
+  if (peer.finished()) return true;
+  SetEvents(peer, (peer.wants_input() ? EPOLLIN : 0u) | (peer.output().empty() ? 0u : EPOLLOUT));
+  return false;
+}
+
+bool ServerThread::Send(Peer& peer) {
+  while (!peer.output().empty()) {
+    const std::string_view output = peer.output();
+    const ssize_t n = ::send(peer.socket.get(), output.data(), output.size(), MSG_NOSIGNAL);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      return errno == EAGAIN || errno == EWOULDBLOCK;
+    }
+    peer.OutputSent(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+void ServerThread::SetEvents(Peer& peer, uint32_t events) {
+  if (events == peer.events) return;
+  epoll_event event{events, {.ptr = &peer}};
+  FARLEAF_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, peer.socket.get(), &event) == 0, errno);
+  peer.events = events;
+}
+
+void ServerThread::Close(Peer& peer) {
+  if (!peer.closed) {
+    peer.closed = true;
+    const Status& failure = peer.failure();
+    if (!failure.ok() && !stopping_) {
+      counts_.refused.fetch_add(1);
+      FARLEAF_LOG(warn, "connection from {} closed: {}", peer.name, failure.ToString());
+    }
+    DropSocket(peer);
+  }
+  if (peer.running > 0) return;  // its last request settles it again
+  counts_.open.fetch_sub(1);
+  delete &peer;
+}
+
+void ServerThread::CloseIdlePeers(uint64_t now_ns) {
+  next_sweep_ns_ = now_ns + kSweepNs;
+  if (accept_paused_) {
+    accept_paused_ = false;
+    for (Fd& listener : listeners_) {
+      epoll_event event{EPOLLIN, {.ptr = &listener}};
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener.get(), &event);
+    }
+  }
+  const bool drain_over = now_ns >= drain_end_ns_;
+  if (drain_over) drain_end_ns_ = UINT64_MAX;
+  for (Peer& peer : peers_) {
+    const uint64_t idle_ms = (now_ns - std::min(now_ns, peer.last_input_ns)) / kNsPerMs;
+    const auto& options = *deps_.options;
+    if (drain_over) {
+      DropSocket(peer);
+    } else if (!peer.greeted() && idle_ms > options.hello_timeout_ms) {
+      peer.Refuse(Status::DeadlineExceeded("no hello within " +
+                                           std::to_string(options.hello_timeout_ms) + " ms"));
+    } else if (options.idle_timeout_ms > 0 && idle_ms > options.idle_timeout_ms &&
+               peer.in_flight() == 0 && peer.output().empty()) {
+      peer.Refuse(Status::DeadlineExceeded("no request for " +
+                                           std::to_string(options.idle_timeout_ms) + " ms"));
+    } else {
+      continue;
+    }
+    Touch(peer);
+  }
+}
+
+void ServerThread::BeginStop() {
+  stopping_ = true;
+  listeners_.clear();
+  drain_end_ns_ = deps_.clock->NowNs() + deps_.options->drain_ms * kNsPerMs;
+  for (Running& running : running_) {
+    running.op->deadline_ns = std::min(running.op->deadline_ns, drain_end_ns_);
+  }
+  for (Peer& peer : peers_) {
+    // What is already here is answered: "the server is stopping".
+    peer.Continue();
+    peer.InputEnded();
+    Touch(peer);
+  }
+}
+
+// ---- Requests
+// ------------------------------------------------------------------------------------
+
+protocol::ServerHello ServerThread::Hello() {
+  protocol::ServerHello hello;
+  hello.view = deps_.host->view();
+  hello.instance = deps_.options->instance;
+  if (stopping_) {
+    hello.code = StatusCode::kUnavailable;
+    hello.message = "the server is stopping";
+  }
+  return hello;
+}
+
+void ServerThread::StartRequest(NativeConnection& connection, InputBlockRef block,
+                                protocol::Request request) {
+  Peer& peer = static_cast<Peer&>(connection);
+  protocol::Response response;
+  response.id = request.id;
+  response.opcode = request.opcode;
+  response.view = deps_.host->view();
+  if (stopping_) {
+    response.code = StatusCode::kUnavailable;
+    response.message = "the server is stopping";
+    return connection.Answer(response);
+  }
+  if (request.view != response.view) {
+    response.wrong_view = true;
+    return connection.Answer(response);
+  }
+  if (request.opcode == protocol::Opcode::kPing) return connection.Answer(response);
+  if (request.opcode == protocol::Opcode::kServerStats) {
+    const std::string text = deps_.stats_text();
+    response.text = text;
+    return connection.Answer(response);
+  }
+  ++peer.running;
+  worker_->Spawn(RunRequest(peer, std::move(block), std::move(request)));
+}
+
+dsm::Task<void> ServerThread::RunRequest(Peer& peer, [[maybe_unused]] InputBlockRef block,
+                                         protocol::Request request) {
+  const uint64_t arrival_ns = arrival_ns_;
+  const uint64_t asked_ms =
+      request.deadline_ms != 0 ? request.deadline_ms : deps_.options->deadline_ms_default;
+  OperationRecord record{request.opcode, StatusCode::kOk, 0, {}};
+  dsm::OpContext op{*worker_, record.counts,
+                    arrival_ns + std::min(asked_ms, deps_.options->deadline_ms_max) * kNsPerMs};
+  Running running(&op);
+  running_.push_back(running);
+  const HostedTree tree = FindTree(request.tree);
+  protocol::Response response;
+  response.id = request.id;
+  response.opcode = request.opcode;
+  ResponseStorage storage;
+  const Status status = co_await Execute(*deps_.host, tree, op, request, &response, &storage);
+  response.view = deps_.host->view();
+  if (!status.ok()) {
+    response.code = status.code();
+    response.message = status.message();
+  }
+  peer.Answer(response);
+  record.code = status.code();
+  record.latency_ns = deps_.clock->NowNs() - arrival_ns;
+  records_.push_back(record);
+  --peer.running;
+  Touch(peer);
+}
+
+HostedTree ServerThread::FindTree(uint32_t id) {
+  const auto known = trees_.find(id);
+  if (known != trees_.end()) return known->second;
+  const HostedTree found = deps_.host->Find(id);
+  if (found.index != nullptr) trees_.emplace(id, found);
+  return found;
+}
+
+}  // namespace farleaf::server

@@ -1,0 +1,328 @@
+#include "server/frontend/native_server.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "client/client.h"
+#include "dsm/base/random.h"
+#include "test/support/map_tree_host.h"
+
+namespace farleaf::server {
+namespace {
+
+using client::Client;
+using client::ConditionOutcome;
+using client::Fixed8Key;
+using client::Rows;
+using client::ScanRange;
+using client::Session;
+using client::Value;
+using test::MapTreeHost;
+
+// Long enough for a busy machine; no test waits for it when all is well.
+constexpr uint64_t kPatienceMs = 60'000;
+
+/// A server over maps, and a directory for its socket.
+struct NativeServerTest : ::testing::Test {
+  MonotonicClock clock;
+  MapTreeHost host{&clock};
+  std::filesystem::path directory;
+  NativeServerOptions options;
+  std::unique_ptr<NativeServer> server;
+
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "farleaf-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    directory = pattern;
+    options.listen = {"127.0.0.1:0"};
+    options.unix_path = (directory / "server.sock").string();
+    options.instance = 1;
+  }
+  void TearDown() override {
+    server.reset();
+    std::filesystem::remove_all(directory);
+  }
+  void StartServer() {
+    auto started = NativeServer::Start(&host, &clock, options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server = std::move(*started);
+    // The port stays when the server is started again.
+    options.listen = {server->urls()[0].substr(std::string("farleaf://").size())};
+  }
+  const std::string& tcp_url() const { return server->urls()[0]; }
+  const std::string& unix_url() const { return server->urls()[1]; }
+
+  static client::Options Patient() {
+    client::Options patient;
+    patient.deadline_ms = kPatienceMs;
+    return patient;
+  }
+  static std::unique_ptr<Client> Connect(const std::string& url) {
+    auto connected = Client::Connect(url, Patient());
+    EXPECT_TRUE(connected.ok()) << connected.status();
+    return std::move(*connected);
+  }
+  static std::unique_ptr<Session> ConnectSession(const std::string& url) {
+    auto connected = Session::Connect(url, Patient());
+    EXPECT_TRUE(connected.ok()) << connected.status();
+    return std::move(*connected);
+  }
+};
+
+std::string KeyOf(uint64_t i) {
+  std::string key = std::to_string(i);
+  return "key" + std::string(8 - key.size(), '0') + key;
+}
+
+TEST_F(NativeServerTest, EveryOperationOverTcpAndUnixSockets) {
+  StartServer();
+  for (const std::string& url : server->urls()) {
+    auto client = Connect(url);
+    auto created = client->CreateTree({.name = "tree of " + url});
+    ASSERT_TRUE(created.ok()) << created.status();
+    auto tree = *client->OpenTree("tree of " + url);
+    EXPECT_EQ(tree.info(), created->info());
+    EXPECT_TRUE(*tree.Insert("a", "1"));
+    EXPECT_FALSE(*tree.Insert("a", "2"));
+    EXPECT_TRUE(*tree.Put("b", "2"));
+    EXPECT_FALSE(*tree.Put("b", "3"));
+    EXPECT_FALSE(*tree.Update("c", "4"));
+    EXPECT_TRUE(*tree.Update("a", "5"));
+    EXPECT_EQ(**tree.Get("a"), "5");
+    EXPECT_EQ(*tree.Get("c"), std::nullopt);
+    EXPECT_EQ(*tree.CompareAndSet("a", "1", "6"), ConditionOutcome::kDifferent);
+    EXPECT_EQ(*tree.CompareAndSet("a", "5", "6"), ConditionOutcome::kDone);
+    EXPECT_EQ(*tree.CompareAndSet("c", "5", "6"), ConditionOutcome::kAbsent);
+    EXPECT_EQ(*tree.DeleteIf("a", "5"), ConditionOutcome::kDifferent);
+    const std::vector<std::string> keys = {"b", "z", "a"};
+    EXPECT_EQ(*tree.MultiGet(keys), (client::Values{"3", std::nullopt, "6"}));
+    EXPECT_EQ(*tree.Scan({}), (Rows{{"a", "6"}, {"b", "3"}}));
+    EXPECT_EQ(*tree.DeleteIf("a", "6"), ConditionOutcome::kDone);
+    EXPECT_EQ(*tree.DeleteIf("a", "6"), ConditionOutcome::kAbsent);
+    EXPECT_TRUE(*tree.Delete("b"));
+    EXPECT_FALSE(*tree.Delete("b"));
+    EXPECT_TRUE(client->Ping().ok());
+  }
+  auto client = Connect(unix_url());
+  EXPECT_EQ(client->ListTrees()->size(), 2u);
+}
+
+TEST_F(NativeServerTest, ErrorsNameTheServerAndTheThing) {
+  StartServer();
+  host.Add("numbers", protocol::TreeLayout::kFixed8);
+  auto client = Connect(tcp_url());
+  EXPECT_EQ(client->OpenTree("none").status().ToString(),
+            "not found: " + tcp_url() + ": tree \"none\" does not exist");
+  EXPECT_EQ(client->CreateTree({.name = "numbers"}).status().code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(client->OpenTree("").status().code(), StatusCode::kInvalidArgument);
+  auto numbers = *client->OpenTree("numbers");
+  EXPECT_EQ(numbers.Put("short", "v").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(numbers.Put(Fixed8Key(3), Fixed8Key(4)).ok());
+  EXPECT_EQ(numbers.Put(std::string(70'000, 'k'), "v").status().ToString(),
+            "invalid argument: a key of 70000 bytes; at most 65536 can be sent");
+}
+
+TEST_F(NativeServerTest, StatsCountEachKindOfOperation) {
+  StartServer();
+  host.Add("t");
+  auto client = Connect(tcp_url());
+  auto tree = *client->OpenTree("t");
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(tree.Put(KeyOf(1), "v").ok());
+  ASSERT_FALSE(tree.Get("").ok());
+  // A turn's records are published when its answers are on their way: ask until they are there.
+  std::string text;
+  do {
+    text = *client->ServerStats();
+  } while (text.find("get.failed 1\n") == std::string::npos);
+  EXPECT_NE(text.find("put.count 3\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("put.failed 0\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("put.latency_us.p99 "), std::string::npos) << text;
+  EXPECT_NE(text.find("connections.open 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("host.kind map\n"), std::string::npos) << text;
+}
+
+TEST_F(NativeServerTest, ThousandsInFlightAllComeBackRight) {
+  StartServer();
+  auto& index = host.Add("t");
+  for (const std::string& url : server->urls()) {
+    auto session = ConnectSession(url);
+    auto tree = *session->OpenTree("t");
+    constexpr uint64_t kOperations = 20'000;
+    uint64_t right = 0;
+    for (uint64_t i = 0; i < kOperations; ++i) {
+      tree.PutAsync(KeyOf(i), "value " + std::to_string(i),
+                    [&](Result<bool> is_new) { right += is_new.ok(); });
+    }
+    EXPECT_EQ(session->pending(), kOperations);
+    while (session->pending() > 0) session->Poll(1'000);
+    EXPECT_EQ(right, kOperations);
+    for (uint64_t i = 0; i < kOperations; ++i) {
+      tree.GetAsync(KeyOf(i), [&right, i](Result<Value> value) {
+        right += value.ok() && *value == "value " + std::to_string(i);
+      });
+    }
+    while (session->pending() > 0) session->Poll(1'000);
+    EXPECT_EQ(right, 2 * kOperations);
+  }
+  EXPECT_EQ(index.size(), 20'000u);
+}
+
+TEST_F(NativeServerTest, FuturesAndCallbacksFromManyThreads) {
+  StartServer();
+  host.Add("t");
+  auto client = Connect(tcp_url());
+  auto tree = *client->OpenTree("t");
+  std::vector<std::thread> threads;
+  std::atomic<uint64_t> called_back{0}, right{0};
+  constexpr uint64_t kThreads = 4, kEach = 1'000;
+  for (uint64_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<std::future<Result<bool>>> puts;
+      for (uint64_t i = 0; i < kEach; ++i) {
+        puts.push_back(tree.PutAsync(KeyOf(t * kEach + i), std::to_string(t)));
+      }
+      for (auto& put : puts) right += put.get().ok();
+      for (uint64_t i = 0; i < kEach; ++i) {
+        tree.GetAsync(KeyOf(t * kEach + i), [&, t](Result<Value> value) {
+          right += value.ok() && *value == std::to_string(t);
+          ++called_back;
+        });
+      }
+      right += **tree.Get(KeyOf(t * kEach)) == std::to_string(t);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  while (called_back < kThreads * kEach) ASSERT_TRUE(client->Ping().ok());
+  EXPECT_EQ(right, kThreads * (2 * kEach + 1));
+}
+
+TEST_F(NativeServerTest, CallbackMayStartTheNextOperation) {
+  StartServer();
+  host.Add("t");
+  auto client = Connect(unix_url());
+  auto tree = *client->OpenTree("t");
+  std::promise<uint64_t> done;
+  std::function<void(Result<bool>, uint64_t)> next = [&](Result<bool> result, uint64_t n) {
+    if (!result.ok() || n == 100) return done.set_value(n);
+    tree.PutAsync(KeyOf(n), "v", [&next, n](Result<bool> r) { next(std::move(r), n + 1); });
+  };
+  next(true, 0);
+  EXPECT_EQ(done.get_future().get(), 100u);
+}
+
+TEST_F(NativeServerTest, LargestValuesPass) {
+  StartServer();
+  auto& index = host.Add("t");
+  auto client = Connect(tcp_url());
+  auto tree = *client->OpenTree("t");
+  const std::string large(16 << 20, 'x'), other(16 << 20, 'y');
+  ASSERT_TRUE(tree.Put("large", large).ok());
+  EXPECT_EQ(**tree.Get("large"), large);
+  EXPECT_EQ(*tree.CompareAndSet("large", large, other), ConditionOutcome::kDone);
+  EXPECT_EQ(index.Content().at("large"), other);
+  ASSERT_TRUE(tree.Put("second", large).ok());
+  const std::vector<std::string> keys = {"large", "second", "large"};
+  const auto values = tree.MultiGet(keys);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_TRUE(*values == (client::Values{other, large, other}));
+  EXPECT_TRUE(*tree.Scan({}) == (Rows{{"large", other}, {"second", large}}));
+}
+
+TEST_F(NativeServerTest, MultiGetOfManyKeysIsOneCall) {
+  StartServer();
+  host.Add("t");
+  auto session = ConnectSession(tcp_url());
+  auto tree = *session->OpenTree("t");
+  std::vector<std::string> keys;
+  client::Values expected;
+  for (uint64_t i = 0; i < 5'000; ++i) {
+    keys.push_back(KeyOf(i));
+    expected.push_back(i % 3 ? Value(std::to_string(i)) : std::nullopt);
+    if (i % 3) tree.PutAsync(keys.back(), std::to_string(i), [](Result<bool>) {});
+  }
+  while (session->pending() > 0) session->Poll(1'000);
+  EXPECT_TRUE(*tree.MultiGet(keys) == expected);
+  EXPECT_EQ(tree.MultiGet({})->size(), 0u);
+}
+
+// Scans of every shape equal the model's, through continuations of every size.
+TEST_F(NativeServerTest, ScansContinueWhereThePieceEnded) {
+  constexpr uint64_t kSeed = 7;
+  SCOPED_TRACE(kSeed);
+  Random random(kSeed);
+  StartServer();
+  auto& index = host.Add("t");
+  auto session = ConnectSession(tcp_url());
+  auto tree = *session->OpenTree("t");
+  for (uint64_t i = 0; i < 6'000; ++i) {
+    tree.PutAsync(KeyOf(random.Below(10'000)), std::string(random.Below(2'000), 'v'),
+                  [](Result<bool>) {});
+  }
+  // Keys of the greatest length, one after the other: the next one is not longer.
+  for (char last : {'\x00', '\x01', '\xfe', '\xff'}) {
+    tree.PutAsync(std::string(1023, 'm') + last, std::string(700 << 10, 'w'), [](Result<bool>) {});
+  }
+  while (session->pending() > 0) session->Poll(1'000);
+  const auto model = index.Content();
+  auto expected = [&](const ScanRange& range) {
+    Rows rows;
+    auto first = model.lower_bound(range.start);
+    auto last = range.end ? model.lower_bound(*range.end) : model.end();
+    for (; first != last; ++first) rows.push_back({first->first, first->second});
+    if (range.reverse) std::reverse(rows.begin(), rows.end());
+    if (rows.size() > range.limit) rows.resize(range.limit);
+    return rows;
+  };
+  for (bool reverse : {false, true}) {
+    EXPECT_TRUE(*tree.Scan({.reverse = reverse}) == expected({.reverse = reverse}));
+    for (uint64_t limit : {0, 1, 127, 128, 129, 3'000}) {
+      EXPECT_TRUE(*tree.Scan({.limit = limit, .reverse = reverse}) ==
+                  expected({.limit = limit, .reverse = reverse}))
+          << limit;
+    }
+    for (int round = 0; round < 20; ++round) {
+      ScanRange range{.start = KeyOf(random.Below(6'000)),
+                      .end = KeyOf(4'000 + random.Below(6'000)),
+                      .limit = random.OneIn(2) ? UINT64_MAX : random.Below(2'000),
+                      .reverse = reverse};
+      if (*range.end < range.start) std::swap(range.start, *range.end);
+      EXPECT_TRUE(*tree.Scan(range) == expected(range)) << range.start << " " << *range.end;
+    }
+  }
+}
+
+TEST_F(NativeServerTest, FixedKeyScansReachTheLargestKey) {
+  StartServer();
+  host.Add("t", protocol::TreeLayout::kFixed8);
+  auto session = ConnectSession(tcp_url());
+  auto tree = *session->OpenTree("t");
+  Rows all;
+  for (uint64_t i = 0; i < 70'000; ++i) {
+    const uint64_t key = UINT64_MAX - 70'000 + 1 + i;
+    all.push_back({Fixed8Key(key), Fixed8Key(i)});
+    tree.PutAsync(all.back().key, all.back().value, [](Result<bool>) {});
+    if (session->pending() > 10'000) session->Poll(0);
+  }
+  while (session->pending() > 0) session->Poll(1'000);
+  EXPECT_TRUE(*tree.Scan({}) == all);
+  std::reverse(all.begin(), all.end());
+  EXPECT_TRUE(*tree.Scan({.reverse = true}) == all);
+}
+
+TEST_F(NativeServerTest, ViewChangeIsFollowedWithoutTheCallersKnowledge) {
+  StartServer();
+  host.Add("t");
+  auto session = ConnectSession(tcp_url());
+  auto tree = *session->OpenTree("t");
+  ASSERT_TRUE(tree.Put("k", "1").ok());
+  host.set_view(9);
+  EXPECT_FALSE(*tree.Put("k", "2"));
+  EXPECT_EQ(**tree.Get("k"), "2");
+}
+
+}  // namespace
+}  // namespace farleaf::server
