@@ -7,8 +7,8 @@
 //
 // A bootstrap URL names a directory (dsm/bootstrap/open_directory.h):
 //   memcached://HOST:PORT/CLUSTER          live: servers publish themselves with an expiry
-//   file:PATH                              static: `CLUSTER`, then one `ID ENDPOINT` a line
-//   inproc:                                servers of this process only (InProcessDirectory)
+//   file:PATH                              static: `cluster NAME`, then one `ID ENDPOINT` a line
+// Servers of one process find each other through an InProcessDirectory, which has no URL.
 // Thread rule: thread-safe.
 #pragma once
 

@@ -3,9 +3,9 @@
 // What a user of a Transport may rely on, on every fabric (test/contract/transport_contract.h):
 //   1. An aligned 8-byte access is atomic; CAS and FETCH-ADD are atomic with each other.
 //   2. In one batch and on one transport to one server, a later verb takes effect after an earlier
-//      WRITE, and a READ after an earlier atomic. Nothing orders a WRITE or an atomic behind a READ,
-//      nor a WRITE behind an atomic: await the completion. A Batch refuses (checks) a WRITE behind a
-//      READ or an atomic. Between transports only an awaited completion orders.
+//      WRITE, and a READ after an earlier atomic. Nothing orders a WRITE or an atomic behind a
+//      READ, nor a WRITE behind an atomic: await the completion. A Batch refuses (checks) a WRITE
+//      behind a READ or an atomic. Between transports only an awaited completion orders.
 //   3. Inside one WRITE of more than 8 bytes any order is possible. An unlock word, or a flag that
 //      announces data, is its own 8-byte WRITE at the end of the batch (a release; a successful CAS
 //      acquires).
@@ -25,6 +25,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dsm/address.h"
@@ -36,9 +37,9 @@ namespace farleaf::dsm {
 
 enum class VerbKind : uint8_t { kRead = 1, kWrite = 2, kCompareAndSwap = 3, kFetchAdd = 4 };
 
-/// One verb. READ: `length` bytes from `offset` to `local`. WRITE: the other way. CAS: if the word at
-/// `offset` equals `operand`, `desired` replaces it. FETCH-ADD: adds `operand`. Both put the old word
-/// into the 8 bytes at `local`.
+/// One verb. READ: `length` bytes from `offset` to `local`. WRITE: the other way. CAS: if the word
+/// at `offset` equals `operand`, `desired` replaces it. FETCH-ADD: adds `operand`. Both put the old
+/// word into the 8 bytes at `local`.
 struct Verb {
   VerbKind kind;
   uint32_t length;
@@ -74,6 +75,8 @@ class RoundTripState {
 class Batch {
  public:
   static constexpr uint32_t kVerbBytesMax = uint32_t{1} << 26;  ///< 64 MiB in one READ or WRITE
+  static constexpr size_t kVerbsMax = 4096;
+  static constexpr uint64_t kPayloadBytesMax = uint64_t{1} << 27;  ///< 128 MiB in all
 
   explicit Batch(ServerId server) : server_(server) {}
   Batch(Batch&&) = default;
@@ -81,18 +84,22 @@ class Batch {
   Batch& operator=(const Batch&) = delete;
 
   void Read(uint64_t offset, std::span<std::byte> into) {
-    FARLEAF_CHECK(offset % 8 == 0 && into.size() % 8 == 0 && !into.empty() &&
-                      into.size() <= kVerbBytesMax,
-                  offset, into.size());
+    FARLEAF_CHECK(
+        offset % 8 == 0 && into.size() % 8 == 0 && !into.empty() && into.size() <= kVerbBytesMax,
+        offset, into.size());
     write_refused_ = true;
-    verbs_.push_back({VerbKind::kRead, static_cast<uint32_t>(into.size()), offset, into.data(), 0, 0});
+    CountPayload(into.size());
+    verbs_.push_back(
+        {VerbKind::kRead, static_cast<uint32_t>(into.size()), offset, into.data(), 0, 0});
   }
   /// REQUIRES: no READ or atomic stands before it in this batch (nothing would order it behind).
   void Write(uint64_t offset, std::span<const std::byte> from) {
-    FARLEAF_CHECK(!write_refused_, "a WRITE behind a READ or an atomic is not ordered: await first");
-    FARLEAF_CHECK(offset % 8 == 0 && from.size() % 8 == 0 && !from.empty() &&
-                      from.size() <= kVerbBytesMax,
-                  offset, from.size());
+    FARLEAF_CHECK(!write_refused_,
+                  "a WRITE behind a READ or an atomic is not ordered: await first");
+    FARLEAF_CHECK(
+        offset % 8 == 0 && from.size() % 8 == 0 && !from.empty() && from.size() <= kVerbBytesMax,
+        offset, from.size());
+    CountPayload(from.size());
     verbs_.push_back({VerbKind::kWrite, static_cast<uint32_t>(from.size()), offset,
                       const_cast<std::byte*>(from.data()), 0, 0});
   }
@@ -128,6 +135,7 @@ class Batch {
   /// Forgets the verbs, so that the batch can be filled and posted again.
   void Clear() {
     verbs_.clear();
+    payload_bytes_ = 0;
     write_refused_ = false;
     status_ = Status::Ok();
   }
@@ -136,18 +144,27 @@ class Batch {
   void set_round_trip(RoundTripState* state) { round_trip_ = state; }
   void CompleteWith(Status status) {
     status_ = std::move(status);
-    round_trip_->BatchDone();
+    std::exchange(round_trip_, nullptr)->BatchDone();
   }
+  bool in_flight() const { return round_trip_ != nullptr; }
 
  private:
-  void AddAtomic(VerbKind kind, uint64_t offset, uint64_t operand, uint64_t desired, uint64_t* old) {
+  void CountPayload(size_t bytes) {
+    payload_bytes_ += bytes;
+    FARLEAF_CHECK(verbs_.size() < kVerbsMax && payload_bytes_ <= kPayloadBytesMax, verbs_.size(),
+                  payload_bytes_);
+  }
+  void AddAtomic(VerbKind kind, uint64_t offset, uint64_t operand, uint64_t desired,
+                 uint64_t* old) {
     FARLEAF_CHECK(offset % 8 == 0, offset);
     write_refused_ = true;
+    CountPayload(8);
     verbs_.push_back({kind, 8, offset, reinterpret_cast<std::byte*>(old), operand, desired});
   }
 
   boost::container::small_vector<Verb, 4> verbs_;
   RoundTripState* round_trip_ = nullptr;
+  uint64_t payload_bytes_ = 0;
   Status status_;
   ServerId server_;
   bool write_refused_ = false;
@@ -173,6 +190,9 @@ class Transport {
   virtual size_t Poll() = 0;
   /// Blocks until a completion may have arrived, `wake_fd` is readable, or `timeout_ns` is over.
   virtual void Wait(int wake_fd, uint64_t timeout_ns) = 0;
+  /// How many fruitless turns of its loop a worker should poll before it calls Wait. Polling a
+  /// socket takes a system call, and may keep the peer from the processor.
+  virtual uint32_t idle_turns_before_wait() const { return 2'000; }
 };
 
 /// What the handshake with a memory server told. All of it is fixed for the server's life.
@@ -186,7 +206,7 @@ struct RegionInfo {
 class Fabric {
  public:
   virtual ~Fabric() = default;
-  virtual std::string_view name() const = 0;  ///< "shm", "tcp", …
+  virtual std::string_view name() const = 0;                ///< "shm", "tcp", …
   virtual std::span<const RegionInfo> regions() const = 0;  ///< ascending server id
   virtual Result<std::unique_ptr<Transport>> OpenTransport() = 0;
 };

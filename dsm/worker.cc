@@ -11,9 +11,6 @@
 namespace farleaf::dsm {
 
 namespace {
-// Turns of the loop without progress before the thread blocks: about 50 us of polling, which is
-// longer than a round trip and a local lock's wait on every fabric but a congested one.
-constexpr uint32_t kIdleTurnsBeforeBlocking = 2'000;
 constexpr uint64_t kBlockNsMax = 100 * kNsPerMs;
 }  // namespace
 
@@ -60,7 +57,7 @@ bool Worker::RunOnce(Idle idle) {
     return true;
   }
   if (idle == Idle::kBlock) {
-    if (++idle_turns_ < kIdleTurnsBeforeBlocking) {
+    if (++idle_turns_ < transport_->idle_turns_before_wait()) {
       __builtin_ia32_pause();
     } else {
       BlockUntilWork();
@@ -98,7 +95,8 @@ void Worker::ResumeSoon(std::coroutine_handle<> handle) {
     cross_thread_.push_back(handle);
     cross_thread_pending_.store(true);
   }
-  // Sequentially consistent with set_sleeping: either the sleeper sees the work, or we see it asleep.
+  // Sequentially consistent with set_sleeping: either the sleeper sees the work, or we see it
+  // asleep.
   if (sleeping_.load()) {
     const uint64_t one = 1;
     // A full counter means that the wake-up is already on its way.

@@ -21,7 +21,11 @@ void ShmTransport::Post(Batch& batch) {
         Status::Unavailable("memory server " + std::to_string(batch.server()) + " lost"));
     return;
   }
-  batch.CompleteWith(ExecuteBatch(batch.verbs(), entry->bytes));
+  Status status = ExecuteBatch(batch.verbs(), entry->bytes);
+  if (!status.ok()) [[unlikely]] {
+    status = status.WithContext("memory server " + std::to_string(batch.server()));
+  }
+  batch.CompleteWith(std::move(status));
 }
 
 void ShmTransport::Wait(int wake_fd, uint64_t timeout_ns) {

@@ -1,0 +1,78 @@
+// The handshake that opens every connection to a memory server, on shm and tcp alike. The client
+// sends a Hello, the server answers with a Welcome: who it is, or why it refuses.
+//
+//   both:     u32 magic "FLHS" · u16 protocol version · u16 bytes of the rest
+//   Hello:    u16 memory server wanted · u16 compute server id · u32 0 · u64 its incarnation ·
+//             u64 connection nonce · cluster name
+//   Welcome:  u8 status code · u8 0 · u16 memory server · u32 0 · u64 region bytes ·
+//             u64 region incarnation · message (why it is refused; empty otherwise)
+//
+// Little-endian. The first line and the Welcome's layout are the same in every version, so that
+// programs of different versions can tell each other so.
+//
+// The nonce names one transport's connection for ever: before the Welcome is sent, the server has
+// destroyed an older connection with the same nonce, so that nothing from it can land any more.
+//
+// Thread rule: pure functions and value types. Bytes from outside never fail a check.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "dsm/address.h"
+#include "dsm/base/result.h"
+#include "dsm/region_layout.h"
+#include "dsm/transport.h"
+
+namespace farleaf::dsm {
+
+inline constexpr uint32_t kHandshakeMagic = 0x53484c46;  // "FLHS"
+inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr size_t kHandshakeHeaderBytes = 8;
+inline constexpr size_t kHandshakeBytesMax = 1024;  ///< header included
+inline constexpr size_t kClusterNameBytesMax = 128;
+
+/// What a memory server says of itself.
+struct ServerIdentity {
+  std::string cluster;
+  RegionInfo region;
+};
+
+struct Hello {
+  uint16_t version = kProtocolVersion;
+  ServerId server = 0;
+  MemberId member = 0;  ///< 0 until compute servers register at memory servers
+  uint64_t member_incarnation = 0;
+  uint64_t nonce = 0;
+  std::string cluster;
+};
+
+struct Welcome {
+  uint16_t version = kProtocolVersion;
+  Status refusal;  ///< ok: accepted
+  RegionInfo region;
+};
+
+std::string EncodeHello(const Hello& hello);
+std::string EncodeWelcome(const Welcome& welcome);
+
+/// Bytes of the whole message that begins with `bytes`; nullopt: more bytes are needed to tell.
+/// Corruption: the peer does not speak this protocol at all.
+Result<std::optional<size_t>> HandshakeBytes(std::span<const std::byte> bytes);
+/// REQUIRES: `message` is a whole message as HandshakeBytes told. Corruption: malformed. A Hello of
+/// another version is returned with its version and nothing else.
+Result<Hello> ParseHello(std::span<const std::byte> message);
+Result<Welcome> ParseWelcome(std::span<const std::byte> message);
+
+/// The server's decision.
+Status CheckHello(const Hello& hello, const ServerIdentity& self);
+/// The client's. `expected_incarnation` 0: not known yet. Every message names the memory server.
+Status CheckWelcome(const Welcome& welcome, const Hello& sent, uint64_t expected_incarnation);
+
+/// Refuses names that a handshake or a directory cannot carry.
+Status CheckClusterName(std::string_view name);
+
+}  // namespace farleaf::dsm

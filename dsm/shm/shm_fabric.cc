@@ -1,0 +1,120 @@
+#include "dsm/shm/shm_fabric.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "dsm/base/bytes.h"
+#include "dsm/handshake.h"
+#include "dsm/shm/descriptor_passing.h"
+
+namespace farleaf::dsm {
+
+namespace {
+
+constexpr std::string_view kPrefix = "shm:";
+constexpr int kTurnMsMax = 20;  // bounds how late a deadline is noticed
+
+/// Sends the Hello and receives the Welcome with the region's descriptor, before the deadline.
+Result<Welcome> ShakeHands(int socket, const Hello& hello, const Clock& clock, uint64_t deadline_ns,
+                           UniqueFd* region_fd) {
+  FARLEAF_RETURN_IF_ERROR(SendWithDescriptor(socket, EncodeHello(hello), -1));
+  std::string message;
+  while (clock.NowNs() < deadline_ns) {
+    auto whole = HandshakeBytes(AsBytes(message));
+    if (!whole.ok()) return whole.status();
+    const size_t wanted = *whole ? **whole : kHandshakeHeaderBytes;
+    if (*whole && message.size() == wanted) return ParseWelcome(AsBytes(message));
+    std::byte raw[kHandshakeBytesMax];
+    auto received = ReceiveWithDescriptor(socket, std::span(raw).first(wanted - message.size()));
+    if (!received.ok()) return received.status();
+    if (received->would_block) {
+      pollfd waited{socket, POLLIN, 0};
+      ::poll(&waited, 1, kTurnMsMax);
+      continue;
+    }
+    if (received->count == 0) {
+      return Status::Unavailable("the connection was closed in the handshake");
+    }
+    message.append(reinterpret_cast<const char*>(raw), received->count);
+    if (received->descriptor.valid()) *region_fd = std::move(received->descriptor);
+  }
+  return Status::Unavailable("no answer to the handshake in time");
+}
+
+}  // namespace
+
+Status ShmFabric::Attach(const ServerEndpoint& endpoint, const std::string& cluster,
+                         const ShmFabricOptions& options, const Clock& clock) {
+  const std::string name = "memory server " + std::to_string(endpoint.server);
+  if (!endpoint.endpoint.starts_with(kPrefix)) {
+    return Status::InvalidArgument(name + ": endpoint '" + endpoint.endpoint +
+                                   "' is not of the shm fabric");
+  }
+  auto address = UnixAddress(std::string_view(endpoint.endpoint).substr(kPrefix.size()));
+  if (!address.ok()) return address.status().WithContext(name);
+  // A Unix socket connects at once or not at all.
+  auto socket = StartConnect(*address);
+  if (!socket.ok()) {
+    return Status::Unavailable(name +
+                               " is not reachable: " + std::string(socket.status().message()));
+  }
+  Hello hello;
+  hello.server = endpoint.server;
+  hello.cluster = cluster;
+  const uint64_t deadline_ns = clock.NowNs() + options.connect_timeout_ms * kNsPerMs;
+  UniqueFd region_fd;
+  auto welcome = ShakeHands(socket->get(), hello, clock, deadline_ns, &region_fd);
+  if (!welcome.ok()) return welcome.status().WithContext(name + " at " + address->text);
+  FARLEAF_RETURN_IF_ERROR(CheckWelcome(*welcome, hello, 0));
+  if (!region_fd.valid()) return Status::Corruption(name + " handed no region over");
+  auto region = MemoryRegion::Attach(region_fd.Release(), welcome->region.region_bytes);
+  if (!region.ok()) return region.status().WithContext(name);
+  table_->Add(endpoint.server, region->bytes());
+  regions_.push_back(std::move(*region));
+  infos_.push_back(welcome->region);
+  sockets_.push_back(std::move(*socket));
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<ShmFabric>> ShmFabric::Connect(const std::vector<ServerEndpoint>& endpoints,
+                                                      const std::string& cluster,
+                                                      const ShmFabricOptions& options,
+                                                      const Clock* clock) {
+  FARLEAF_RETURN_IF_ERROR(CheckClusterName(cluster));
+  std::unique_ptr<ShmFabric> fabric(new ShmFabric);
+  for (const ServerEndpoint& endpoint : endpoints) {
+    FARLEAF_RETURN_IF_ERROR(fabric->Attach(endpoint, cluster, options, *clock));
+  }
+  fabric->stop_fd_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fabric->stop_fd_.valid()) return OsError("cannot watch the memory servers");
+  fabric->watcher_ = std::thread([raw = fabric.get()] { raw->Watch(); });
+  return fabric;
+}
+
+ShmFabric::~ShmFabric() {
+  if (!watcher_.joinable()) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_fd_.get(), &one, sizeof one);
+  watcher_.join();
+}
+
+void ShmFabric::Watch() {
+  std::vector<pollfd> waited{{stop_fd_.get(), POLLIN, 0}};
+  for (const UniqueFd& socket : sockets_) waited.push_back({socket.get(), POLLIN | POLLRDHUP, 0});
+  while (true) {
+    ::poll(waited.data(), waited.size(), -1);
+    if (waited[0].revents != 0) return;
+    for (size_t i = 1; i < waited.size(); ++i) {
+      if (waited[i].revents == 0) continue;
+      // A memory server never sends after its Welcome: whatever this is, it is the end.
+      table_->MarkLost(infos_[i - 1].server);
+      waited[i].fd = -1;
+    }
+  }
+}
+
+}  // namespace farleaf::dsm

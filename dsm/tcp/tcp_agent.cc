@@ -1,0 +1,269 @@
+#include "dsm/tcp/tcp_agent.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "dsm/base/bytes.h"
+#include "dsm/tcp/batch_executor.h"
+
+namespace farleaf::dsm {
+
+namespace {
+
+constexpr size_t kBufferBytesMax = 256 << 10;
+static_assert(kBufferBytesMax >= BatchExecutor::kContiguousBytesMax * 2);
+constexpr size_t kReceiveBytes = 64 << 10;
+constexpr int kReceivesPerTurn = 8;  // then other connections of the thread get their turn
+
+/// One client's connection. Every call belongs to its loop's thread.
+class Connection {
+ public:
+  Connection(UniqueFd fd, std::span<std::byte> region, const std::string& name)
+      : fd_(std::move(fd)), executor_(region, name), in_(kBufferBytesMax), out_(kBufferBytesMax) {}
+
+  int fd() const { return fd_.get(); }
+  bool wants_output() const { return !out_.empty(); }
+  void SendWelcome(const RegionInfo& region) {
+    Welcome welcome;
+    welcome.region = region;
+    out_.Append(AsBytes(EncodeWelcome(welcome)));
+  }
+
+  /// Receives, executes and sends as far as possible. False: the connection is over.
+  bool Advance() {
+    for (int turn = 0; turn < kReceivesPerTurn; ++turn) {
+      const bool received = Receive();
+      if (!Execute() || !Send()) return false;
+      if (!received) return !peer_closed_ || (wants_output() && !send_failed_);
+    }
+    return true;
+  }
+
+ private:
+  /// Whether bytes came in.
+  bool Receive() {
+    // No more is taken in while replies wait for the peer, so that it cannot make us hold them.
+    if (peer_closed_ || broken_ || wants_output() || in_.room() == 0) return false;
+    const std::span<std::byte> space = in_.Prepare(std::min(in_.room(), kReceiveBytes));
+    const ssize_t got = ::recv(fd_.get(), space.data(), space.size(), 0);
+    if (got > 0) {
+      in_.Commit(static_cast<size_t>(got));
+      return true;
+    }
+    peer_closed_ |= got == 0 || (errno != EAGAIN && errno != EINTR);
+    return false;
+  }
+  /// Runs what is complete; false: the connection is over.
+  bool Execute() {
+    while (!broken_) {
+      auto consumed = executor_.Consume(in_.readable(), &out_);
+      if (!consumed.ok()) {
+        broken_ = true;  // the reason is in out_, and the connection ends when that is sent
+        break;
+      }
+      in_.Consume(*consumed);
+      const bool full = out_.room() < BatchExecutor::kOutputRoomMin;
+      if (!full) break;
+      if (!Send()) return false;
+      if (wants_output()) break;
+    }
+    return true;
+  }
+  bool Send() {
+    while (!out_.empty()) {
+      const ssize_t sent = ::send(fd_.get(), out_.readable().data(), out_.size(), MSG_NOSIGNAL);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0) {
+        send_failed_ = errno != EAGAIN;
+        return !send_failed_;
+      }
+      out_.Consume(static_cast<size_t>(sent));
+    }
+    return !broken_;
+  }
+
+  UniqueFd fd_;
+  BatchExecutor executor_;
+  ByteQueue in_, out_;
+  bool peer_closed_ = false;
+  bool send_failed_ = false;
+  bool broken_ = false;
+};
+
+}  // namespace
+
+/// One agent thread with its connections.
+class TcpAgent::Loop {
+ public:
+  Loop(std::span<std::byte> region, ServerIdentity identity, std::atomic<size_t>* connections)
+      : region_(region),
+        identity_(std::move(identity)),
+        name_("memory server " + std::to_string(identity_.region.server)),
+        connections_count_(connections),
+        epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    FARLEAF_CHECK(epoll_.valid() && wake_.valid(), errno);
+    epoll_event event{EPOLLIN, {.ptr = nullptr}};
+    FARLEAF_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) == 0, errno);
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Loop() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    Wake();
+    thread_.join();
+  }
+
+  /// From the listener's thread: this connection is ours from now on.
+  void Add(UniqueFd fd, uint64_t nonce) {
+    {
+      std::lock_guard lock(mutex_);
+      arrived_.push_back({std::move(fd), nonce});
+    }
+    Wake();
+  }
+
+ private:
+  struct Arrived {
+    UniqueFd fd;
+    uint64_t nonce;
+  };
+  struct Member {
+    uint64_t nonce;
+    Connection connection;
+    bool output_watched = false;
+    Member(uint64_t n, UniqueFd fd, std::span<std::byte> region, const std::string& name)
+        : nonce(n), connection(std::move(fd), region, name) {}
+  };
+
+  void Wake() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+  }
+
+  void Run() {
+    std::array<epoll_event, 64> events;
+    while (true) {
+      const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);
+      bool woken = false;
+      for (int i = 0; i < count; ++i) {
+        auto* member = static_cast<Member*>(events[static_cast<size_t>(i)].data.ptr);
+        woken |= member == nullptr;
+        if (member != nullptr) Serve(member);
+      }
+      // Last, because it may destroy connections that the events above name.
+      if (woken && !TakeArrivals()) return;
+    }
+  }
+
+  bool TakeArrivals() {
+    uint64_t count;
+    [[maybe_unused]] const ssize_t drained = ::read(wake_.get(), &count, sizeof count);
+    std::vector<Arrived> arrived;
+    {
+      std::lock_guard lock(mutex_);
+      if (stop_) return false;
+      arrived.swap(arrived_);
+    }
+    for (Arrived& one : arrived) {
+      if (auto old = members_.find(one.nonce); old != members_.end()) Remove(old->second.get());
+      auto member = std::make_unique<Member>(one.nonce, std::move(one.fd), region_, name_);
+      Member* raw = member.get();
+      members_[one.nonce] = std::move(member);
+      connections_count_->fetch_add(1);
+      epoll_event event{EPOLLIN, {.ptr = raw}};
+      if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, raw->connection.fd(), &event) != 0) {
+        Remove(raw);
+        continue;
+      }
+      raw->connection.SendWelcome(identity_.region);
+      Serve(raw);
+    }
+    return true;
+  }
+
+  void Serve(Member* member) {
+    if (!member->connection.Advance()) {
+      Remove(member);
+      return;
+    }
+    const bool wants_output = member->connection.wants_output();
+    if (wants_output == member->output_watched) return;
+    member->output_watched = wants_output;
+    epoll_event event{wants_output ? uint32_t{EPOLLOUT} : uint32_t{EPOLLIN}, {.ptr = member}};
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, member->connection.fd(), &event);
+  }
+
+  void Remove(Member* member) {
+    members_.erase(member->nonce);  // closes the socket, which leaves the epoll set by that
+    connections_count_->fetch_sub(1);
+  }
+
+  std::span<std::byte> region_;
+  ServerIdentity identity_;
+  std::string name_;
+  std::atomic<size_t>* connections_count_;
+  UniqueFd epoll_;
+  UniqueFd wake_;
+  std::unordered_map<uint64_t, std::unique_ptr<Member>> members_;  // by nonce
+  std::mutex mutex_;                                               // guards arrived_, stop_
+  std::vector<Arrived> arrived_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+TcpAgent::TcpAgent() = default;
+
+TcpAgent::~TcpAgent() {
+  listener_.reset();
+  loops_.clear();
+}
+
+Result<std::unique_ptr<TcpAgent>> TcpAgent::Start(const Options& options,
+                                                  const ServerIdentity& identity,
+                                                  std::span<std::byte> region, const Clock* clock) {
+  auto address = ResolveTcp(options.listen);
+  if (!address.ok()) return address.status();
+  auto listening = Listen(*address);
+  if (!listening.ok()) return listening.status();
+  auto local = LocalTcpAddress(listening->get());
+  if (!local.ok()) return local.status();
+
+  std::unique_ptr<TcpAgent> agent(new TcpAgent);
+  agent->endpoint_ = "tcp:" + (options.advertise.empty() ? *local : options.advertise);
+  FARLEAF_CHECK(options.threads > 0);
+  for (uint32_t i = 0; i < options.threads; ++i) {
+    agent->loops_.push_back(std::make_unique<Loop>(region, identity, &agent->connections_));
+  }
+  auto accepted = [raw = agent.get(), limit = options.connections_max, identity](
+                      UniqueFd fd, const Hello& hello) {
+    if (raw->connections_.load() >= limit) {
+      Welcome welcome;
+      welcome.region = identity.region;
+      welcome.refusal = Status::ResourceExhausted(
+          "memory server " + std::to_string(identity.region.server) + " has all of its " +
+          std::to_string(limit) + " connections in use");
+      const std::string message = EncodeWelcome(welcome);
+      [[maybe_unused]] const ssize_t sent =
+          ::send(fd.get(), message.data(), message.size(), MSG_NOSIGNAL);
+      return;
+    }
+    raw->loops_[hello.nonce % raw->loops_.size()]->Add(std::move(fd), hello.nonce);
+  };
+  HandshakeListener::Options listener_options;
+  listener_options.identity = identity;
+  agent->listener_ = std::make_unique<HandshakeListener>(std::move(*listening), listener_options,
+                                                         clock, std::move(accepted));
+  return agent;
+}
+
+}  // namespace farleaf::dsm

@@ -1,0 +1,50 @@
+// TcpFabric: the client's side of the tcp fabric. Each transport has one connection to each memory
+// server, over which batches are pipelined: what is posted between two Polls leaves in one system
+// call a server.
+//
+// Thread rule: see Fabric and Transport.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dsm/base/clock.h"
+#include "dsm/directory.h"
+#include "dsm/tcp/tcp_link.h"
+#include "dsm/transport.h"
+
+namespace farleaf::dsm {
+
+class TcpFabric final : public Fabric {
+ public:
+  /// Shakes hands with every server once. `endpoints`: "tcp:HOST:PORT", ascending id. `clock`
+  /// outlives the fabric. The failure names the server.
+  static Result<std::unique_ptr<TcpFabric>> Connect(const std::vector<ServerEndpoint>& endpoints,
+                                                    const std::string& cluster,
+                                                    const TcpLinkOptions& options,
+                                                    const Clock* clock);
+
+  std::string_view name() const override { return "tcp"; }
+  std::span<const RegionInfo> regions() const override { return regions_; }
+  /// Waits, bounded by connect_timeout_ms, until each server is connected or has failed. A server
+  /// that is gone does not prevent a transport: batches for it fail.
+  Result<std::unique_ptr<Transport>> OpenTransport() override;
+
+ private:
+  struct Target {
+    ServerId server;
+    SocketAddress address;
+  };
+  TcpFabric(std::string cluster, const TcpLinkOptions& options, const Clock* clock)
+      : cluster_(std::move(cluster)), options_(options), clock_(clock) {}
+  Result<std::vector<std::unique_ptr<TcpLink>>> OpenLinks() const;
+
+  std::string cluster_;
+  TcpLinkOptions options_;
+  const Clock* clock_;
+  std::vector<Target> targets_;      // ascending id
+  std::vector<RegionInfo> regions_;  // in the same order
+};
+
+}  // namespace farleaf::dsm
