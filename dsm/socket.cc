@@ -56,6 +56,16 @@ bool SocketAddress::is_loopback() const {
   return true;
 }
 
+bool SocketAddress::is_unspecified() const {
+  if (storage.ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr.s_addr == INADDR_ANY;
+  }
+  if (storage.ss_family == AF_INET6) {
+    return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr);
+  }
+  return false;
+}
+
 Result<SocketAddress> ResolveTcp(std::string_view host_port) {
   const std::string given(host_port);
   const Status bad = Status::InvalidArgument("'" + given + "' is not HOST:PORT");

@@ -45,6 +45,7 @@ struct SocketAddress {
   std::string text;  ///< as it was given, for messages
 
   bool is_loopback() const;
+  bool is_unspecified() const;  ///< 0.0.0.0 or [::]: all addresses of this machine
 };
 
 /// Resolves "HOST:PORT" or "[IPV6]:PORT". InvalidArgument names the text. May ask a name server.

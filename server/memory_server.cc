@@ -1,0 +1,164 @@
+#include "server/memory_server.h"
+
+#include <unistd.h>
+
+#include <atomic>
+
+#include "dsm/handshake.h"
+#include "dsm/region_layout.h"
+#include "dsm/shm/shm_agent.h"
+#include "dsm/socket.h"
+#include "dsm/tcp/tcp_agent.h"
+
+namespace farleaf::server {
+
+namespace {
+
+Status CheckMemory(const MemoryServerOptions& options) {
+  if (!options.file.empty()) return Status::Ok();
+  const uint64_t machine_bytes = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                                 static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (options.region_bytes <= machine_bytes) return Status::Ok();
+  return Status::InvalidArgument("size " + FormatByteSize(options.region_bytes) +
+                                 " is more than this machine's memory of " +
+                                 std::to_string(machine_bytes >> 20) + "MiB");
+}
+
+/// What may be listened on: the memory layer has no authentication.
+Status CheckListen(const MemoryServerOptions& options) {
+  auto address = dsm::ResolveTcp(options.listen);
+  if (!address.ok()) return address.status().WithContext("listen");
+  if (!address->is_loopback() && !options.insecure) {
+    return Status::InvalidArgument(
+        "listen " + options.listen +
+        " is not a loopback address: whoever reaches it can read and write the whole pool, because "
+        "the memory layer has no authentication; on a network that you trust, allow it with "
+        "--insecure");
+  }
+  if (address->is_unspecified() && options.advertise.empty()) {
+    return Status::InvalidArgument("listen " + options.listen +
+                                   " names no address that clients could connect to; give one with "
+                                   "--advertise HOST:PORT");
+  }
+  if (!options.advertise.empty()) {
+    auto advertised = dsm::ResolveTcp(options.advertise);
+    if (!advertised.ok()) return advertised.status().WithContext("advertise");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+void DeclareOptions(ConfigSchema& schema, MemoryServerOptions* options) {
+  constexpr uint64_t kRegionBytesMin = 1 << 20, kRegionBytesMax = uint64_t{1} << 46;
+  schema.AddString("bootstrap", "directory: memcached://HOST:PORT/CLUSTER or file:PATH",
+                   &options->bootstrap);
+  schema.Required();
+  schema.AddInteger("id", "id of this memory server in the pool, from 0 without gaps", &options->id,
+                    0, 65535);
+  schema.AddString("cluster", "if given, refuse a directory of another cluster", &options->cluster);
+  schema.AddBytes("size", "memory to expose", &options->region_bytes, kRegionBytesMin,
+                  kRegionBytesMax);
+  schema.AddBytes("chunk_size", "unit in which compute servers take memory, a power of two",
+                  &options->chunk_bytes, dsm::kChunkBytesMin, dsm::kChunkBytesMax);
+  schema.AddEnum("hugepages", "use hugepages", &options->hugepages,
+                 {{"never", dsm::Hugepages::kNever},
+                  {"auto", dsm::Hugepages::kIfAvailable},
+                  {"require", dsm::Hugepages::kRequire}});
+  schema.AddString("file", "expose this file (a DAX device, say) instead of anonymous memory",
+                   &options->file);
+  schema.AddBool("prefault", "touch all memory before serving", &options->prefault);
+  schema.AddEnum("fabric", "how clients reach the memory", &options->fabric,
+                 {{"shm", FabricChoice::kShm}, {"tcp", FabricChoice::kTcp}});
+  schema.AddString("socket", "shm: Unix socket; if empty /tmp/farleaf-CLUSTER-ID.sock",
+                   &options->socket);
+  schema.AddString("listen", "tcp: HOST:PORT; port 0 lets the system choose", &options->listen);
+  schema.AddString("advertise", "tcp: HOST:PORT for clients, if not the one listened on",
+                   &options->advertise);
+  schema.AddBool("insecure", "tcp: allow addresses other than loopback (no authentication!)",
+                 &options->insecure);
+  schema.AddInteger("agent_threads", "tcp: threads that execute clients' verbs",
+                    &options->agent_threads, 1, 256);
+  AddLogOptions(schema, &options->log);
+}
+
+Result<std::unique_ptr<MemoryServer>> MemoryServer::Start(const MemoryServerOptions& options,
+                                                          Deps deps) {
+  FARLEAF_CHECK(deps.directory && deps.clock && deps.incarnation != 0);
+  const std::string& cluster = deps.directory->cluster();
+  if (!options.cluster.empty() && options.cluster != cluster) {
+    return Status::InvalidArgument("the directory is of cluster '" + cluster + "', not '" +
+                                   options.cluster + "'");
+  }
+  FARLEAF_RETURN_IF_ERROR(CheckMemory(options));
+  if (options.fabric == FabricChoice::kTcp) FARLEAF_RETURN_IF_ERROR(CheckListen(options));
+  std::unique_ptr<MemoryServer> server(new MemoryServer(std::move(deps)));
+  server->endpoint_ = {options.id, "", options.region_bytes, server->deps_.incarnation};
+  FARLEAF_RETURN_IF_ERROR(server->MakeRegion(options));
+  FARLEAF_RETURN_IF_ERROR(server->StartAgent(options));
+  FARLEAF_RETURN_IF_ERROR(server->Renew());
+  return server;
+}
+
+MemoryServer::~MemoryServer() {
+  if (agent_) (void)Stop();
+}
+
+Status MemoryServer::Stop() {
+  Status withdrawn = deps_.directory->Withdraw(endpoint_);
+  agent_.reset();
+  return withdrawn;
+}
+
+Status MemoryServer::MakeRegion(const MemoryServerOptions& options) {
+  auto layout = dsm::RegionLayout::For(options.id, options.region_bytes, options.chunk_bytes);
+  if (!layout.ok()) return layout.status();
+  layout->incarnation = deps_.incarnation;
+  auto region = dsm::MemoryRegion::Create({options.region_bytes, options.hugepages, options.file});
+  if (!region.ok()) return region.status();
+  region_ = std::make_unique<dsm::MemoryRegion>(std::move(*region));
+  if (options.prefault) FARLEAF_RETURN_IF_ERROR(Prefault());
+  dsm::FormatRegion(*layout, region_->bytes());
+  return Status::Ok();
+}
+
+Status MemoryServer::Prefault() {
+  constexpr size_t kPageBytes = 4096;
+  const std::span<std::byte> bytes = region_->bytes();
+  int told_percent = -1;
+  for (size_t offset = 0; offset < bytes.size(); offset += kPageBytes) {
+    // A store, because a load would map the zero page; nobody else can see the region yet.
+    *static_cast<volatile std::byte*>(&bytes[offset]) = std::byte{0};
+    const int percent = static_cast<int>(offset * 100 / bytes.size());
+    if (percent == told_percent || !deps_.prefault_progress) continue;
+    told_percent = percent;
+    if (!deps_.prefault_progress(percent)) return Status::Unavailable("stopped while prefaulting");
+  }
+  return Status::Ok();
+}
+
+Status MemoryServer::StartAgent(const MemoryServerOptions& options) {
+  const std::string& cluster = deps_.directory->cluster();
+  const dsm::ServerIdentity identity{cluster,
+                                     {options.id, options.region_bytes, deps_.incarnation}};
+  if (options.fabric == FabricChoice::kShm) {
+    const std::string path = options.socket.empty() ? "/tmp/farleaf-" + cluster + "-" +
+                                                          std::to_string(options.id) + ".sock"
+                                                    : options.socket;
+    auto agent = dsm::ShmAgent::Start({.socket_path = path}, identity, *region_, deps_.clock);
+    if (!agent.ok()) return agent.status();
+    agent_ = std::move(*agent);
+  } else {
+    dsm::TcpAgent::Options agent_options;
+    agent_options.listen = options.listen;
+    agent_options.advertise = options.advertise;
+    agent_options.threads = options.agent_threads;
+    auto agent = dsm::TcpAgent::Start(agent_options, identity, region_->bytes(), deps_.clock);
+    if (!agent.ok()) return agent.status();
+    agent_ = std::move(*agent);
+  }
+  endpoint_.endpoint = agent_->endpoint();
+  return Status::Ok();
+}
+
+}  // namespace farleaf::server

@@ -1,0 +1,81 @@
+// MemoryServer: a region, the agent that opens it to one fabric, and its announcement in the
+// directory. The process around it is memory_server_main.cc.
+//
+// Invariants:
+//   - the region is formatted before anybody can reach it, and reachable before it is announced;
+//   - a server that ends in good order withdraws its announcement before it closes the region.
+// Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "dsm/agent.h"
+#include "dsm/base/clock.h"
+#include "dsm/directory.h"
+#include "dsm/shm/memory_region.h"
+#include "server/config.h"
+#include "server/logging.h"
+
+namespace farleaf::server {
+
+enum class FabricChoice : uint8_t { kShm, kTcp };
+
+struct MemoryServerOptions {
+  dsm::ServerId id = 0;
+  uint64_t region_bytes = uint64_t{1} << 30;
+  uint64_t chunk_bytes = 1 << 20;
+  dsm::Hugepages hugepages = dsm::Hugepages::kIfAvailable;
+  std::string file;       ///< map this file instead of anonymous memory
+  bool prefault = false;  ///< touch every page before opening
+  FabricChoice fabric = FabricChoice::kShm;
+  std::string socket;                  ///< shm; empty: /tmp/farleaf-CLUSTER-ID.sock
+  std::string listen = "127.0.0.1:0";  ///< tcp
+  std::string advertise;               ///< tcp; HOST:PORT that clients connect to, if not `listen`
+  bool insecure = false;               ///< tcp; allow addresses other than loopback
+  uint32_t agent_threads = 1;          ///< tcp
+  std::string cluster;                 ///< if given, the directory must be this cluster's
+  std::string bootstrap;               ///< URL of the directory
+  LogOptions log;
+};
+
+void DeclareOptions(ConfigSchema& schema, MemoryServerOptions* options);
+
+class MemoryServer {
+ public:
+  struct Deps {
+    dsm::Directory* directory = nullptr;  ///< outlives the server
+    const Clock* clock = nullptr;         ///< outlives the server
+    uint64_t incarnation = 0;             ///< not 0, different at every start
+    /// Told how far prefaulting is, in percent; returns whether to go on. May be empty.
+    std::function<bool(int)> prefault_progress;
+  };
+  /// InvalidArgument: the options contradict each other or the machine. AlreadyExists: the id, the
+  /// port or the socket is taken. Unavailable: the directory does not answer.
+  static Result<std::unique_ptr<MemoryServer>> Start(const MemoryServerOptions& options, Deps deps);
+  ~MemoryServer();
+
+  /// Announces the server again; to be called every directory->renew_interval_ms().
+  Status Renew() { return deps_.directory->Publish(endpoint_); }
+  /// Withdraws the announcement and closes the region.
+  Status Stop();
+
+  const dsm::ServerEndpoint& endpoint() const { return endpoint_; }
+  size_t connections() const { return agent_ ? agent_->connections() : 0; }
+  bool uses_hugepages() const { return region_->uses_hugepages(); }
+
+ private:
+  explicit MemoryServer(Deps deps) : deps_(std::move(deps)) {}
+  Status MakeRegion(const MemoryServerOptions& options);
+  Status StartAgent(const MemoryServerOptions& options);
+  Status Prefault();
+
+  Deps deps_;
+  dsm::ServerEndpoint endpoint_;
+  std::unique_ptr<dsm::MemoryRegion> region_;
+  std::unique_ptr<dsm::RegionAgent> agent_;  // before region_ in destruction
+};
+
+}  // namespace farleaf::server
