@@ -9,6 +9,12 @@ namespace farleaf::index {
 namespace {
 // A cached path that moves right more often than this is so stale that a refresh is due.
 constexpr int kCachedHopsMax = 16;
+
+/// Header and the first entries' keys, all at once instead of one miss after another as the binary
+/// search goes: a level-1 node is rarely in the nearer caches.
+void PrefetchKeys(const std::byte* image) {
+  for (size_t line = 0; line < 512; line += 64) __builtin_prefetch(image + line);
+}
 }  // namespace
 
 SearchCache::SearchCache(const Geometry& geometry, TreeId tree,
@@ -100,6 +106,7 @@ SearchCache::Path SearchCache::Find(std::string_view key, Side side, Level level
   while (path.level > level) {
     const CachedNode* cached = Load(path.node);
     if (!cached) return path;
+    PrefetchKeys(cached->image());
     const ConstNode node = View(cached);
     const bool below = node.BelowLow(key) || (side == Side::kBefore && node.LowEquals(key));
     if (node.dead() || node.level() != path.level || below) [[unlikely]] {
