@@ -17,6 +17,7 @@
 namespace farleaf::client {
 
 using protocol::ConditionOutcome;
+using protocol::TreeGeometry;
 using protocol::TreeInfo;
 using protocol::TreeLayout;
 
@@ -38,8 +39,7 @@ struct ScanRange {
 struct TreeSpec {
   std::string name;
   TreeLayout layout = TreeLayout::kBytes;
-  uint32_t leaf_bytes = 0;      ///< 0: the server's default
-  uint32_t internal_bytes = 0;  ///< 0: the server's default
+  TreeGeometry geometry{};
 };
 
 /// A tree as a session knows it: the handle stays valid across reconnects.

@@ -120,6 +120,14 @@ struct TreeInfo {
   bool operator==(const TreeInfo&) const = default;
 };
 
+/// What fixes a tree's pages, chosen when it is created. 0: the server's default for the layout.
+struct TreeGeometry {
+  uint32_t page_bytes = 0;
+  uint32_t key_bytes_max = 0;
+  uint32_t inline_value_bytes_max = 0;  ///< longer values lie outside of the leaf
+  bool operator==(const TreeGeometry&) const = default;
+};
+
 struct Request {
   uint64_t id = 0;
   Opcode opcode = Opcode::kPing;
@@ -135,8 +143,7 @@ struct Request {
   std::vector<std::string_view> keys;      ///< multi_get
   std::string_view name;                   ///< open_tree, create_tree
   TreeLayout layout = TreeLayout::kBytes;  ///< create_tree
-  uint32_t leaf_bytes = 0;                 ///< create_tree; 0: the server's default
-  uint32_t internal_bytes = 0;             ///< create_tree; 0: the server's default
+  TreeGeometry geometry;                   ///< create_tree
 };
 
 struct Row {
@@ -301,8 +308,9 @@ inline void ReadRequestFields(FrameReader& in, Request* request) {
       break;
     case Opcode::kCreateTree:
       request->layout = static_cast<TreeLayout>(in.ReadEnum(2, 1));
-      request->leaf_bytes = in.Read<uint32_t>();
-      request->internal_bytes = in.Read<uint32_t>();
+      request->geometry.page_bytes = in.Read<uint32_t>();
+      request->geometry.key_bytes_max = in.Read<uint32_t>();
+      request->geometry.inline_value_bytes_max = in.Read<uint32_t>();
       request->name = in.ReadField(kTreeNameBytesMax);
       break;
     case Opcode::kGet:
@@ -346,8 +354,9 @@ inline void WriteRequestFields(FrameWriter& out, const Request& request) {
       break;
     case Opcode::kCreateTree:
       out.Write(static_cast<uint8_t>(request.layout));
-      out.Write(request.leaf_bytes);
-      out.Write(request.internal_bytes);
+      out.Write(request.geometry.page_bytes);
+      out.Write(request.geometry.key_bytes_max);
+      out.Write(request.geometry.inline_value_bytes_max);
       out.WriteField(request.name);
       break;
     case Opcode::kGet:

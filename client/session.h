@@ -135,8 +135,7 @@ class Session {
     request.opcode = protocol::Opcode::kCreateTree;
     request.name = spec.name;
     request.layout = spec.layout;
-    request.leaf_bytes = spec.leaf_bytes;
-    request.internal_bytes = spec.internal_bytes;
+    request.geometry = spec.geometry;
     return Encode(request);
   }
 

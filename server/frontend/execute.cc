@@ -161,8 +161,7 @@ Task<Status> ExecuteOnHost(TreeHost& host, OpContext& op, const Request& request
     response->trees = {opened->info};
     co_return Status::Ok();
   }
-  const NewTree tree{std::string(request.name), request.layout, request.leaf_bytes,
-                     request.internal_bytes};
+  const NewTree tree{std::string(request.name), request.layout, request.geometry};
   const auto created = co_await host.Create(op, tree);
   if (!created.ok()) co_return created.status();
   response->trees = {created->info};

@@ -28,8 +28,7 @@ struct HostedTree {
 struct NewTree {
   std::string name;
   protocol::TreeLayout layout = protocol::TreeLayout::kBytes;
-  uint32_t leaf_bytes = 0;      ///< 0: the host's default
-  uint32_t internal_bytes = 0;  ///< 0: the host's default
+  protocol::TreeGeometry geometry{};
 };
 
 class TreeHost {

@@ -25,8 +25,7 @@ std::vector<Request> EveryRequest() {
   Request& create = add(Opcode::kCreateTree);
   create.name = "accounts";
   create.layout = TreeLayout::kFixed8;
-  create.leaf_bytes = 1024;
-  create.internal_bytes = 512;
+  create.geometry = {1024, 8, 9};
   for (Opcode opcode : {Opcode::kGet, Opcode::kDelete}) add(opcode).key = "a key";
   add(Opcode::kMultiGet).keys = {"one", "", "three"};
   for (Opcode opcode : {Opcode::kInsert, Opcode::kPut, Opcode::kUpdate}) {
@@ -113,6 +112,7 @@ TEST(ProtocolTest, EveryRequestMakesTheRoundTrip) {
     EXPECT_EQ(parsed.limit, request.limit);
     EXPECT_EQ(parsed.reverse, request.reverse);
     EXPECT_EQ(parsed.name, request.name);
+    EXPECT_EQ(parsed.geometry, request.geometry);
   }
 }
 

@@ -1,0 +1,188 @@
+#include "server/compute_server.h"
+
+#include <netinet/in.h>
+
+#include <cstring>
+#include <utility>
+
+#include "client/internal/socket.h"
+#include "dsm/base/log.h"
+#include "dsm/base/random.h"
+#include "dsm/bootstrap/open_directory.h"
+#include "dsm/bootstrap/open_fabric.h"
+
+namespace farleaf::server {
+
+namespace {
+
+bool IsLoopback(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(&address);
+    return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+  }
+  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(&address);
+  return address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+dsm::Task<Status> PrepareTree(TreeHost& host, dsm::OpContext& op, NewTree tree) {
+  const auto opened = co_await host.Open(op, tree.name);
+  if (opened.ok()) {
+    if (opened->info.layout == tree.layout) co_return Status::Ok();
+    co_return Status::InvalidArgument("tree \"" + tree.name + "\" exists with layout " +
+                                      std::string(TreeLayoutName(opened->info.layout)) + ", not " +
+                                      std::string(TreeLayoutName(tree.layout)));
+  }
+  if (opened.status().code() != StatusCode::kNotFound) co_return opened.status();
+  const auto created = co_await host.Create(op, tree);
+  // Another compute server that starts with the same option may have been faster.
+  if (!created.ok() && created.status().code() == StatusCode::kAlreadyExists) {
+    const auto again = co_await host.Open(op, tree.name);
+    co_return again.status();
+  }
+  co_return created.status();
+}
+
+Status PrepareTrees(TreeHost& host, const std::vector<NewTree>& trees, const Clock& clock) {
+  constexpr uint64_t kPrepareMs = 30'000;
+  auto worker = host.OpenWorker();
+  if (!worker.ok()) return worker.status();
+  for (const NewTree& tree : trees) {
+    dsm::FabricCounts counts;
+    dsm::OpContext op{**worker, counts, clock.NowNs() + kPrepareMs * kNsPerMs};
+    FARLEAF_RETURN_IF_ERROR((*worker)->Run(PrepareTree(host, op, tree)));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status CheckLoopback(const std::vector<std::string>& listen) {
+  for (const std::string& address : listen) {
+    const auto endpoint = client::ParseHostPort(address);
+    if (!endpoint.ok()) return endpoint.status();
+    const auto resolved = client::internal::Resolve(*endpoint);
+    if (!resolved.ok()) return Status::InvalidArgument(std::string(resolved.status().message()));
+    for (const auto& each : *resolved) {
+      if (IsLoopback(each.storage)) continue;
+      return Status::InvalidArgument(
+          "listen address \"" + address +
+          "\" is not a loopback address, and clients are not authenticated; give --insecure to "
+          "serve a network whose hosts are all trusted");
+    }
+  }
+  return Status::Ok();
+}
+
+Result<NewTree> ParseTreeOption(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  NewTree tree;
+  tree.name = text.substr(0, colon);
+  const std::string layout = colon == std::string::npos ? "" : text.substr(colon + 1);
+  if (layout == "fixed8") {
+    tree.layout = protocol::TreeLayout::kFixed8;
+  } else if (layout != "bytes" || tree.name.empty()) {
+    return Status::InvalidArgument("tree \"" + text +
+                                   "\": NAME:LAYOUT is wanted, LAYOUT being fixed8 or bytes");
+  }
+  if (tree.name.empty() || tree.name.size() > protocol::kTreeNameBytesMax) {
+    return Status::InvalidArgument("tree \"" + text + "\": a name has 1 to " +
+                                   std::to_string(protocol::kTreeNameBytesMax) + " bytes");
+  }
+  return tree;
+}
+
+void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options) {
+  schema.AddString("bootstrap",
+                   "where the pool is found: memcached://HOST:PORT/CLUSTER or file:PATH",
+                   &options->bootstrap);
+  schema.Required();
+  schema.AddInteger("memory_servers_min", "memory servers to wait for",
+                    &options->memory_servers_min, 1, 64);
+  schema.AddInteger("join_wait_ms", "how long to wait for them", &options->join_wait_ms, 0,
+                    3'600'000);
+  schema.AddStringList("listen", "addresses for clients, HOST:PORT; port 0 takes any free one",
+                       &options->native.listen);
+  schema.AddBool("insecure", "allow addresses other than loopback, without authentication",
+                 &options->insecure);
+  schema.AddString("unix_socket", "path of a Unix socket for clients", &options->native.unix_path);
+  schema.AddInteger("threads", "threads that serve clients", &options->native.threads, 1, 256);
+  schema.AddStringList("trees", "trees to create unless they exist, NAME:LAYOUT (fixed8, bytes)",
+                       &options->trees);
+  schema.AddEnum(
+      "cache", "what of the trees is cached here; none is the FG-style baseline",
+      &options->tree.cache,
+      {{"search-layer", index::CacheMode::kSearchLayer}, {"none", index::CacheMode::kNone}});
+  schema.AddInteger("hop_threshold", "moves to the right after which the cache is refreshed",
+                    &options->tree.hop_threshold, 1, 64);
+  schema.AddInteger("deadline_ms", "deadline of a request that names none",
+                    &options->native.deadline_ms_default, 1, 3'600'000);
+  schema.AddInteger("deadline_ms_max", "longer deadlines are cut to this",
+                    &options->native.deadline_ms_max, 1, 3'600'000);
+  schema.AddInteger("connections_max", "clients beyond these are refused",
+                    &options->native.connections_max, 1, 1'000'000);
+  schema.AddInteger("in_flight_max", "unanswered requests of a connection; more wait unread",
+                    &options->native.connection.in_flight_max, 1, 1'000'000);
+  schema.AddInteger("idle_timeout_ms", "closes a connection without requests; 0: never",
+                    &options->native.idle_timeout_ms, 0, 86'400'000);
+  schema.AddInteger("drain_ms", "what running requests are granted at shutdown",
+                    &options->native.drain_ms, 0, 600'000);
+  schema.AddString("ready_file", "written when clients are served: process id, then a URL a line",
+                   &options->ready_file);
+  schema.AddInteger("stats_interval_s", "logs the counters so often; 0: only at the end",
+                    &options->stats_interval_s, 0, 86'400);
+  AddLogOptions(schema, &options->log);
+}
+
+Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerOptions& options,
+                                                            uint64_t seed, const Clock* clock) {
+  FARLEAF_RETURN_IF_ERROR(options.tree.Validate());
+  if (!options.insecure) FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.listen));
+  std::vector<NewTree> trees;
+  for (const std::string& text : options.trees) {
+    auto tree = ParseTreeOption(text);
+    if (!tree.ok()) return tree.status();
+    trees.push_back(std::move(*tree));
+  }
+  auto directory = dsm::OpenDirectory(options.bootstrap);
+  if (!directory.ok()) return directory.status();
+  dsm::OpenFabricOptions fabric_options;
+  fabric_options.servers_min = options.memory_servers_min;
+  fabric_options.wait_ms = options.join_wait_ms;
+  auto fabric = dsm::OpenFabric(**directory, fabric_options, clock);
+  if (!fabric.ok()) return fabric.status();
+  dsm::PoolOptions pool_options;
+  pool_options.seed = seed;
+  auto pool = dsm::Pool::Join(std::move(*fabric), pool_options, clock);
+  if (!pool.ok()) return pool.status();
+
+  std::unique_ptr<ComputeServer> server(new ComputeServer());
+  server->pool_ = std::move(*pool);
+  server->host_ = std::make_unique<PoolTreeHost>(server->pool_.get(), options.tree);
+  FARLEAF_RETURN_IF_ERROR(PrepareTrees(*server->host_, trees, *clock));
+  NativeServerOptions native = options.native;
+  native.instance = Mix64(seed);
+  auto started = NativeServer::Start(server->host_.get(), clock, std::move(native));
+  if (!started.ok()) return started.status();
+  server->native_ = std::move(*started);
+  return server;
+}
+
+ComputeServer::~ComputeServer() {
+  const Status stopped = Stop();
+  if (!stopped.ok()) FARLEAF_LOG(warn, "{}", stopped.ToString());
+}
+
+Status ComputeServer::Stop() {
+  if (native_) {
+    native_->Stop();
+    FARLEAF_LOG(info, "served: {}", native_->Stats().Summary());
+    native_.reset();
+  }
+  host_.reset();
+  if (!pool_) return Status::Ok();
+  const Status left = pool_->Leave();
+  pool_.reset();
+  return left.WithContext("the pool was not left in good order");
+}
+
+}  // namespace farleaf::server

@@ -1,0 +1,68 @@
+// ComputeServer: a process's part as a compute server: it joins a pool of memory servers, opens or
+// creates trees, and serves them to clients over the native protocol.
+//
+// Thread rule: one thread; what it starts has its own threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dsm/base/clock.h"
+#include "dsm/base/result.h"
+#include "dsm/pool.h"
+#include "index/blink/options.h"
+#include "server/config.h"
+#include "server/frontend/native_server.h"
+#include "server/logging.h"
+#include "server/pool_tree_host.h"
+
+namespace farleaf::server {
+
+struct ComputeServerOptions {
+  std::string bootstrap;  ///< memcached://HOST:PORT/CLUSTER or file:PATH
+  uint32_t memory_servers_min = 1;
+  uint64_t join_wait_ms = 30'000;
+  bool insecure = false;           ///< listen beyond loopback, without authentication
+  std::vector<std::string> trees;  ///< NAME:LAYOUT, created unless they exist
+  index::TreeOptions tree;
+  NativeServerOptions native;
+  std::string ready_file;
+  uint64_t stats_interval_s = 0;  ///< 0: the counters are logged only at the end
+  LogOptions log;
+};
+
+/// Declares every option above.
+void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options);
+
+class ComputeServer {
+ public:
+  /// Joins the pool, waiting up to join_wait_ms for it, prepares the trees and serves. `seed` draws
+  /// the instance number and the workers' jitter; `clock` outlives the server.
+  static Result<std::unique_ptr<ComputeServer>> Start(const ComputeServerOptions& options,
+                                                      uint64_t seed, const Clock* clock);
+  /// Stops, if Stop was not called, and logs what Stop would have returned.
+  ~ComputeServer();
+
+  /// Ends the clients' requests, then leaves the pool. A failure says what was not left in order.
+  Status Stop();
+
+  const NativeServer& native() const { return *native_; }
+  dsm::Pool& pool() { return *pool_; }
+
+ private:
+  ComputeServer() = default;
+
+  std::unique_ptr<dsm::Pool> pool_;
+  std::unique_ptr<PoolTreeHost> host_;
+  std::unique_ptr<NativeServer> native_;
+};
+
+/// InvalidArgument if a listen address is not a loopback address.
+Status CheckLoopback(const std::vector<std::string>& listen);
+
+/// "accounts:bytes", "numbers:fixed8".
+Result<NewTree> ParseTreeOption(const std::string& text);
+
+}  // namespace farleaf::server

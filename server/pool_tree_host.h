@@ -1,0 +1,48 @@
+// PoolTreeHost: the trees of a pool of memory servers, as a front end serves them.
+//
+// A tree is opened once a process, when a client first asks for it, and stays open: its search-layer
+// cache is shared by all threads.
+// Thread rule: thread-safe. It is outlived by nothing that runs on it; the pool outlives it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "dsm/pool.h"
+#include "index/blink/tree.h"
+#include "server/frontend/tree_host.h"
+
+namespace farleaf::server {
+
+/// What a tree's page format is when a client names only some of it.
+index::Geometry GeometryOf(protocol::TreeLayout layout, const protocol::TreeGeometry& wanted);
+
+class PoolTreeHost final : public TreeHost {
+ public:
+  PoolTreeHost(dsm::Pool* pool, index::TreeOptions options) : pool_(pool), options_(options) {}
+
+  uint32_t view() const override { return 1; }
+  Result<std::unique_ptr<dsm::Worker>> OpenWorker() override { return pool_->OpenWorker(); }
+  dsm::Task<Result<HostedTree>> Open(dsm::OpContext& op, std::string_view name) override;
+  dsm::Task<Result<HostedTree>> Create(dsm::OpContext& op, const NewTree& tree) override;
+  dsm::Task<Result<std::vector<protocol::TreeInfo>>> List(dsm::OpContext& op) override;
+  HostedTree Find(uint32_t id) override;
+  void AppendStats(std::string* text) const override;
+
+  /// The open tree behind an id, for checks and tools; null if there is none.
+  index::BlinkTree* FindTree(uint32_t id);
+
+ private:
+  HostedTree Keep(index::TreeInfo info);
+
+  dsm::Pool* const pool_;
+  const index::TreeOptions options_;
+  mutable std::mutex mutex_;  // guards trees_; the trees in it stay
+  std::map<uint32_t, std::unique_ptr<index::BlinkTree>> trees_;
+};
+
+}  // namespace farleaf::server
