@@ -73,8 +73,8 @@ Task<Status> BlinkTree::MultiGet(OpContext& op, std::span<const std::string_view
   for (size_t i = 1; i < wanted.size(); ++i) {
     if (wanted[i].address == wanted[unique].address) {
       wanted[unique].keys.push_back(wanted[i].keys[0]);
-    } else {
-      wanted[++unique] = std::move(wanted[i]);
+    } else if (++unique != i) {  // a vector moved to itself would be empty
+      wanted[unique] = std::move(wanted[i]);
     }
   }
   if (!wanted.empty()) wanted.resize(unique + 1);

@@ -1,0 +1,173 @@
+// IndexHost: one index and several compute servers that use it, whatever the index. Model tests and
+// history tests run against each kind of it.
+//
+// Each compute server ("member") of a tree has a Pool, a BlinkTree and thus a search-layer cache of
+// its own, so that what one does makes the others' caches stale. All share the memory servers.
+// Thread rule: thread-safe once made; a Worker belongs to one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dsm/base/clock.h"
+#include "dsm/pool.h"
+#include "dsm/shm/local_fabric.h"
+#include "index/blink/catalog.h"
+#include "index/blink/tree.h"
+#include "test/support/map_index.h"
+#include "test/support/shared_fabric.h"
+
+namespace farleaf::test {
+
+class IndexHost {
+ public:
+  virtual ~IndexHost() = default;
+  virtual size_t members() const = 0;
+  virtual index::RangeIndex& index(size_t member) = 0;
+  virtual std::unique_ptr<dsm::Worker> OpenWorker(size_t member) = 0;
+};
+
+/// An index to test, and what keys and values it takes.
+struct IndexKind {
+  std::string name;
+  bool fixed8 = false;
+  size_t key_bytes_max = 8;
+  size_t inline_value_bytes_max = 8;  ///< values around this size are interesting
+  size_t value_bytes_max = 8;
+  std::function<std::unique_ptr<IndexHost>()> make;
+};
+inline void PrintTo(const IndexKind& kind, std::ostream* out) { *out << kind.name; }
+
+/// The reference model itself: shows that the tests ask for nothing that it does not do.
+class MapHost final : public IndexHost {
+ public:
+  explicit MapHost(MapIndex::Limits limits) : map_(limits) {}
+  size_t members() const override { return 1; }
+  index::RangeIndex& index(size_t) override { return map_; }
+  std::unique_ptr<dsm::Worker> OpenWorker(size_t) override {
+    auto transport = fabric_->OpenTransport();
+    FARLEAF_CHECK(transport.ok(), transport.status());
+    return std::make_unique<dsm::Worker>(
+        dsm::Worker::Deps{std::move(*transport), &epochs_, &clock_, 1});
+  }
+
+ private:
+  MonotonicClock clock_;
+  dsm::EpochDomain epochs_;
+  std::unique_ptr<dsm::LocalFabric> fabric_ = std::move(*dsm::LocalFabric::Create(
+      {.servers = 1, .region_bytes = 4 << 20, .hugepages = dsm::Hugepages::kNever}));
+  MapIndex map_;
+};
+
+class TreeMembers final : public IndexHost {
+ public:
+  struct Options {
+    index::Geometry geometry = index::Geometry::Fixed8(256);
+    index::TreeOptions tree;
+    size_t members = 2;
+    uint64_t defer_seed = 0;  ///< as in SharedFabric: not 0 makes verbs suspend
+    uint64_t region_bytes = uint64_t{32} << 20;
+    uint32_t servers = 2;
+  };
+
+  explicit TreeMembers(Options options) {
+    auto fabric = dsm::LocalFabric::Create({.servers = options.servers,
+                                            .region_bytes = options.region_bytes,
+                                            .chunk_bytes = dsm::kChunkBytesMin,
+                                            .hugepages = dsm::Hugepages::kNever});
+    FARLEAF_CHECK(fabric.ok(), fabric.status());
+    fabric_ = std::move(*fabric);
+    for (size_t i = 0; i < options.members; ++i) {
+      const uint64_t seed = options.defer_seed == 0 ? 0 : options.defer_seed + i * 1000;
+      auto shared = std::make_unique<dsm::SharedFabric>(
+          fabric_.get(), dsm::SharedFabric::Options{.defer_seed = seed});
+      auto pool = dsm::Pool::Join(std::move(shared), {.seed = i + 1}, &clock_);
+      FARLEAF_CHECK(pool.ok(), pool.status());
+      members_.push_back({std::move(*pool), nullptr});
+      Open(options, i);
+    }
+  }
+
+  size_t members() const override { return members_.size(); }
+  index::RangeIndex& index(size_t member) override { return *members_[member].tree; }
+  index::BlinkTree& tree(size_t member) { return *members_[member].tree; }
+  dsm::LocalFabric& fabric() { return *fabric_; }
+  dsm::Pool& pool(size_t member) { return *members_[member].pool; }
+  const Clock& clock() const { return clock_; }
+  std::unique_ptr<dsm::Worker> OpenWorker(size_t member) override {
+    auto worker = members_[member].pool->OpenWorker();
+    FARLEAF_CHECK(worker.ok(), worker.status());
+    return std::move(*worker);
+  }
+
+  /// Chunks of all memory servers that are in use for pages of the tree.
+  size_t ChunksInUse() {
+    size_t used = 0;
+    for (const dsm::RegionLayout& layout : pool(0).layouts()) {
+      const std::byte* table = fabric_->region_bytes(layout.server).data() + dsm::kChunkTableOffset;
+      for (uint64_t chunk = 0; chunk < layout.chunk_count; ++chunk) {
+        const auto word = dsm::ChunkWord::Decode(LoadLittle<uint64_t>(table + 8 * chunk));
+        used += word.kind != dsm::ChunkKind::kUnused && word.kind != dsm::ChunkKind::kRedo;
+      }
+    }
+    return used;
+  }
+
+ private:
+  struct Member {
+    std::unique_ptr<dsm::Pool> pool;
+    std::unique_ptr<index::BlinkTree> tree;
+  };
+  void Open(const Options& options, size_t i) {
+    auto worker = OpenWorker(i);
+    dsm::FabricCounts counts;
+    dsm::OpContext op{*worker, counts};
+    dsm::Pool& pool = *members_[i].pool;
+    auto info = worker->Run(i == 0 ? index::CreateTree(op, pool, "tree", options.geometry)
+                                   : index::OpenTree(op, pool, "tree"));
+    FARLEAF_CHECK(info.ok(), info.status());
+    members_[i].tree = std::make_unique<index::BlinkTree>(&pool, *info, options.tree);
+  }
+
+  MonotonicClock clock_;
+  std::unique_ptr<dsm::LocalFabric> fabric_;  // outlives the members
+  std::vector<Member> members_;
+};
+
+inline IndexKind MapKind(std::string name, bool fixed8) {
+  MapIndex::Limits limits{fixed8, fixed8 ? size_t{8} : size_t{1024},
+                          fixed8 ? size_t{8} : size_t{200'000}};
+  return {std::move(name),        fixed8,
+          limits.key_bytes_max,   64,
+          limits.value_bytes_max, [limits] { return std::make_unique<MapHost>(limits); }};
+}
+
+inline IndexKind TreeKind(std::string name, TreeMembers::Options options) {
+  const bool fixed8 = options.geometry.layout == index::Layout::kFixed8;
+  return {std::move(name),
+          fixed8,
+          options.geometry.key_bytes_max,
+          options.geometry.inline_value_bytes_max,
+          fixed8 ? size_t{8} : size_t{200'000},
+          [options] { return std::make_unique<TreeMembers>(options); }};
+}
+
+/// Every index there is, with pages small enough that splits and merges are frequent.
+inline std::vector<IndexKind> AllIndexKinds() {
+  using index::Geometry;
+  const Geometry small_bytes{index::Layout::kBytes, 256, 36, 24};
+  const Geometry medium_bytes{index::Layout::kBytes, 512, 60, 40};
+  return {MapKind("MapFixed8", true),
+          MapKind("MapBytes", false),
+          TreeKind("TreeFixed8", {.geometry = Geometry::Fixed8(256)}),
+          TreeKind("TreeFixed8LateVerbs", {.geometry = Geometry::Fixed8(256), .defer_seed = 1}),
+          TreeKind("TreeFixed8Uncached",
+                   {.geometry = Geometry::Fixed8(256), .tree = {.cache = index::CacheMode::kNone}}),
+          TreeKind("TreeBytes", {.geometry = small_bytes}),
+          TreeKind("TreeBytesLateVerbs", {.geometry = medium_bytes, .defer_seed = 7}),
+          TreeKind("TreeBytesLargeKeys", {.geometry = Geometry::Bytes()})};
+}
+
+}  // namespace farleaf::test
