@@ -3,17 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
-#include <mutex>
 #include <set>
-#include <thread>
-#include <unordered_map>
 
 #include "dsm/base/clock.h"
 #include "dsm/pages/free_bundle.h"
 #include "dsm/pool.h"
 #include "dsm/shm/local_fabric.h"
-#include "test/support/shared_fabric.h"
+#include "test/support/pool_member.h"
 
 namespace farleaf::dsm {
 namespace {
@@ -22,81 +20,6 @@ constexpr PageClass kLeafPages{ChunkKind::kLeaf, 1024, 0};
 constexpr PageClass kSearchPages{ChunkKind::kSearch, 512, 7};
 constexpr PageClass kSmallBlocks{ChunkKind::kValue, 128, 0};
 constexpr uint64_t kChunk = kChunkBytesMin;
-
-/// One compute server with one thread.
-struct Member {
-  Member(Fabric* servers, const Clock* clock, AllocatorOptions options = {},
-         SharedFabric::Options fabric = {}) {
-    auto joined =
-        Pool::Join(std::make_unique<SharedFabric>(servers, fabric), {.allocator = options}, clock);
-    EXPECT_TRUE(joined.ok()) << joined.status();
-    pool = std::move(*joined);
-    worker = std::move(*pool->OpenWorker());
-  }
-
-  Allocator& allocator() { return pool->allocator(); }
-  OpContext op() { return {*worker, counts}; }
-  Result<PageGrant> TryAllocate(PageClass page_class, ServerId preferred = 0) {
-    OpContext context = op();
-    return worker->Run(allocator().Allocate(context, page_class, preferred));
-  }
-  PageGrant Allocate(PageClass page_class, ServerId preferred = 0) {
-    auto grant = TryAllocate(page_class, preferred);
-    EXPECT_TRUE(grant.ok()) << grant.status();
-    return grant.ok() ? *grant : PageGrant{};
-  }
-  /// Every page of the class that the pool still has.
-  std::vector<PageGrant> AllocateAll(PageClass page_class) {
-    std::vector<PageGrant> grants;
-    for (;;) {
-      auto grant = TryAllocate(page_class);
-      if (!grant.ok()) {
-        EXPECT_EQ(grant.status().code(), StatusCode::kResourceExhausted) << grant.status();
-        return grants;
-      }
-      grants.push_back(*grant);
-    }
-  }
-  void Retire(PageClass page_class, PageGrant grant) {
-    const uint64_t word = LockWord{.state = LockWord::State::kFreePage,
-                                   .owner = pool->self().id,
-                                   .incarnation = pool->self().short_incarnation()}
-                              .Encode();
-    WriteWord(grant.address + LockWordOffset(page_class), word);
-    allocator().Retire(pool->clock(), page_class, grant);
-  }
-  void WriteWord(GlobalAddress address, uint64_t word) {
-    OpContext context = op();
-    auto write = [](OpContext& o, GlobalAddress a, uint64_t w) -> Task<Status> {
-      Batch batch(a.server());
-      batch.WriteWord(a.offset(), &w);
-      Status status = co_await o.worker.RoundTrip(batch, o.counts);
-      co_return status;
-    };
-    Status status = worker->Run(write(context, address, word));
-    EXPECT_TRUE(status.ok()) << status;
-  }
-  Status Trim() {
-    OpContext context = op();
-    return worker->Run(allocator().Trim(context));
-  }
-  Result<GlobalAddress> AllocateExtent(uint64_t bytes, ServerId preferred = 0) {
-    OpContext context = op();
-    return worker->Run(allocator().AllocateExtent(context, bytes, preferred));
-  }
-  Status FreeExtent(GlobalAddress address, uint64_t bytes) {
-    OpContext context = op();
-    return worker->Run(allocator().FreeExtent(context, address, bytes));
-  }
-  void Leave() {
-    Status status = pool->Leave();
-    EXPECT_TRUE(status.ok()) << status;
-  }
-
-  std::unique_ptr<Pool> pool;
-  FabricCounts counts;
-  std::unique_ptr<Worker> worker;  // destroyed before the pool
-};
 
 class AllocatorTest : public ::testing::Test {
  protected:
@@ -124,12 +47,24 @@ class AllocatorTest : public ::testing::Test {
     return words;
   }
 
+  Task<void> AllocateInto(PoolMember& member, uint64_t deadline_ns,
+                          std::vector<PageGrant>* grants) {
+    OpContext op{*member.worker, member.counts, deadline_ns};
+    auto grant = co_await member.allocator().Allocate(op, kLeafPages, 0);
+    if (grant.ok()) {
+      grants->push_back(*grant);
+    } else {
+      failures_.push_back(grant.status().ToString());
+    }
+  }
+
   MonotonicClock clock_;
+  std::vector<std::string> failures_;
 };
 
 TEST_F(AllocatorTest, EveryPageIsGrantedOnceAndThenThePoolIsFull) {
   auto servers = NewServers(2);
-  Member member(servers.get(), &clock_);
+  PoolMember member(servers.get(), &clock_);
   const uint64_t chunks = member.allocator().layout(0).chunk_count;
   ASSERT_EQ(chunks, 13u);
   auto grants = member.AllocateAll(kLeafPages);
@@ -148,7 +83,7 @@ TEST_F(AllocatorTest, EveryPageIsGrantedOnceAndThenThePoolIsFull) {
 
 TEST_F(AllocatorTest, AGrantCostsNoRoundTripWhilePagesAreAtHand) {
   auto servers = NewServers(1);
-  Member member(servers.get(), &clock_);
+  PoolMember member(servers.get(), &clock_);
   const PageGrant first = member.Allocate(kLeafPages);
   EXPECT_EQ(member.counts.round_trips, 3u);  // list head, chunk table, claim
   for (uint64_t i = 1; i < PagesPerChunk(kLeafPages, kChunk); ++i) {
@@ -164,7 +99,7 @@ TEST_F(AllocatorTest, AGrantCostsNoRoundTripWhilePagesAreAtHand) {
 TEST_F(AllocatorTest, ARetiredPageWaitsForItsGracePeriod) {
   auto servers = NewServers(1);
   ManualClock clock;
-  Member member(servers.get(), &clock, {.grace_ms = 5});
+  PoolMember member(servers.get(), &clock, {.grace_ms = 5});
   const PageGrant page = member.Allocate(kLeafPages);
   member.Retire(kLeafPages, page);
   clock.AdvanceNs(5 * kNsPerMs - 1);
@@ -177,7 +112,7 @@ TEST_F(AllocatorTest, AnotherMemberAdoptsThePartlyCarvedChunk) {
   auto servers = NewServers(1);
   std::set<uint64_t> granted;
   for (int round = 0; round < 6; ++round) {
-    Member member(servers.get(), &clock_);
+    PoolMember member(servers.get(), &clock_);
     for (int i = 0; i < 10; ++i) {
       EXPECT_TRUE(granted.insert(member.Allocate(kLeafPages).address.word()).second);
     }
@@ -190,7 +125,7 @@ TEST_F(AllocatorTest, AnotherMemberAdoptsThePartlyCarvedChunk) {
 
 TEST_F(AllocatorTest, AChunkOfAnotherClassOrOwnerIsNotAdopted) {
   auto servers = NewServers(1);
-  Member first(servers.get(), &clock_), second(servers.get(), &clock_);
+  PoolMember first(servers.get(), &clock_), second(servers.get(), &clock_);
   const RegionLayout& layout = first.allocator().layout(0);
   std::set<uint64_t> chunks;
   const auto chunk_of = [&](PageGrant grant) { return layout.ChunkOf(grant.address.offset()); };
@@ -204,7 +139,7 @@ TEST_F(AllocatorTest, AChunkOfAnotherClassOrOwnerIsNotAdopted) {
 
 TEST_F(AllocatorTest, CarvedUpChunksLoseTheirOwner) {
   auto servers = NewServers(1);
-  Member member(servers.get(), &clock_);
+  PoolMember member(servers.get(), &clock_);
   for (uint64_t i = 0; i < 2 * PagesPerChunk(kLeafPages, kChunk); ++i) member.Allocate(kLeafPages);
   member.Leave();
   for (const ChunkWord& chunk : Chunks(*servers, member.allocator().layout(0))) {
@@ -220,7 +155,7 @@ TEST_F(AllocatorTest, PagesThatAMemberReturnedAreGrantedToTheNextWithTheirVersio
     auto servers = NewServers(2);
     std::map<uint64_t, uint64_t> versions;
     {
-      Member member(servers.get(), &clock_, {.grace_ms = 0});
+      PoolMember member(servers.get(), &clock_, {.grace_ms = 0});
       uint64_t version = 100;
       for (PageGrant grant : member.AllocateAll(page_class)) {
         EXPECT_EQ(grant.version, 0u);
@@ -231,7 +166,7 @@ TEST_F(AllocatorTest, PagesThatAMemberReturnedAreGrantedToTheNextWithTheirVersio
       member.Leave();
     }
     EXPECT_EQ(versions.size(), 26 * PagesPerChunk(page_class, kChunk));
-    Member next(servers.get(), &clock_);
+    PoolMember next(servers.get(), &clock_);
     for (const PageGrant& grant : next.AllocateAll(page_class)) {
       auto it = versions.find(grant.address.word());
       ASSERT_NE(it, versions.end()) << grant.address << " was granted twice or is no page";
@@ -245,8 +180,8 @@ TEST_F(AllocatorTest, PagesThatAMemberReturnedAreGrantedToTheNextWithTheirVersio
 TEST_F(AllocatorTest, TrimMovesThePagesAboveTheWatermarkToAnotherMember) {
   auto servers = NewServers(1);
   ManualClock clock;
-  Member member(servers.get(), &clock, {.grace_ms = 5, .local_free_pages_max = 40});
-  Member other(servers.get(), &clock);
+  PoolMember member(servers.get(), &clock, {.grace_ms = 5, .local_free_pages_max = 40});
+  PoolMember other(servers.get(), &clock);
   auto grants = member.AllocateAll(kLeafPages);
   for (int i = 0; i < 40; ++i) member.Retire(kLeafPages, grants[i]);
   clock.AdvanceNs(5 * kNsPerMs);
@@ -260,6 +195,141 @@ TEST_F(AllocatorTest, TrimMovesThePagesAboveTheWatermarkToAnotherMember) {
   clock.AdvanceNs(5 * kNsPerMs);
   EXPECT_TRUE(member.Trim().ok());
   EXPECT_EQ(other.AllocateAll(kLeafPages).size(), 170u);  // a quarter of the watermark went along
+}
+
+TEST_F(AllocatorTest, CoroutinesThatNeedPagesAtOnceShareOneChunk) {
+  auto servers = NewServers(1);
+  ManualClock clock;
+  std::atomic<bool> hold{false};
+  PoolMember member(servers.get(), &clock, {}, {.defer_seed = 1, .hold = &hold});
+  hold = true;
+  std::vector<PageGrant> grants;
+  for (int i = 0; i < 20; ++i) member.worker->Spawn(AllocateInto(member, UINT64_MAX, &grants));
+  member.worker->GoOnline();
+  hold = false;
+  while (member.worker->spawned() > 0) {
+    clock.AdvanceNs(kNsPerUs);
+    member.worker->RunOnce(Worker::Idle::kReturn);
+  }
+  member.worker->GoOffline();
+  EXPECT_EQ(Addresses(grants).size(), 20u);
+  EXPECT_EQ(member.counts.round_trips, 3u);
+}
+
+TEST_F(AllocatorTest, AWaitForAnotherCoroutinesChunkEndsAtItsDeadline) {
+  auto servers = NewServers(1);
+  ManualClock clock;
+  std::atomic<bool> hold{false};
+  PoolMember member(servers.get(), &clock, {}, {.defer_seed = 1, .hold = &hold});
+  hold = true;
+  std::vector<PageGrant> patient, hurried;
+  member.worker->Spawn(AllocateInto(member, UINT64_MAX, &patient));
+  member.worker->Spawn(AllocateInto(member, clock.NowNs() + kNsPerMs, &hurried));
+  member.worker->GoOnline();
+  while (member.worker->spawned() == 2) {
+    clock.AdvanceNs(10 * kNsPerUs);
+    member.worker->RunOnce(Worker::Idle::kReturn);
+  }
+  EXPECT_TRUE(hurried.empty() && patient.empty());
+  EXPECT_EQ(failures_,
+            std::vector<std::string>{"deadline exceeded: waiting for pages of memory server 0"});
+  hold = false;
+  while (member.worker->spawned() > 0) member.worker->RunOnce(Worker::Idle::kReturn);
+  member.worker->GoOffline();
+  EXPECT_EQ(patient.size(), 1u);
+}
+
+TEST_F(AllocatorTest, AGrantWaitsForTheGracePeriodThatAloneKeepsAPage) {
+  auto servers = NewServers(1);
+  PoolMember member(servers.get(), &clock_, {.grace_ms = 20});
+  auto grants = member.AllocateAll(kLeafPages);
+  member.Retire(kLeafPages, grants[5]);
+  EXPECT_EQ(member.Allocate(kLeafPages).address, grants[5].address);
+}
+
+TEST_F(AllocatorTest, AFullServersPagesComeFromAnother) {
+  auto servers = NewServers(2);
+  PoolMember member(servers.get(), &clock_);
+  const uint64_t pages = 13 * PagesPerChunk(kLeafPages, kChunk);
+  for (uint64_t i = 0; i < pages; ++i)
+    EXPECT_EQ(member.Allocate(kLeafPages, 1).address.server(), 1);
+  EXPECT_EQ(member.Allocate(kLeafPages, 1).address.server(), 0);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(member.allocator().NextServer(1), 0);
+}
+
+TEST_F(AllocatorTest, LeavesAreSpreadEvenly) {
+  auto servers = NewServers(3, 4 << 20);
+  PoolMember member(servers.get(), &clock_);
+  Random random(5);
+  std::vector<int> leaves(3);
+  int beside_left = 0;
+  for (int i = 0; i < 6000; ++i) {
+    const ServerId left = random.OneIn(4) ? static_cast<ServerId>(random.Below(2)) : 0;
+    const ServerId next = member.allocator().NextServer(left);
+    beside_left += next == left;
+    EXPECT_EQ(member.Allocate(kLeafPages, next).address.server(), next);
+    ++leaves[next];
+    const auto [least, most] = std::minmax_element(leaves.begin(), leaves.end());
+    ASSERT_LE(*most, *least + std::max(17, *least / 10 + 1)) << "after " << i << " leaves";
+  }
+  EXPECT_GT(beside_left, 2000) << "a right sibling should stay where balance allows";
+}
+
+TEST_F(AllocatorTest, ALostServerIsNamed) {
+  auto servers = NewServers(2);
+  PoolMember member(servers.get(), &clock_);
+  member.Allocate(kLeafPages, 1);
+  servers->KillServer(1);
+  EXPECT_EQ(member.TryAllocate(kSearchPages, 1).status().ToString(),
+            "unavailable: memory server 1 lost");
+  EXPECT_TRUE(member.TryAllocate(kSearchPages, 0).ok());
+  EXPECT_EQ(member.pool->Leave().ToString(), "unavailable: memory server 1 lost");
+}
+
+TEST_F(AllocatorTest, ACorruptFreeListIsReportedAndNotFollowed) {
+  auto servers = NewServers(1);
+  {
+    PoolMember member(servers.get(), &clock_, {.grace_ms = 0});
+    for (const PageGrant& grant : member.AllocateAll(kLeafPages)) member.Retire(kLeafPages, grant);
+    member.Leave();
+  }
+  std::byte* region = servers->region_bytes(0).data();
+  const uint64_t head_offset = kFreeListsOffset + FreeListIndex(kLeafPages) * 8;
+  const uint64_t head = LoadLittle<uint64_t>(region + head_offset);
+  PoolMember member(servers.get(), &clock_);
+  region[FreeListHead::Decode(head).offset + 64 + 40] ^= std::byte{1};
+  const Status damaged = member.TryAllocate(kLeafPages).status();
+  EXPECT_EQ(damaged.code(), StatusCode::kCorruption) << damaged;
+  EXPECT_NE(damaged.message().find("free list 143 of memory server 0"), std::string::npos)
+      << damaged;
+  EXPECT_EQ(LoadLittle<uint64_t>(region + head_offset), head) << "the evidence stays";
+  region[FreeListHead::Decode(head).offset + 64 + 40] ^= std::byte{1};
+  EXPECT_TRUE(member.TryAllocate(kLeafPages).ok());
+  StoreLittle<uint64_t>(region + head_offset, FreeListHead{64 * 1024, 1}.Encode());
+  PoolMember other(servers.get(), &clock_);
+  EXPECT_EQ(other.TryAllocate(kLeafPages).status().ToString(),
+            "corruption: free list 143 of memory server 0 begins outside the chunks");
+}
+
+TEST_F(AllocatorTest, TheLastChunkOfALongTableIsFound) {
+  auto servers = NewServers(1, uint64_t{520} << 20);
+  PoolMember member(servers.get(), &clock_);
+  const RegionLayout& layout = member.allocator().layout(0);
+  ASSERT_GT(layout.chunk_count, 8192u) << "the table takes more than one READ";
+  const uint64_t taken = ChunkWord{.kind = ChunkKind::kLeaf, .page_units = 4, .owner = 9}.Encode();
+  for (uint64_t i = 0; i < layout.chunk_count; ++i) {
+    StoreLittle<uint64_t>(servers->region_bytes(0).data() + layout.ChunkWordOffset(i), taken);
+  }
+  for (const uint64_t free :
+       {uint64_t{0}, uint64_t{8191}, uint64_t{8192}, layout.chunk_count - 1}) {
+    StoreLittle<uint64_t>(servers->region_bytes(0).data() + layout.ChunkWordOffset(free), 0);
+    EXPECT_EQ(layout.ChunkOf(member.Allocate({ChunkKind::kValue, 64 << 10, 0}).address.offset()),
+              free);
+  }
+  EXPECT_EQ(member.TryAllocate(kLeafPages).status().ToString(),
+            "resource exhausted: the pool is full: memory server 0: " +
+                std::to_string(layout.chunk_count) + " of " + std::to_string(layout.chunk_count) +
+                " chunks in use; add a memory server or enlarge the regions");
 }
 
 }  // namespace
