@@ -103,6 +103,17 @@ Task<Result<RootWord>> WriteFirstLeaf(OpContext& op, dsm::Pool& pool, const Tree
   co_return RootWord{grant->address, 0};
 }
 
+/// A member's lock words name slots of its redo area, so it claims one on every memory server before
+/// it opens a tree. No round trip after the first time.
+Task<Status> ClaimRedoAreas(OpContext& op, dsm::Pool& pool) {
+  if (pool.self().id == 0) co_return Status::Ok();  // an observer takes no locks
+  for (const dsm::RegionLayout& layout : pool.layouts()) {
+    auto area = co_await pool.allocator().RedoArea(op, layout.server);
+    if (!area.ok()) co_return area.status();
+  }
+  co_return Status::Ok();
+}
+
 /// The part of CreateTree that runs under the catalog's lock.
 Task<Result<TreeInfo>> CreateLocked(OpContext& op, dsm::Pool& pool, TreeInfo info) {
   auto trees = co_await ListTrees(op, pool);
@@ -142,6 +153,11 @@ Task<Result<TreeInfo>> CreateTree(OpContext& op, dsm::Pool& pool, std::string na
                                       std::to_string(name.size()));
   }
   FARLEAF_CO_RETURN_IF_ERROR(geometry.Validate());
+  if (pool.self().id == 0) {
+    co_return Status::InvalidArgument("an observer of the pool cannot create a tree");
+  }
+  Status claimed = co_await ClaimRedoAreas(op, pool);
+  if (!claimed.ok()) co_return claimed;
   dsm::LockWord lock;
   lock.state = dsm::LockWord::State::kLocked;
   lock.owner = pool.self().id;
@@ -186,7 +202,11 @@ Task<Result<TreeInfo>> OpenTree(OpContext& op, dsm::Pool& pool, std::string name
   if (!trees.ok()) co_return trees.status();
   std::string names;
   for (TreeInfo& tree : *trees) {
-    if (tree.name == name) co_return std::move(tree);
+    if (tree.name == name) {
+      Status claimed = co_await ClaimRedoAreas(op, pool);
+      if (!claimed.ok()) co_return claimed;
+      co_return std::move(tree);
+    }
     names += (names.empty() ? "" : ", ") + tree.name;
   }
   co_return Status::NotFound("there is no tree '" + name +
