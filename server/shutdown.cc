@@ -33,6 +33,10 @@ Result<std::unique_ptr<ShutdownSignal>> ShutdownSignal::Install() {
 }
 
 ShutdownSignal::~ShutdownSignal() {
+  // What has been acted on must not end the process when the mask is lifted.
+  signalfd_siginfo taken;
+  while (signal_fd_ >= 0 && ::read(signal_fd_, &taken, sizeof taken) > 0) {
+  }
   for (int fd : {epoll_fd_, event_fd_, signal_fd_}) {
     if (fd >= 0) ::close(fd);
   }

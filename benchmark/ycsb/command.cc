@@ -95,9 +95,9 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .key_layout = run.workload.key_layout,
           .create_tree = line.phases.front() == Phase::kLoad,
           .cache = run.cache,
+          .warm = run.warmup > 0,
           .seed = run.seed,
-          .operation_timeout_ms = run.workload.operation_timeout_ms,
-          .threads = run.threads};
+          .operation_timeout_ms = run.workload.operation_timeout_ms};
 }
 
 /// Prints what the phase left to be said, and returns the exit code so far.

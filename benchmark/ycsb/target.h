@@ -75,9 +75,9 @@ struct TargetOptions {
   KeyLayout key_layout = KeyLayout::kFixed8;
   bool create_tree = true;  ///< else the tree must be there
   bool cache = true;        ///< false: every inner node is read from the pool
+  bool warm = false;        ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;
   uint64_t operation_timeout_ms = 10'000;
-  uint64_t threads = 1;
 };
 
 class Target {
@@ -96,16 +96,12 @@ class Target {
 /// A target that is an index in this process: sessions are coroutines on a worker.
 class IndexTarget : public Target {
  public:
-  explicit IndexTarget(const Clock* clock) : clock_(clock) {}
   Result<std::unique_ptr<Session>> OpenSession() override;
   bool counts_fabric() const override { return true; }
 
  protected:
   virtual index::RangeIndex& index() = 0;
   virtual Result<std::unique_ptr<dsm::Worker>> OpenWorker() = 0;
-
- private:
-  const Clock* clock_;
 };
 
 /// `local:[?servers=N&region=SIZE&chunk=SIZE]`, `pool:BOOTSTRAP-URL`, `farleaf://HOST:PORT` or

@@ -1,6 +1,6 @@
 // The benchmark itself: what it reads, draws, checks and prints. Whole runs are made through
 // RunCommand against a map in place of the tree; the binary's own targets are tested in
-// ycsb_binary_test.cc.
+// ycsb_targets_test.cc.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -295,8 +295,7 @@ TEST(RecordTest, ByteKeysAreYcsbs) {
 class MapTarget final : public IndexTarget {
  public:
   MapTarget(test::MapIndex* map, const Clock* clock)
-      : IndexTarget(clock),
-        map_(map),
+      : map_(map),
         clock_(clock),
         fabric_(std::move(*dsm::LocalFabric::Create({.servers = 1, .region_bytes = 4 << 20}))) {}
   Result<uint64_t> PoolBytesUsed() override { return uint64_t{0}; }

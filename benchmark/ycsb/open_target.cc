@@ -1,0 +1,45 @@
+#include <string_view>
+
+#include "benchmark/ycsb/client_target.h"
+#include "benchmark/ycsb/pool_target.h"
+#include "dsm/bootstrap/open_directory.h"
+#include "dsm/bootstrap/open_fabric.h"
+
+namespace farleaf::ycsb {
+
+namespace {
+
+constexpr std::string_view kLocal = "local:", kPool = "pool:", kClient = "farleaf:",
+                           kUnixClient = "farleaf+unix:";
+
+Result<std::unique_ptr<dsm::Fabric>> AttachToPool(std::string_view bootstrap_url,
+                                                  const Clock* clock) {
+  auto directory = dsm::OpenDirectory(bootstrap_url);
+  if (!directory.ok()) return directory.status();
+  return dsm::OpenFabric(**directory, dsm::OpenFabricOptions{}, clock);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetOptions& options,
+                                           const Clock* clock) {
+  if (url.starts_with(kLocal)) {
+    auto local = ParseLocalOptions(std::string_view(url).substr(kLocal.size()));
+    if (!local.ok()) return local.status();
+    auto fabric = dsm::LocalFabric::Create(*local);
+    if (!fabric.ok()) return fabric.status();
+    return OpenPoolTarget(std::move(*fabric), options, clock);
+  }
+  if (url.starts_with(kPool)) {
+    auto fabric = AttachToPool(std::string_view(url).substr(kPool.size()), clock);
+    if (!fabric.ok()) return fabric.status();
+    return OpenPoolTarget(std::move(*fabric), options, clock);
+  }
+  if (url.starts_with(kClient) || url.starts_with(kUnixClient)) {
+    return OpenClientTarget(url, options, clock);
+  }
+  return Status::InvalidArgument(
+      "expected local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT or farleaf+unix:PATH");
+}
+
+}  // namespace farleaf::ycsb

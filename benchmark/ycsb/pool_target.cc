@@ -1,0 +1,175 @@
+#include "benchmark/ycsb/pool_target.h"
+
+#include <charconv>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "dsm/pool.h"
+#include "index/blink/catalog.h"
+#include "index/blink/tree.h"
+#include "server/config.h"
+
+namespace farleaf::ycsb {
+
+namespace {
+
+using dsm::FabricCounts;
+using dsm::OpContext;
+using dsm::Pool;
+using dsm::Task;
+using dsm::Worker;
+
+index::Layout LayoutOf(KeyLayout layout) {
+  return layout == KeyLayout::kFixed8 ? index::Layout::kFixed8 : index::Layout::kBytes;
+}
+
+Task<Result<index::TreeInfo>> CreateOrOpen(OpContext& op, Pool& pool,
+                                           const TargetOptions& options) {
+  if (options.create_tree) {
+    const index::Geometry geometry = options.key_layout == KeyLayout::kFixed8
+                                         ? index::Geometry::Fixed8()
+                                         : index::Geometry::Bytes();
+    auto created = co_await index::CreateTree(op, pool, options.tree, geometry);
+    if (created.ok() || created.status().code() != StatusCode::kAlreadyExists) co_return created;
+  }
+  auto opened = co_await index::OpenTree(op, pool, options.tree);
+  if (opened.ok() && opened->geometry.layout != LayoutOf(options.key_layout)) {
+    const std::string there = options.key_layout == KeyLayout::kFixed8 ? "bytes" : "fixed8";
+    co_return Status::InvalidArgument("tree '" + options.tree + "' is of layout " + there +
+                                      ": run with -p farleaf.keys=" + there);
+  }
+  co_return opened;
+}
+
+/// Adds up the chunks in use of all servers, in one round trip.
+Task<Result<uint64_t>> SumChunks(OpContext& op, std::span<const dsm::RegionLayout> layouts) {
+  std::vector<std::vector<uint64_t>> tables;
+  std::vector<dsm::Batch> batches;
+  for (const dsm::RegionLayout& layout : layouts) {
+    tables.emplace_back(layout.chunk_count);
+    batches.emplace_back(layout.server);
+    batches.back().Read(layout.ChunkWordOffset(0),
+                        std::as_writable_bytes(std::span(tables.back())));
+  }
+  Status read = co_await op.worker.RoundTrip(batches, op.counts);
+  if (!read.ok()) co_return read;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    for (uint64_t word : tables[i]) {
+      const bool used = dsm::ChunkWord::Decode(word).kind != dsm::ChunkKind::kUnused;
+      bytes += used ? layouts[i].chunk_bytes : 0;
+    }
+  }
+  co_return bytes;
+}
+
+class PoolTarget final : public IndexTarget {
+ public:
+  PoolTarget(std::unique_ptr<Pool> pool, TargetOptions options)
+      : pool_(std::move(pool)), options_(std::move(options)) {}
+
+  Status Open() {
+    auto worker = pool_->OpenWorker();
+    if (!worker.ok()) return worker.status();
+    worker_ = std::move(*worker);
+    FabricCounts counts;
+    OpContext op = Context(&counts);
+    auto info = worker_->Run(CreateOrOpen(op, *pool_, options_));
+    if (!info.ok()) return info.status();
+    index::TreeOptions tree_options;
+    tree_options.cache = options_.cache ? index::CacheMode::kSearchLayer : index::CacheMode::kNone;
+    tree_options.lock_wait_ms = options_.operation_timeout_ms;
+    tree_.emplace(pool_.get(), std::move(*info), tree_options);
+    if (options_.warm && options_.cache) return worker_->Run(tree_->WarmCache(op));
+    return Status::Ok();
+  }
+
+  Result<uint64_t> PoolBytesUsed() override {
+    FabricCounts counts;
+    OpContext op = Context(&counts);
+    return worker_->Run(SumChunks(op, pool_->layouts()));
+  }
+  Status Close() override {
+    tree_.reset();
+    worker_.reset();
+    return pool_->Leave();
+  }
+
+ protected:
+  index::RangeIndex& index() override { return *tree_; }
+  Result<std::unique_ptr<Worker>> OpenWorker() override { return pool_->OpenWorker(); }
+
+ private:
+  OpContext Context(FabricCounts* counts) {
+    return {*worker_, *counts, worker_->clock().NowNs() + options_.operation_timeout_ms * kNsPerMs};
+  }
+
+  // In this order: the tree and the worker stand on the pool.
+  std::unique_ptr<Pool> pool_;
+  const TargetOptions options_;
+  std::unique_ptr<Worker> worker_;  // of the thread that opens and closes the target
+  std::optional<index::BlinkTree> tree_;
+};
+
+Status BadLocalOption(std::string_view option, std::string_view expected) {
+  return Status::InvalidArgument("option '" + std::string(option) + "': expected " +
+                                 std::string(expected));
+}
+
+Status SetLocalOption(std::string_view option, dsm::LocalFabric::Options* options) {
+  const size_t split = std::min(option.find('='), option.size());
+  const std::string_view name = option.substr(0, split);
+  const std::string_view value = split < option.size() ? option.substr(split + 1) : "";
+  if (name == "servers") {
+    const auto [end, error] =
+        std::from_chars(value.data(), value.data() + value.size(), options->servers);
+    const bool good = error == std::errc() && end == value.data() + value.size();
+    if (!good || options->servers < 1 || options->servers > 64) {
+      return BadLocalOption(option, "a number from 1 to 64");
+    }
+    return Status::Ok();
+  }
+  if (name != "region" && name != "chunk") {
+    return BadLocalOption(option, "servers=N, region=SIZE or chunk=SIZE");
+  }
+  auto bytes = server::ParseByteSize(value);
+  const bool is_region = name == "region";
+  const uint64_t min = is_region ? 1 << 20 : dsm::kChunkBytesMin;
+  const uint64_t max = is_region ? uint64_t{1} << 40 : dsm::kChunkBytesMax;
+  if (!bytes.ok() || *bytes < min || *bytes > max) {
+    return BadLocalOption(option, "a size from " + server::FormatByteSize(min) + " to " +
+                                      server::FormatByteSize(max));
+  }
+  (is_region ? options->region_bytes : options->chunk_bytes) = *bytes;
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<dsm::LocalFabric::Options> ParseLocalOptions(std::string_view text) {
+  dsm::LocalFabric::Options options;
+  options.region_bytes = uint64_t{512} << 20;
+  if (text.empty()) return options;
+  if (text.front() != '?') return BadLocalOption(text, "local:?NAME=VALUE&…");
+  text.remove_prefix(1);
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('&'), text.size());
+    FARLEAF_RETURN_IF_ERROR(SetLocalOption(text.substr(0, end), &options));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return options;
+}
+
+Result<std::unique_ptr<Target>> OpenPoolTarget(std::unique_ptr<dsm::Fabric> fabric,
+                                               const TargetOptions& options, const Clock* clock) {
+  dsm::PoolOptions pool_options;
+  pool_options.seed = options.seed;
+  auto pool = Pool::Join(std::move(fabric), pool_options, clock);
+  if (!pool.ok()) return pool.status();
+  auto target = std::make_unique<PoolTarget>(std::move(*pool), options);
+  FARLEAF_RETURN_IF_ERROR(target->Open());
+  return std::unique_ptr<Target>(std::move(target));
+}
+
+}  // namespace farleaf::ycsb
