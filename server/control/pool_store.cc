@@ -1,0 +1,166 @@
+// The Store behind a pool that this process joins.
+#include <array>
+#include <utility>
+
+#include "dsm/bootstrap/open_directory.h"
+#include "dsm/bootstrap/open_fabric.h"
+#include "server/config.h"
+#include "server/control/store.h"
+#include "server/pool_tree_host.h"
+
+namespace farleaf::server {
+namespace {
+
+using Lines = std::vector<std::pair<std::string, std::string>>;
+
+class PoolStore final : public Store {
+ public:
+  PoolStore(std::unique_ptr<dsm::Pool> pool, std::unique_ptr<dsm::Worker> worker,
+            uint64_t deadline_ms)
+      : pool_(std::move(pool)),
+        host_(pool_.get(), index::TreeOptions()),
+        worker_(std::move(worker)),
+        deadline_ms_(deadline_ms) {}
+
+  Result<std::vector<client::TreeInfo>> ListTrees() override {
+    dsm::OpContext op = NewOp();
+    return worker_->Run(host_.List(op));
+  }
+  Result<client::TreeInfo> CreateTree(const client::TreeSpec& spec) override {
+    dsm::OpContext op = NewOp();
+    const NewTree tree{spec.name, spec.layout, spec.geometry};
+    return Keep(worker_->Run(host_.Create(op, tree)));
+  }
+  Result<client::TreeInfo> OpenTree(std::string_view name) override {
+    dsm::OpContext op = NewOp();
+    return Keep(worker_->Run(host_.Open(op, name)));
+  }
+  Result<client::Value> Get(std::string_view key) override {
+    dsm::OpContext op = NewOp();
+    std::string value;
+    const auto found = worker_->Run(tree_->Get(op, key, &value));
+    if (!found.ok()) return found.status();
+    return *found ? client::Value(std::move(value)) : client::Value();
+  }
+  Result<bool> Put(std::string_view key, std::string_view value) override {
+    dsm::OpContext op = NewOp();
+    return worker_->Run(tree_->Put(op, key, value));
+  }
+  Result<bool> Delete(std::string_view key) override {
+    dsm::OpContext op = NewOp();
+    return worker_->Run(tree_->Delete(op, key));
+  }
+  Result<client::Rows> Scan(const client::ScanRange& range) override {
+    dsm::OpContext op = NewOp();
+    index::ScanRange bounds;
+    bounds.start = range.start;
+    bounds.end = range.end;
+    bounds.limit = range.limit;
+    if (range.reverse) bounds.direction = index::ScanDirection::kReverse;
+    std::vector<index::KeyValue> rows;
+    FARLEAF_RETURN_IF_ERROR(worker_->Run(tree_->Scan(op, bounds, &rows)));
+    client::Rows found;
+    found.reserve(rows.size());
+    for (auto& row : rows) found.push_back({std::move(row.key), std::move(row.value)});
+    return found;
+  }
+
+  Result<Lines> Status() override {
+    Lines lines = {{"pool.fabric", std::string(pool_->fabric().name())},
+                   {"pool.memory_servers", std::to_string(pool_->layouts().size())}};
+    FARLEAF_RETURN_IF_ERROR(AddMembers(&lines));
+    for (const dsm::RegionLayout& layout : pool_->layouts()) {
+      FARLEAF_RETURN_IF_ERROR(AddServer(layout, &lines));
+    }
+    return lines;
+  }
+
+ private:
+  dsm::OpContext NewOp() {
+    const uint64_t now_ns = pool_->clock().NowNs();
+    return {*worker_, counts_, now_ns + deadline_ms_ * kNsPerMs};
+  }
+  Result<client::TreeInfo> Keep(const Result<HostedTree>& tree) {
+    if (!tree.ok()) return tree.status();
+    tree_ = tree->index;
+    return tree->info;
+  }
+
+  static dsm::Task<farleaf::Status> ReadWords(dsm::Worker& worker, dsm::FabricCounts& counts,
+                                              dsm::ServerId server, uint64_t offset,
+                                              std::vector<uint64_t>& words) {
+    dsm::Batch batch(server);
+    batch.Read(offset, std::as_writable_bytes(std::span(words)));
+    const farleaf::Status status = co_await worker.RoundTrip(batch, counts);
+    co_return status;
+  }
+
+  farleaf::Status AddMembers(Lines* lines) {
+    std::vector<uint64_t> words(dsm::kMembersMax);
+    FARLEAF_RETURN_IF_ERROR(worker_->Run(
+        ReadWords(*worker_, counts_, dsm::kCatalogServer, dsm::kMembersOffset, words)));
+    std::string live;
+    // Word 0 is the ticket counter.
+    for (uint32_t id = 1; id < dsm::kMembersMax; ++id) {
+      if (!dsm::MemberWord::Decode(words[id]).live || id == pool_->self().id) continue;
+      live += (live.empty() ? "" : ",") + std::to_string(id);
+    }
+    lines->emplace_back("pool.compute_servers", live.empty() ? "none" : live);
+    return farleaf::Status::Ok();
+  }
+
+  farleaf::Status AddServer(const dsm::RegionLayout& layout, Lines* lines) {
+    std::vector<uint64_t> words(layout.chunk_count);
+    FARLEAF_RETURN_IF_ERROR(worker_->Run(
+        ReadWords(*worker_, counts_, layout.server, layout.ChunkWordOffset(0), words)));
+    constexpr std::array<std::string_view, dsm::kChunkKindMax + 1> kNames = {
+        "unused", "leaf", "search", "value", "extent", "extent_rest", "redo"};
+    std::array<uint64_t, kNames.size() + 1> chunks{};
+    for (const uint64_t word : words) {
+      ++chunks[std::min<size_t>(static_cast<size_t>(dsm::ChunkWord::Decode(word).kind),
+                                kNames.size())];
+    }
+    const std::string server = "memory_server." + std::to_string(layout.server);
+    lines->emplace_back(server + ".bytes", FormatByteSize(layout.region_bytes));
+    lines->emplace_back(server + ".incarnation", std::to_string(layout.incarnation));
+    lines->emplace_back(server + ".chunk_bytes", FormatByteSize(layout.chunk_bytes));
+    lines->emplace_back(server + ".chunks", std::to_string(layout.chunk_count));
+    for (size_t kind = 0; kind < kNames.size(); ++kind) {
+      lines->emplace_back(server + ".chunks." + std::string(kNames[kind]),
+                          std::to_string(chunks[kind]));
+    }
+    if (chunks.back() > 0) {
+      lines->emplace_back(server + ".chunks.invalid", std::to_string(chunks.back()));
+    }
+    return farleaf::Status::Ok();
+  }
+
+  std::unique_ptr<dsm::Pool> pool_;
+  PoolTreeHost host_;
+  std::unique_ptr<dsm::Worker> worker_;
+  const uint64_t deadline_ms_;
+  dsm::FabricCounts counts_;
+  index::RangeIndex* tree_ = nullptr;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> OpenPoolStore(const std::string& bootstrap, uint64_t deadline_ms,
+                                             StoreAccess access, const Clock* clock) {
+  auto directory = dsm::OpenDirectory(bootstrap);
+  if (!directory.ok()) return directory.status();
+  dsm::OpenFabricOptions fabric_options;
+  fabric_options.wait_ms = deadline_ms;
+  auto fabric = dsm::OpenFabric(**directory, fabric_options, clock);
+  if (!fabric.ok()) return fabric.status();
+  dsm::PoolOptions pool_options;
+  if (access == StoreAccess::kRead) pool_options.role = dsm::PoolOptions::Role::kObserver;
+  auto pool = dsm::Pool::Join(std::move(*fabric), pool_options, clock);
+  if (!pool.ok()) return pool.status();
+  auto worker = (*pool)->OpenWorker();
+  if (!worker.ok()) return worker.status();
+  return std::unique_ptr<Store>(
+      std::make_unique<PoolStore>(std::move(*pool), std::move(*worker), deadline_ms));
+}
+
+}  // namespace farleaf::server

@@ -1,0 +1,41 @@
+// Store: what farleafctl works on, be it a pool that it joins itself or a compute server.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "client/operation.h"
+#include "dsm/base/clock.h"
+
+namespace farleaf::server {
+
+/// Whether the command changes anything: a pool is joined as a member, or only looked at.
+enum class StoreAccess : uint8_t { kRead, kWrite };
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual Result<std::vector<client::TreeInfo>> ListTrees() = 0;
+  virtual Result<client::TreeInfo> CreateTree(const client::TreeSpec& spec) = 0;
+  /// The calls below are about the tree opened last.
+  virtual Result<client::TreeInfo> OpenTree(std::string_view name) = 0;
+  virtual Result<client::Value> Get(std::string_view key) = 0;
+  virtual Result<bool> Put(std::string_view key, std::string_view value) = 0;
+  virtual Result<bool> Delete(std::string_view key) = 0;
+  virtual Result<client::Rows> Scan(const client::ScanRange& range) = 0;
+  /// Names and values, in a sensible order.
+  virtual Result<std::vector<std::pair<std::string, std::string>>> Status() = 0;
+};
+
+Result<std::unique_ptr<Store>> OpenServerStore(const std::string& url, uint64_t deadline_ms);
+/// `clock` outlives the store.
+Result<std::unique_ptr<Store>> OpenPoolStore(const std::string& bootstrap, uint64_t deadline_ms,
+                                             StoreAccess access, const Clock* clock);
+
+}  // namespace farleaf::server

@@ -1,0 +1,330 @@
+// farleafctl: looks into and changes a pool or what a compute server serves.
+//
+// Exit codes: 0 done · 1 failed · 2 wrong arguments · 3 the key, or the tree, is not there.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "dsm/base/log.h"
+#include "server/control/store.h"
+#include "server/control/text_form.h"
+#include "server/frontend/execute.h"
+
+namespace farleaf::server {
+namespace {
+
+constexpr int kDone = 0, kFailed = 1, kWrongArguments = 2, kNotThere = 3;
+
+struct Arguments {
+  std::string pool, server, tree, key, value, start, end, name, layout = "bytes";
+  TextForm form = TextForm::kAuto;
+  client::TreeGeometry geometry;
+  uint64_t limit = 1'000;
+  uint64_t deadline_ms = 10'000;
+  bool reverse = false;
+  bool all = false;
+  bool json = false;
+};
+
+class Control {
+ public:
+  explicit Control(const Arguments& arguments) : arguments_(arguments) {}
+
+  Result<int> Status() {
+    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
+    const auto lines = store_->Status();
+    if (!lines.ok()) return lines.status();
+    size_t width = 0;
+    for (const auto& [name, value] : *lines) width = std::max(width, name.size());
+    std::string json;
+    for (const auto& [name, value] : *lines) {
+      if (!arguments_.json) fmt::print("{:<{}}  {}\n", name, width, value);
+      json +=
+          fmt::format("{}{}: {}", json.empty() ? "" : ", ", JsonString(name), JsonString(value));
+    }
+    if (arguments_.json) fmt::print("{{{}}}\n", json);
+    return kDone;
+  }
+
+  Result<int> Trees() {
+    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
+    const auto trees = store_->ListTrees();
+    if (!trees.ok()) return trees.status();
+    if (!arguments_.json)
+      fmt::print("{:>4}  {:<7}  {:>9}  {:>9}  {}\n", "id", "layout", "key max", "value max",
+                 "name");
+    std::string json;
+    for (const client::TreeInfo& tree : *trees) {
+      if (!arguments_.json) {
+        fmt::print("{:>4}  {:<7}  {:>9}  {:>9}  {}\n", tree.id, TreeLayoutName(tree.layout),
+                   tree.key_bytes_max, tree.value_bytes_max,
+                   PrintBytes(tree.name, TextForm::kText));
+      }
+      json += (json.empty() ? "" : ", ") + TreeJson(tree);
+    }
+    if (arguments_.json) fmt::print("[{}]\n", json);
+    return kDone;
+  }
+
+  Result<int> CreateTree() {
+    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kWrite));
+    client::TreeSpec spec;
+    spec.name = arguments_.name;
+    if (arguments_.layout == "fixed8") spec.layout = client::TreeLayout::kFixed8;
+    spec.geometry = arguments_.geometry;
+    const auto tree = store_->CreateTree(spec);
+    if (!tree.ok()) return tree.status();
+    if (arguments_.json) {
+      fmt::print("{}\n", TreeJson(*tree));
+    } else {
+      fmt::print("created tree {} (id {}, {})\n", tree->name, tree->id,
+                 TreeLayoutName(tree->layout));
+    }
+    return kDone;
+  }
+
+  Result<int> Get() {
+    FARLEAF_RETURN_IF_ERROR(OpenTree(StoreAccess::kRead));
+    const auto key = ParseBytes(arguments_.key, form_);
+    if (!key.ok()) return key.status();
+    const auto value = store_->Get(*key);
+    if (!value.ok()) return value.status();
+    if (!value->has_value()) {
+      if (arguments_.json) {
+        fmt::print("{{\"key\": {}, \"found\": false}}\n", JsonBytes(*key));
+      } else {
+        fmt::print(stderr, "not found: {}\n", PrintBytes(*key, form_));
+      }
+      return kNotThere;
+    }
+    if (arguments_.json) {
+      fmt::print("{{\"key\": {}, \"found\": true, \"value\": {}}}\n", JsonBytes(*key),
+                 JsonBytes(**value));
+    } else {
+      fmt::print("{}\n", PrintBytes(**value, form_));
+    }
+    return kDone;
+  }
+
+  Result<int> Put() {
+    FARLEAF_RETURN_IF_ERROR(OpenTree(StoreAccess::kWrite));
+    const auto key = ParseBytes(arguments_.key, form_);
+    if (!key.ok()) return key.status();
+    const auto value = ParseBytes(arguments_.value, form_);
+    if (!value.ok()) return value.status();
+    const auto is_new = store_->Put(*key, *value);
+    if (!is_new.ok()) return is_new.status();
+    Report(*key, *is_new ? "inserted" : "replaced");
+    return kDone;
+  }
+
+  Result<int> Delete() {
+    FARLEAF_RETURN_IF_ERROR(OpenTree(StoreAccess::kWrite));
+    const auto key = ParseBytes(arguments_.key, form_);
+    if (!key.ok()) return key.status();
+    const auto existed = store_->Delete(*key);
+    if (!existed.ok()) return existed.status();
+    Report(*key, *existed ? "deleted" : "not found");
+    return *existed ? kDone : kNotThere;
+  }
+
+  /// In pieces, so that a whole tree passes through without being held.
+  Result<int> Scan() {
+    constexpr uint64_t kPieceRows = 4'096;
+    FARLEAF_RETURN_IF_ERROR(OpenTree(StoreAccess::kRead));
+    client::ScanRange range;
+    range.reverse = arguments_.reverse;
+    FARLEAF_RETURN_IF_ERROR(SetBounds(&range));
+    uint64_t left = arguments_.all ? UINT64_MAX : arguments_.limit;
+    bool first = true;
+    if (arguments_.json) fmt::print("[");
+    while (left > 0) {
+      range.limit = std::min(left, kPieceRows);
+      const auto rows = store_->Scan(range);
+      if (!rows.ok()) return rows.status();
+      for (const client::KeyValue& row : *rows) {
+        PrintRow(row, first);
+        first = false;
+      }
+      if (rows->size() < range.limit) break;
+      left -= rows->size();
+      if (!Continue(rows->back().key, &range)) break;
+    }
+    if (arguments_.json) fmt::print("]\n");
+    return kDone;
+  }
+
+ private:
+  farleaf::Status Open(StoreAccess access) {
+    auto opened = arguments_.server.empty()
+                      ? OpenPoolStore(arguments_.pool, arguments_.deadline_ms, access, &clock_)
+                      : OpenServerStore(arguments_.server, arguments_.deadline_ms);
+    if (!opened.ok()) return opened.status();
+    store_ = std::move(*opened);
+    return farleaf::Status::Ok();
+  }
+  farleaf::Status OpenTree(StoreAccess access) {
+    FARLEAF_RETURN_IF_ERROR(Open(access));
+    auto tree = store_->OpenTree(arguments_.tree);
+    if (!tree.ok()) return tree.status();
+    tree_ = std::move(*tree);
+    form_ = FormFor(arguments_.form, tree_.layout);
+    return farleaf::Status::Ok();
+  }
+  farleaf::Status SetBounds(client::ScanRange* range) {
+    if (!arguments_.start.empty()) {
+      auto start = ParseBytes(arguments_.start, form_);
+      if (!start.ok()) return start.status();
+      range->start = std::move(*start);
+    }
+    if (!arguments_.end.empty()) {
+      auto end = ParseBytes(arguments_.end, form_);
+      if (!end.ok()) return end.status();
+      range->end = std::move(*end);
+    }
+    return farleaf::Status::Ok();
+  }
+  /// Sets the range to what comes after `last`; returns whether anything can.
+  bool Continue(const std::string& last, client::ScanRange* range) {
+    if (arguments_.reverse) {
+      range->end = last;
+      return true;
+    }
+    auto next = SuccessorKey(last, tree_);
+    if (!next) return false;
+    range->start = std::move(*next);
+    return true;
+  }
+  void PrintRow(const client::KeyValue& row, bool first) {
+    if (arguments_.json) {
+      fmt::print("{}{{\"key\": {}, \"value\": {}}}", first ? "" : ",\n ", JsonBytes(row.key),
+                 JsonBytes(row.value));
+    } else {
+      fmt::print("{}\t{}\n", PrintBytes(row.key, form_), PrintBytes(row.value, form_));
+    }
+  }
+  void Report(const std::string& key, std::string_view what) {
+    if (arguments_.json) {
+      fmt::print("{{\"key\": {}, \"result\": \"{}\"}}\n", JsonBytes(key), what);
+    } else {
+      fmt::print("{}\n", what);
+    }
+  }
+  std::string JsonBytes(std::string_view bytes) const {
+    if (form_ == TextForm::kText) return JsonString(bytes);
+    const std::string text = PrintBytes(bytes, form_);
+    return form_ == TextForm::kU64 && bytes.size() == 8 ? text : JsonString(text);
+  }
+  static std::string TreeJson(const client::TreeInfo& tree) {
+    return fmt::format(
+        "{{\"id\": {}, \"name\": {}, \"layout\": \"{}\", \"key_bytes_max\": {}, "
+        "\"value_bytes_max\": {}}}",
+        tree.id, JsonString(tree.name), TreeLayoutName(tree.layout), tree.key_bytes_max,
+        tree.value_bytes_max);
+  }
+
+  const Arguments& arguments_;
+  const MonotonicClock clock_;
+  std::unique_ptr<Store> store_;
+  client::TreeInfo tree_;
+  TextForm form_ = TextForm::kText;
+};
+
+using Command = Result<int> (Control::*)();
+
+void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
+  const auto command = [&](const char* name, const char* help, Command run) {
+    CLI::App* const added = app.add_subcommand(name, help);
+    added->callback([chosen, run] { *chosen = run; });
+    return added;
+  };
+  const auto on_tree = [&](CLI::App* added) {
+    added->add_option("--tree", arguments->tree, "the tree's name")->required();
+    const std::map<std::string, TextForm> forms = {{"auto", TextForm::kAuto},
+                                                   {"text", TextForm::kText},
+                                                   {"u64", TextForm::kU64},
+                                                   {"hex", TextForm::kHex}};
+    added
+        ->add_option("--format", arguments->form,
+                     "of keys and values: text, u64, hex; auto: u64 in fixed8 trees, else text")
+        ->transform(CLI::CheckedTransformer(forms));
+    return added;
+  };
+  command("status", "what the pool or the server has and does", &Control::Status);
+  command("trees", "lists the trees", &Control::Trees);
+  CLI::App* const create = command("create-tree", "creates a tree", &Control::CreateTree);
+  create->add_option("name", arguments->name, "the new tree's name")->required();
+  create->add_option("--layout", arguments->layout, "fixed8 or bytes")
+      ->check(CLI::IsMember({"fixed8", "bytes"}));
+  create->add_option("--page-bytes", arguments->geometry.page_bytes, "of a node; 0: the default");
+  create->add_option("--key-bytes-max", arguments->geometry.key_bytes_max, "0: the default");
+  create->add_option("--inline-value-bytes-max", arguments->geometry.inline_value_bytes_max,
+                     "longer values lie outside of the leaf; 0: the default");
+  on_tree(command("get", "prints a key's value", &Control::Get))
+      ->add_option("key", arguments->key)
+      ->required();
+  CLI::App* const put = on_tree(command("put", "stores a value under a key", &Control::Put));
+  put->add_option("key", arguments->key)->required();
+  put->add_option("value", arguments->value)->required();
+  on_tree(command("delete", "deletes a key", &Control::Delete))
+      ->add_option("key", arguments->key)
+      ->required();
+  CLI::App* const scan = on_tree(command("scan", "prints a range of keys", &Control::Scan));
+  scan->add_option("--start", arguments->start, "from this key on");
+  scan->add_option("--end", arguments->end, "up to, and without, this key");
+  scan->add_option("--limit", arguments->limit, "rows at most");
+  scan->add_flag("--all", arguments->all, "no limit");
+  scan->add_flag("--reverse", arguments->reverse, "from the largest key down");
+}
+
+int Main(int argc, char** argv) {
+  Arguments arguments;
+  Command chosen = nullptr;
+  CLI::App app("Looks into and changes a pool, or what a compute server serves.", "farleafctl");
+  app.require_subcommand(1);
+  app.fallthrough();
+  CLI::Option* const pool = app.add_option(
+      "--pool", arguments.pool, "bootstrap URL: memcached://HOST:PORT/CLUSTER or file:PATH");
+  CLI::Option* const server = app.add_option(
+      "--server", arguments.server, "compute server: farleaf://HOST:PORT or farleaf+unix:PATH");
+  pool->excludes(server);
+  app.add_option("--deadline-ms", arguments.deadline_ms, "for each step")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--json", arguments.json, "print JSON");
+  DeclareCommands(app, &arguments, &chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? kDone : kWrongArguments;
+  }
+  if (arguments.pool.empty() && arguments.server.empty()) {
+    fmt::print(stderr, "farleafctl: --pool URL or --server URL is needed\n");
+    return kWrongArguments;
+  }
+  spdlog::set_level(spdlog::level::off);  // failures are printed below
+  Control control(arguments);
+  const Result<int> code = (control.*chosen)();
+  if (code.ok()) return *code;
+  fmt::print(stderr, "farleafctl: {}\n", code.status().ToString());
+  switch (code.status().code()) {
+    case StatusCode::kInvalidArgument:
+      return kWrongArguments;
+    case StatusCode::kNotFound:
+      return kNotThere;
+    default:
+      return kFailed;
+  }
+}
+
+}  // namespace
+}  // namespace farleaf::server
+
+int main(int argc, char** argv) { return farleaf::server::Main(argc, argv); }
