@@ -1,0 +1,362 @@
+// Handshakes that are refused, connections that break, and bytes that make no sense.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <list>
+
+#include "dsm/base/bytes.h"
+#include "dsm/handshake.h"
+#include "dsm/tcp/frame.h"
+#include "test/support/fabric_under_test.h"
+
+namespace farleaf::dsm {
+namespace {
+
+/// A client that says whatever a test wants, byte by byte.
+class RawClient {
+ public:
+  explicit RawClient(const std::string& endpoint) {
+    const std::string address = endpoint.substr(4);
+    auto target = endpoint.starts_with("shm:") ? UnixAddress(address) : ResolveTcp(address);
+    FARLEAF_CHECK(target.ok(), target.status());
+    auto fd = StartConnect(*target);
+    FARLEAF_CHECK(fd.ok(), fd.status());
+    fd_ = std::move(*fd);
+    FARLEAF_CHECK(Ready(POLLOUT) && TakeConnectError(fd_.get()) == 0);
+  }
+  void Send(std::string_view bytes) {
+    FARLEAF_CHECK(::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+                  static_cast<ssize_t>(bytes.size()));
+  }
+  /// What comes until `count` bytes are there or the peer closes.
+  std::string Receive(size_t count) {
+    std::string received;
+    while (received.size() < count && Ready(POLLIN)) {
+      char raw[4096];
+      const ssize_t got = ::recv(fd_.get(), raw, std::min(sizeof raw, count - received.size()), 0);
+      if (got <= 0) break;
+      received.append(raw, static_cast<size_t>(got));
+    }
+    return received;
+  }
+  bool IsClosed() {
+    char raw;
+    return Ready(POLLIN) && ::recv(fd_.get(), &raw, 1, 0) <= 0;
+  }
+  Welcome ReceiveWelcome() {
+    std::string message = Receive(kHandshakeHeaderBytes);
+    auto whole = HandshakeBytes(AsBytes(message));
+    FARLEAF_CHECK(whole.ok() && whole->has_value(), message.size());
+    message += Receive(**whole - kHandshakeHeaderBytes);
+    auto welcome = ParseWelcome(AsBytes(message));
+    FARLEAF_CHECK(welcome.ok(), welcome.status());
+    return *welcome;
+  }
+
+ private:
+  bool Ready(short events) {
+    pollfd waited{fd_.get(), events, 0};
+    return ::poll(&waited, 1, 60'000) > 0;
+  }
+  UniqueFd fd_;
+};
+
+Hello GoodHello(ServerId server = 0) {
+  Hello hello;
+  hello.server = server;
+  hello.nonce = 77;
+  hello.cluster = "tested";
+  return hello;
+}
+
+struct HandshakeTest : ::testing::TestWithParam<FabricKind> {
+  FabricUnderTest cluster{GetParam()};
+  std::string endpoint = cluster.server(0).endpoint().endpoint;
+
+  std::string Refusal(const Hello& hello) {
+    RawClient client(endpoint);
+    client.Send(EncodeHello(hello));
+    const std::string refusal = client.ReceiveWelcome().refusal.ToString();
+    EXPECT_TRUE(client.IsClosed());
+    return refusal;
+  }
+};
+
+TEST_P(HandshakeTest, AGoodHelloIsWelcomed) {
+  RawClient client(endpoint);
+  client.Send(EncodeHello(GoodHello()));
+  const Welcome welcome = client.ReceiveWelcome();
+  EXPECT_TRUE(welcome.refusal.ok()) << welcome.refusal;
+  EXPECT_EQ(welcome.region.region_bytes, FabricUnderTest::kRegionBytes);
+  EXPECT_EQ(welcome.region.incarnation, 100u);
+}
+
+TEST_P(HandshakeTest, AnotherClusterIsRefused) {
+  Hello hello = GoodHello();
+  hello.cluster = "other";
+  EXPECT_EQ(Refusal(hello),
+            "invalid argument: memory server 0 belongs to cluster 'tested', not 'other'");
+}
+
+TEST_P(HandshakeTest, AnotherVersionIsRefused) {
+  Hello hello = GoodHello();
+  hello.version = 2;
+  EXPECT_EQ(Refusal(hello),
+            "invalid argument: memory server 0 speaks protocol version 1, this program 2");
+}
+
+TEST_P(HandshakeTest, AnotherServerIsRefused) {
+  EXPECT_EQ(Refusal(GoodHello(5)),
+            "invalid argument: this is memory server 0, not memory server 5: the directory's "
+            "endpoint is wrong");
+}
+
+TEST_P(HandshakeTest, AnythingElseIsRefused) {
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(64, '\0'),
+        std::string("FLHS\1\0\0\0", 8), std::string("FLHS\1\0\377\377", 8)}) {
+    RawClient client(endpoint);
+    client.Send(bytes);
+    client.Receive(kHandshakeBytesMax);  // a refusal, unless the reset overtook it
+    EXPECT_TRUE(client.IsClosed()) << bytes;
+  }
+  TestClient still_served(cluster.fabric(), cluster.clock());
+  still_served.WriteWord(0, 4096, 1);
+}
+
+TEST_P(HandshakeTest, AHelloMayComeByteByByte) {
+  RawClient client(endpoint);
+  for (const char byte : EncodeHello(GoodHello())) client.Send({&byte, 1});
+  EXPECT_TRUE(client.ReceiveWelcome().refusal.ok());
+}
+
+TEST_P(HandshakeTest, ASilentPeerDoesNotBlockOthers) {
+  std::list<RawClient> silent;
+  for (int i = 0; i < 300; ++i) silent.emplace_back(endpoint);
+  RawClient client(endpoint);
+  client.Send(EncodeHello(GoodHello()));
+  EXPECT_TRUE(client.ReceiveWelcome().refusal.ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, HandshakeTest,
+                         ::testing::Values(FabricKind::kShm, FabricKind::kTcp),
+                         [](const auto& kind) { return FabricKindName(kind.param); });
+
+TEST(FabricConnectTest, ErrorsNameTheServer) {
+  const MonotonicClock clock;
+  for (const FabricKind kind : {FabricKind::kShm, FabricKind::kTcp}) {
+    FabricUnderTest cluster(kind);
+    const std::vector<ServerEndpoint> endpoints{cluster.server(0).endpoint(),
+                                                cluster.server(1).endpoint()};
+    const auto connect = [&](const std::vector<ServerEndpoint>& to,
+                             const std::string& name) -> Status {
+      if (kind == FabricKind::kTcp) return TcpFabric::Connect(to, name, {}, &clock).status();
+      return ShmFabric::Connect(to, name, {}, &clock).status();
+    };
+    EXPECT_EQ(connect(endpoints, "other").ToString(),
+              "invalid argument: memory server 0 belongs to cluster 'tested', not 'other'");
+    std::vector<ServerEndpoint> swapped = endpoints;
+    std::swap(swapped[0].endpoint, swapped[1].endpoint);
+    EXPECT_EQ(connect(swapped, "tested").code(), StatusCode::kInvalidArgument);
+    cluster.KillServer(1);
+    Status gone = connect(endpoints, "tested");
+    EXPECT_EQ(gone.code(), StatusCode::kUnavailable) << gone;
+    EXPECT_TRUE(gone.message().starts_with("memory server 1 ")) << gone;
+  }
+}
+
+// ---- tcp only ------------------------------------------------------------------------------------
+
+std::string Frame(uint64_t sequence, const std::vector<FrameVerb>& verbs,
+                  const std::string& payload) {
+  std::string frame;
+  ByteWriter writer(&frame);
+  writer.Write(
+      static_cast<uint32_t>(kFrameHeaderBytes + verbs.size() * kFrameVerbBytes + payload.size()));
+  writer.Write(static_cast<uint16_t>(verbs.size()));
+  writer.Write(uint16_t{0});
+  writer.Write(sequence);
+  for (const FrameVerb& verb : verbs) {
+    writer.Write(uint32_t{verb.kind});
+    writer.Write(verb.length);
+    writer.Write(verb.offset);
+  }
+  return frame + payload;
+}
+
+struct TcpBytesTest : ::testing::Test {
+  FabricUnderTest cluster{FabricKind::kTcp};
+  RawClient Joined(uint64_t nonce = 77) {
+    RawClient client(cluster.server(0).endpoint().endpoint);
+    Hello hello = GoodHello();
+    hello.nonce = nonce;
+    client.Send(EncodeHello(hello));
+    EXPECT_TRUE(client.ReceiveWelcome().refusal.ok());
+    return client;
+  }
+  ReplyHeader ReceiveReply(RawClient& client, std::string* rest) {
+    const std::string bytes = client.Receive(kFrameHeaderBytes);
+    FARLEAF_CHECK(bytes.size() == kFrameHeaderBytes, bytes.size());
+    auto header = ParseReplyHeader(AsBytes(bytes));
+    FARLEAF_CHECK(header.ok(), header.status());
+    *rest = client.Receive(header->frame_bytes - kFrameHeaderBytes);
+    return *header;
+  }
+};
+
+TEST_F(TcpBytesTest, ARefusedBatchLeavesTheConnectionUsable) {
+  RawClient client = Joined();
+  std::string rest;
+  client.Send(Frame(1, {{9, 8, 4096}}, "12345678"));
+  EXPECT_EQ(ReceiveReply(client, &rest).code, StatusCode::kInvalidArgument);
+  EXPECT_EQ(rest, "memory server 0: unknown verb kind 9");
+  client.Send(Frame(2, {{1, 8, 4096}, {2, 8, 4096}}, "12345678"));
+  EXPECT_EQ(ReceiveReply(client, &rest).code, StatusCode::kInvalidArgument);
+  EXPECT_EQ(rest, "memory server 0: a WRITE behind a READ or an atomic is not ordered");
+  client.Send(Frame(3, {{2, 8, 4096}, {2, 8, uint64_t{1} << 60}}, std::string(16, 'x')));
+  EXPECT_EQ(ReceiveReply(client, &rest).code, StatusCode::kInvalidArgument);
+  client.Send(Frame(4, {{1, 8, 4096}}, ""));
+  const ReplyHeader reply = ReceiveReply(client, &rest);
+  EXPECT_EQ(reply.code, StatusCode::kOk);
+  EXPECT_EQ(reply.sequence, 4u);
+  EXPECT_EQ(rest, std::string(8, '\0'));  // nothing of the refused batches ran
+}
+
+TEST_F(TcpBytesTest, LengthsThatDoNotAddUpEndTheConnectionWithAReason) {
+  for (std::string frame :
+       {Frame(1, {{1, 8, 4096}}, "extra bytes"), Frame(1, {{2, 64, 4096}}, "12345678"),
+        std::string(16, '\0'), std::string(16, '\377')}) {
+    RawClient client = Joined();
+    client.Send(frame);
+    std::string rest;
+    EXPECT_EQ(ReceiveReply(client, &rest).code, StatusCode::kCorruption);
+    EXPECT_TRUE(rest.starts_with("memory server 0: a ")) << rest;
+    EXPECT_TRUE(client.IsClosed());
+  }
+}
+
+TEST_F(TcpBytesTest, AReaderThatDoesNotReadDoesNotStopOthers) {
+  RawClient greedy = Joined(1);
+  // 1 GiB of results, which nobody takes.
+  for (uint64_t i = 1; i <= 32; ++i) greedy.Send(Frame(i, {{1, 32 << 20, 0}}, ""));
+  TestClient client(cluster.fabric(), cluster.clock());
+  for (uint64_t i = 0; i < 100; ++i) client.WriteWord(0, 4096, i);
+  EXPECT_EQ(client.ReadWord(0, 4096), 99u);
+}
+
+// Contract rule 5: half a WRITE of the old connection is there, but nothing of it can land any more.
+TEST_F(TcpBytesTest, ANewConnectionWithTheSameNonceEndsTheOldOne) {
+  RawClient old = Joined(1);
+  old.Send(Frame(1, {{2, 64, 4096}}, std::string(64, 'o')).substr(0, 16 + 16 + 32));
+  RawClient fresh = Joined(1);
+  EXPECT_TRUE(old.IsClosed());
+  RawClient other = Joined(2);  // another nonce does not
+  std::string rest;
+  fresh.Send(Frame(1, {{1, 8, 4096}}, ""));
+  EXPECT_EQ(ReceiveReply(fresh, &rest).code, StatusCode::kOk);
+}
+
+struct TcpReconnectTest : ::testing::Test {
+  FabricUnderTest cluster{FabricKind::kTcp};
+  TestClient client{cluster.fabric(), cluster.clock()};
+  std::string address = cluster.server(1).endpoint().endpoint.substr(4);
+
+  Status Read() {
+    uint64_t word = 0;
+    Batch batch(1);
+    batch.ReadWord(4096, &word);
+    return client.Run(batch);
+  }
+  /// Reads until it fails otherwise than before.
+  Status ReadUntil(bool (*done)(const Status&)) {
+    const uint64_t deadline_ns = cluster.clock().NowNs() + TestClient::kDeadlineNs;
+    Status status = Read();
+    while (!done(status) && cluster.clock().NowNs() < deadline_ns) status = Read();
+    return status;
+  }
+};
+
+TEST_F(TcpReconnectTest, ARestartedServerIsLostForGood) {
+  ASSERT_TRUE(Read().ok());
+  cluster.KillServer(1);
+  EXPECT_EQ(Read().code(), StatusCode::kUnavailable);
+  RegionServer restarted = cluster.StartServer(1, 999, address);
+  const Status status =
+      ReadUntil([](const Status& s) { return s.message().ends_with("incarnation)"); });
+  EXPECT_EQ(status.ToString(),
+            "unavailable: memory server 1 lost (restarted with another incarnation)");
+  EXPECT_EQ(Read().ToString(), status.ToString());
+}
+
+TEST_F(TcpReconnectTest, AServerWithTheSameIncarnationIsTakenUpAgain) {
+  ASSERT_TRUE(Read().ok());
+  cluster.KillServer(1);
+  EXPECT_EQ(Read().code(), StatusCode::kUnavailable);
+  RegionServer back = cluster.StartServer(1, 101, address);
+  const Status status = ReadUntil([](const Status& s) { return s.ok(); });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+/// Accepts connections and welcomes them, and otherwise says what a test wants: nothing, or nonsense.
+struct OddServer {
+  explicit OddServer(std::string answer)
+      : answer_(std::move(answer)),
+        listener_(Listening(), {.identity = {"tested", {0, 1 << 20, 5}}}, &clock_,
+                  [this](UniqueFd fd, const Hello&) {
+                    Welcome welcome;
+                    welcome.region = {0, 1 << 20, 5};
+                    const std::string bytes = EncodeWelcome(welcome) + answer_;
+                    EXPECT_EQ(::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+                              static_cast<ssize_t>(bytes.size()));
+                    open_.push_back(std::move(fd));
+                  }) {}
+  UniqueFd Listening() {
+    auto any = ResolveTcp("127.0.0.1:0");
+    auto fd = Listen(*any);
+    FARLEAF_CHECK(fd.ok(), fd.status());
+    endpoint = {0, "tcp:" + *LocalTcpAddress(fd->get()), 0, 0};
+    return std::move(*fd);
+  }
+  ServerEndpoint endpoint;
+  MonotonicClock clock_;
+  std::string answer_;
+  std::vector<UniqueFd> open_;
+  HandshakeListener listener_;
+};
+
+Status ReadFrom(OddServer& server) {
+  auto fabric =
+      TcpFabric::Connect({server.endpoint}, "tested",
+                         {.connect_timeout_ms = 20'000, .stall_timeout_ms = 50}, &server.clock_);
+  FARLEAF_CHECK(fabric.ok(), fabric.status());
+  TestClient client(**fabric, server.clock_);
+  uint64_t word = 0;
+  Batch batch(0);
+  batch.ReadWord(4096, &word);
+  return client.Run(batch);
+}
+
+TEST(OddServerTest, SilenceEndsAtTheStallTimeout) {
+  OddServer server("");
+  EXPECT_EQ(ReadFrom(server).ToString(),
+            "unavailable: memory server 0: the connection broke (no answer for 50 ms) and was "
+            "restored; the "
+            "effect of this batch is unknown");
+}
+
+TEST(OddServerTest, NonsenseIsNoAnswer) {
+  std::string wrong_sequence(kFrameHeaderBytes + 8, '\0'), wrong_length(kFrameHeaderBytes, '\0');
+  EncodeReplyHeader({24, StatusCode::kOk, 9}, reinterpret_cast<std::byte*>(wrong_sequence.data()));
+  EncodeReplyHeader({16, StatusCode::kOk, 1}, reinterpret_cast<std::byte*>(wrong_length.data()));
+  for (const std::string& answer : {wrong_sequence, wrong_length, std::string(64, '\377')}) {
+    OddServer server(answer);
+    const Status status = ReadFrom(server);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_TRUE(status.message().starts_with("memory server 0: the connection broke (a "))
+        << status;
+  }
+}
+
+}  // namespace
+}  // namespace farleaf::dsm

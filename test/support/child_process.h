@@ -1,0 +1,84 @@
+// ChildProcess: a program under test, its output, and its end.
+//
+// Invariant: no child outlives its object.
+// Thread rule: one thread.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "dsm/base/check.h"
+
+extern char** environ;
+
+namespace farleaf {
+
+class ChildProcess {
+ public:
+  /// Both output streams go to `output_file`.
+  ChildProcess(std::vector<std::string> arguments, std::string output_file)
+      : output_file_(std::move(output_file)) {
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, output_file_.c_str(),
+                                     O_WRONLY | O_CREAT | O_APPEND, 0600);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    const int error = ::posix_spawnp(&pid_, argv[0], &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    FARLEAF_CHECK(error == 0, argv[0], error);
+    pidfd_ = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
+    FARLEAF_CHECK(pidfd_ >= 0, errno);
+  }
+  ~ChildProcess() {
+    if (!ended_) {
+      Signal(SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    ::close(pidfd_);
+  }
+  ChildProcess(const ChildProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void Signal(int signal) { ::kill(pid_, signal); }
+  /// The exit code, or 128 + signal; nullopt if it still runs after a minute.
+  std::optional<int> Wait() {
+    pollfd waited{pidfd_, POLLIN, 0};
+    if (::poll(&waited, 1, 60'000) <= 0) return std::nullopt;
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    ended_ = true;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  bool running() const {
+    pollfd waited{pidfd_, POLLIN, 0};
+    return ::poll(&waited, 1, 0) == 0;
+  }
+  std::string Output() const {
+    std::ifstream file(output_file_);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+ private:
+  std::string output_file_;
+  pid_t pid_ = -1;
+  int pidfd_ = -1;
+  bool ended_ = false;
+};
+
+}  // namespace farleaf
