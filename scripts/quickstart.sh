@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# The first command: installs what is missing, builds, starts a pool of two memory servers and a
+# compute server on this machine, runs YCSB's workloads a to f on it, prints one table, and stops what
+# it started.
+#
+#   scripts/quickstart.sh
+#
+# Settings, from the environment:
+#   RECORDS=1000000      records in the tree
+#   OPERATIONS=1000000   operations of each workload
+#   THREADS              threads of ycsb (default: as many as processors)
+#   KEYS=fixed8          fixed8 (8-byte keys and values) or bytes (YCSB's strings)
+#   FABRIC=shm           shm or tcp
+#   IN_FLIGHT            operations in flight in each thread (1 on shm, where a verb ends at once; else 32)
+# Full results are left in results/quickstart/, one JSON file and one log a run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/install_packages.sh
+
+RECORDS=${RECORDS:-1000000}
+OPERATIONS=${OPERATIONS:-1000000}
+THREADS=${THREADS:-$(nproc)}
+KEYS=${KEYS:-fixed8}
+FABRIC=${FABRIC:-shm}
+IN_FLIGHT=${IN_FLIGHT:-$([[ $FABRIC == shm ]] && echo 1 || echo 32)}
+
+if (($# > 0)); then
+  sed -n '2,16s/^# \{0,1\}//p' "$0"
+  [[ $1 == -h || $1 == --help ]] && exit 0
+  echo "quickstart.sh: unknown argument '$1'" >&2
+  exit 2
+fi
+for name in RECORDS OPERATIONS THREADS IN_FLIGHT; do
+  [[ ${!name} =~ ^[1-9][0-9]*$ ]] || { echo "quickstart.sh: $name=${!name} is no number" >&2; exit 2; }
+done
+case $KEYS in
+  # Per record: 16 bytes in leaves three quarters full, or a key and a value of 1000 bytes with its
+  # block. Two trees, and room for the inserts of workloads d and e and for partly used chunks.
+  fixed8) region_mib=$((256 + RECORDS / 1000000 * 64)) ;;
+  bytes) region_mib=$((256 + RECORDS / 1000 * 3)) ;;
+  *) echo "quickstart.sh: KEYS=$KEYS is neither fixed8 nor bytes" >&2; exit 2 ;;
+esac
+[[ $FABRIC == shm || $FABRIC == tcp ]] ||
+  { echo "quickstart.sh: FABRIC=$FABRIC is neither shm nor tcp" >&2; exit 2; }
+
+install_packages
+
+bin=build/release/bin
+echo "building"
+cmake --preset release >/dev/null
+cmake --build --preset release --target memory_server compute_server ycsb
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/farleaf-quickstart.XXXXXX")
+results=results/quickstart
+mkdir -p "$results"
+rm -f "$results"/*.json "$results"/*.log
+started=()
+
+stop_all() {
+  local code=$? i
+  trap - EXIT INT TERM
+  # The last started is stopped first: the compute server leaves the pool while there is one.
+  for ((i = ${#started[@]} - 1; i >= 0; i--)); do
+    kill -TERM "${started[i]}" 2>/dev/null || true
+    wait "${started[i]}" 2>/dev/null || true
+  done
+  rm -rf "$work"
+  exit "$code"
+}
+trap stop_all EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# start NAME COMMAND...: runs it in the background, its output in the results.
+start() {
+  local name=$1
+  shift
+  "$@" >"$results/$name.log" 2>&1 &
+  started+=($!)
+}
+
+# wait_for NAME FILE: until the process has written the file; it fails if the process ends before.
+wait_for() {
+  local name=$1 file=$2 deadline=$((SECONDS + 30))
+  until [[ -s $file ]]; do
+    if ! kill -0 "${started[-1]}" 2>/dev/null || ((SECONDS >= deadline)); then
+      echo "quickstart.sh: $name does not start:" >&2
+      cat "$results/$name.log" >&2
+      return 1
+    fi
+    sleep 0.05
+  done
+}
+
+echo "starting memcached, two memory servers of $region_mib MiB ($FABRIC) and a compute server"
+start memcached env MEMCACHED_PORT_FILENAME="$work/memcached.port" \
+  memcached -l 127.0.0.1 -p -1 -U 0 -u "$(id -un)"
+wait_for memcached "$work/memcached.port"
+port=$(sed -n 's/^TCP INET: //p' "$work/memcached.port")
+bootstrap=memcached://127.0.0.1:$port/quickstart
+
+for id in 0 1; do
+  start "memory_server_$id" "$bin/memory_server" --bootstrap "$bootstrap" --id "$id" \
+    --size "${region_mib}MiB" --fabric "$FABRIC" --socket "$work/memory-$id.sock"
+done
+start compute_server "$bin/compute_server" --bootstrap "$bootstrap" --memory-servers-min 2 \
+  --listen 127.0.0.1:0 --ready-file "$work/compute.ready"
+wait_for compute_server "$work/compute.ready"
+server=$(grep -m 1 -o 'farleaf://.*' "$work/compute.ready")
+
+# run NAME WORKLOAD TARGET [ycsb arguments]
+run() {
+  local name=$1 workload=$2 target=$3
+  shift 3
+  echo "running $name"
+  if ! "$bin/ycsb" -P "benchmark/workloads/workload$workload" --target "$target" \
+    --threads "$THREADS" --in-flight "$IN_FLIGHT" --json "$results/$name.json" -p recordcount="$RECORDS" \
+    -p operationcount="$OPERATIONS" -p farleaf.keys="$KEYS" "$@" >"$results/$name.log"; then
+    echo "quickstart.sh: $name failed; $results/$name.log has the figures so far" >&2
+    return 1
+  fi
+}
+
+pool=pool:$bootstrap
+warm=(--warmup $((RECORDS / 10 + 1)))
+run load a "$pool" --phase load
+for workload in a b c f d; do
+  run "$workload" "$workload" "$pool" "${warm[@]}"
+done
+# Workload d has inserted the keys that e would insert: e gets its own tree, as in YCSB.
+run load_e e "$pool" --phase load -p farleaf.tree=usertable_e
+run e e "$pool" "${warm[@]}" -p farleaf.tree=usertable_e
+# The same reads by the compute server, for a client that keeps 32 in flight on each connection.
+IN_FLIGHT=32 run c_client c "$server"
+
+echo
+echo "$RECORDS records ($KEYS) on two memory servers over $FABRIC, $OPERATIONS operations, $THREADS threads x $IN_FLIGHT in flight, closed loop"
+scripts/print_table.py "load=$results/load.json:load" "a=$results/a.json" "b=$results/b.json" \
+  "c=$results/c.json" "d=$results/d.json" "e=$results/e.json" "f=$results/f.json" \
+  "c by client=$results/c_client.json"
+sed -n 's/^\[POOL\], BytesUsed\/key, /bytes of pool per key after the load: /p' "$results/load.log"
