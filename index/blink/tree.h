@@ -69,8 +69,6 @@ class BlinkTree final : public RangeIndex {
   const SearchCache& cache() const { return cache_; }
 
  private:
-  friend class TreeChecker;
-
   // descent.cc: finding nodes.
   bool caching() const { return options_.cache == CacheMode::kSearchLayer; }
   Status CheckKey(std::string_view key) const;

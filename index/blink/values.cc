@@ -1,11 +1,4 @@
-// Out-of-line values: blocks in the pool, beside the leaf whose entry names them.
-//
-//   offset  bytes   what
-//   0       8       block word: the value's unique id (low two bits 01: in use), or
-//                   LockWord{kFreePage, holder}; 0: never used
-//   8       4       CRC32C of bytes [0, 8) and [12, 16 + length)
-//   12      4       length
-//   16      ...     value, padded to 8
+// Out-of-line values: blocks in the pool (value_block.h).
 //
 // A reader accepts a block only if id, length and checksum agree with the leaf's entry; otherwise the
 // value was overwritten or deleted meanwhile, and the leaf is read again. A new value always takes a
@@ -13,31 +6,24 @@
 #include <cstring>
 
 #include "dsm/base/bytes.h"
-#include "dsm/base/crc32c.h"
 #include "index/blink/tree.h"
+#include "index/blink/value_block.h"
 
 namespace farleaf::index {
 
 namespace {
 
-constexpr size_t kBlockHeaderBytes = 16;
 constexpr int kBlockReadsMax = 8;
-
-uint32_t BlockCrc(std::span<const std::byte> block) {
-  return Crc32c(block.subspan(12), Crc32c(block.first(8)));
-}
 
 }  // namespace
 
 BlinkTree::ValueState BlinkTree::OpenBlock(std::span<const std::byte> block,
                                            const OutOfLineValue& where, std::string* value) {
-  if (LoadLittle<uint64_t>(block.data()) != where.unique_id ||
-      LoadLittle<uint32_t>(block.data() + 12) != where.length) {
+  if (BlockWord(block) != where.unique_id || BlockLength(block) != where.length) {
     return ValueState::kReused;
   }
   const size_t used = kBlockHeaderBytes + where.length;
-  if (BlockCrc(block.first(used)) != LoadLittle<uint32_t>(block.data() + 8))
-    return ValueState::kTorn;
+  if (BlockCrc(block.first(used)) != BlockStoredCrc(block)) return ValueState::kTorn;
   value->assign(AsChars(block.subspan(kBlockHeaderBytes, where.length)));
   return ValueState::kRead;
 }
