@@ -4,7 +4,8 @@
 //
 // `bound` is the least that a get of a tree with cached separators has to do: search a sorted array
 // of separators, copy the leaf's image from a random place, and check it. The pieces of it stand
-// alone as well, and below it two ways to hold the same keys.
+// alone as well. Below them are gets of the same keys from the tree and from a map in local memory.
+// A ratio is of two lines of one run.
 #include <absl/container/btree_map.h>
 #include <benchmark/benchmark.h>
 
@@ -14,9 +15,12 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "benchmark/micro/pieces.h"
+#include "benchmark/micro/tree_under_test.h"
+#include "dsm/base/bytes.h"
 #include "dsm/base/check.h"
 #include "dsm/base/crc32c.h"
 #include "dsm/base/random.h"
@@ -39,10 +43,15 @@ class Data {
     if (!leaves_) leaves_.emplace(keys_);
     return *leaves_;
   }
+  TreeUnderTest& tree() {
+    if (!tree_) tree_ = std::make_unique<TreeUnderTest>(keys_);
+    return *tree_;
+  }
 
  private:
   uint64_t keys_;
   std::optional<Leaves> leaves_;
+  std::unique_ptr<TreeUnderTest> tree_;
 };
 
 using Buffer = std::array<std::byte, kLeafBytes>;
@@ -125,6 +134,32 @@ void ShmRead(benchmark::State& state, Data* data) {
                                                      benchmark::Counter::kAvgIterations);
 }
 
+dsm::Task<Status> GetFromTree(benchmark::State& state, TreeUnderTest& under_test,
+                              dsm::FabricCounts& counts) {
+  dsm::OpContext op{under_test.worker(), counts};
+  Random random(kSeed);
+  char key[8];
+  std::string value;
+  for (auto _ : state) {
+    StoreBig64(key, KeyOf(random.Below(under_test.keys())));
+    auto found = co_await under_test.tree().Get(op, {key, 8}, &value);
+    if (!found.ok()) co_return found.status();
+    FARLEAF_CHECK(*found);
+    benchmark::DoNotOptimize(value.data());
+  }
+  co_return Status::Ok();
+}
+
+void TreeGet(benchmark::State& state, Data* data) {
+  TreeUnderTest& under_test = data->tree();
+  dsm::FabricCounts counts;
+  const Status status = under_test.worker().Run(GetFromTree(state, under_test, counts));
+  FARLEAF_CHECK(status.ok(), status);
+  state.counters["keys"] = static_cast<double>(data->keys());
+  state.counters["round_trips"] = benchmark::Counter(static_cast<double>(counts.round_trips),
+                                                     benchmark::Counter::kAvgIterations);
+}
+
 void BtreeMapGet(benchmark::State& state, Data* data) {
   absl::btree_map<uint64_t, uint64_t> map;
   for (uint64_t i = 0; i < data->keys(); ++i) map.emplace(KeyOf(i), i);
@@ -143,6 +178,7 @@ void RegisterAll(Data* data) {
   benchmark::RegisterBenchmark("crc32c_1016B", ChecksumLeaf, data);
   benchmark::RegisterBenchmark("bound", Bound, data);
   benchmark::RegisterBenchmark("shm_read_1KiB", ShmRead, data);
+  benchmark::RegisterBenchmark("tree_get", TreeGet, data);
   benchmark::RegisterBenchmark("btree_map_get", BtreeMapGet, data);
 }
 
