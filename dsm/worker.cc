@@ -90,11 +90,11 @@ void Worker::TakeDueTimers() {
 }
 
 void Worker::ResumeSoon(std::coroutine_handle<> handle) {
-  {
-    std::lock_guard lock(cross_thread_mutex_);
-    cross_thread_.push_back(handle);
-    cross_thread_pending_.store(true);
-  }
+  // The lock is held to the end: without it the worker could resume the handle, end and be destroyed
+  // while we still look at it.
+  std::lock_guard lock(cross_thread_mutex_);
+  cross_thread_.push_back(handle);
+  cross_thread_pending_.store(true);
   // Sequentially consistent with set_sleeping: either the sleeper sees the work, or we see it
   // asleep.
   if (sleeping_.load()) {

@@ -146,13 +146,17 @@ void BlinkTree::AddScanRow(ScanState& state, const ConstNode& leaf, size_t i) {
 void BlinkTree::TakeScanLeaf(ScanState& state, const ConstNode& leaf) {
   NoteLeafFill(leaf.count());
   if (state.forward()) {
-    const size_t begin = leaf.Search(state.position).index;
-    for (size_t i = begin; i < leaf.count() && !state.full(); ++i) {
+    size_t i = leaf.Search(state.position).index;
+    for (; i < leaf.count() && !state.full(); ++i) {
       if (state.range.end && leaf.CompareKey(i, *state.range.end) >= 0) {
         state.done = true;
         return;
       }
       AddScanRow(state, leaf, i);
+    }
+    if (i < leaf.count()) {  // full; goes on here if a row turns out to be gone
+      state.position = leaf.Key(i);
+      return;
     }
     state.done = !leaf.has_high();
     if (!state.done) {
@@ -170,6 +174,10 @@ void BlinkTree::TakeScanLeaf(ScanState& state, const ConstNode& leaf) {
       return;
     }
     AddScanRow(state, leaf, i);
+  }
+  if (i > 0) {
+    state.position = leaf.Key(i);
+    return;
   }
   state.done = !leaf.has_low();
   if (!state.done) {
