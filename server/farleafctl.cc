@@ -12,13 +12,18 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "dsm/base/log.h"
+#include "server/check_report.h"
 #include "server/control/store.h"
 #include "server/control/text_form.h"
 #include "server/frontend/execute.h"
 
 namespace farleaf::server {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr int kDone = 0, kFailed = 1, kWrongArguments = 2, kNotThere = 3;
 
@@ -71,6 +76,19 @@ class Control {
     }
     if (arguments_.json) fmt::print("[{}]\n", json);
     return kDone;
+  }
+
+  Result<int> Check() {
+    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
+    const auto report = store_->Check();
+    if (!report.ok()) return report.status();
+    if (arguments_.json) {
+      fmt::print("{}\n",
+                 CheckReportJson(*report).dump(2, ' ', false, Json::error_handler_t::replace));
+    } else {
+      fmt::print("{}", CheckReportText(*report));
+    }
+    return report->ok() ? kDone : kFailed;
   }
 
   Result<int> CreateTree() {
@@ -259,6 +277,8 @@ void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
   };
   command("status", "what the pool or the server has and does", &Control::Status);
   command("trees", "lists the trees", &Control::Trees);
+  command("check", "validates every tree and accounts for every page (exit code 1: errors found)",
+          &Control::Check);
   CLI::App* const create = command("create-tree", "creates a tree", &Control::CreateTree);
   create->add_option("name", arguments->name, "the new tree's name")->required();
   create->add_option("--layout", arguments->layout, "fixed8 or bytes")

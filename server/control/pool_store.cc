@@ -75,6 +75,11 @@ class PoolStore final : public Store {
     return lines;
   }
 
+  Result<index::CheckReport> Check() override {
+    dsm::OpContext op{*worker_, counts_};
+    return worker_->Run(index::CheckPool(op, *pool_, {}));
+  }
+
  private:
   dsm::OpContext NewOp() {
     const uint64_t now_ns = pool_->clock().NowNs();

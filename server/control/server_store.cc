@@ -40,6 +40,10 @@ class ServerStore final : public Store {
     }
     return lines;
   }
+  Result<index::CheckReport> Check() override {
+    return farleaf::Status::InvalidArgument(
+        "check reads the memory servers itself: give --pool URL instead of --server");
+  }
 
  private:
   Result<client::TreeInfo> Keep(Result<client::SessionTree> tree) {

@@ -12,6 +12,7 @@
 
 #include "client/operation.h"
 #include "dsm/base/clock.h"
+#include "index/blink/check.h"
 
 namespace farleaf::server {
 
@@ -31,6 +32,8 @@ class Store {
   virtual Result<client::Rows> Scan(const client::ScanRange& range) = 0;
   /// Names and values, in a sensible order.
   virtual Result<std::vector<std::pair<std::string, std::string>>> Status() = 0;
+  /// Of every tree and page of the pool. It takes as long as it takes.
+  virtual Result<index::CheckReport> Check() = 0;
 };
 
 Result<std::unique_ptr<Store>> OpenServerStore(const std::string& url, uint64_t deadline_ms);

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "dsm/base/random.h"
 #include "index/blink/page_header.h"
+#include "server/check_report.h"
 #include "test/support/pool_pages.h"
 #include "test/support/tree_fixture.h"
 
@@ -372,6 +374,27 @@ TEST_F(CheckTest, LostServerIsAFailureThatNamesIt) {
   EXPECT_EQ(report.status().code(), StatusCode::kUnavailable);
   EXPECT_NE(report.status().message().find("memory server 1"), std::string::npos)
       << report.status();
+}
+
+TEST_F(CheckTest, ReportIsPrintedAsTextAndAsJson) {
+  Load(Geometry::Bytes(), 300);
+  const CheckReport clean = Check();
+  const std::string text = server::CheckReportText(clean);
+  EXPECT_NE(text.find("test                 bytes            300"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nno errors\n"), std::string::npos) << text;
+  const auto json = server::CheckReportJson(clean);
+  EXPECT_EQ(json["ok"], true);
+  EXPECT_EQ(json["trees"][0]["keys"], 300);
+  EXPECT_EQ(json["trees"][0]["values_out_of_line"], 6);
+  EXPECT_EQ(json["memory_servers"].size(), 2u);
+
+  const GlobalAddress leaf = pages().LeafOf(Key(0));
+  pages().Bytes(leaf, 4096)[100] ^= std::byte{4};
+  const CheckReport damaged = Check({.looks_max = 1});
+  EXPECT_EQ(server::CheckReportJson(damaged)["ok"], false);
+  EXPECT_NE(server::CheckReportText(damaged).find("page: page " + leaf.ToString() + " fails"),
+            std::string::npos)
+      << server::CheckReportText(damaged);
 }
 
 TEST_F(CheckTest, AllFindingsAreCountedAndTheFirstDescribed) {
