@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The first command: installs what is missing, builds, starts a pool of two memory servers and a
-# compute server on this machine, runs YCSB's workloads a to f on it, prints one table, and stops what
-# it started.
+# compute server on this machine, runs YCSB's workloads a to f on it, prints one table, checks the whole
+# pool, and stops what it started.
 #
 #   scripts/quickstart.sh
 #
@@ -48,7 +48,7 @@ install_packages
 bin=build/release/bin
 echo "building"
 cmake --preset release >/dev/null
-cmake --build --preset release --target memory_server compute_server ycsb
+cmake --build --preset release --target memory_server compute_server ycsb farleafctl
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/farleaf-quickstart.XXXXXX")
 results=results/quickstart
@@ -139,3 +139,6 @@ scripts/print_table.py "load=$results/load.json:load" "a=$results/a.json" "b=$re
   "c=$results/c.json" "d=$results/d.json" "e=$results/e.json" "f=$results/f.json" \
   "c by client=$results/c_client.json"
 sed -n 's/^\[POOL\], BytesUsed\/key, /bytes of pool per key after the load: /p' "$results/load.log"
+echo
+echo "farleafctl check, on the pool that all this has left:"
+"$bin/farleafctl" --pool "$bootstrap" check
