@@ -211,9 +211,9 @@ class KeyChecker {
     };
     enter(0);
     while (known_left_ > 0) {
-      Frame& frame = frames.back();
+      Frame& frame = frames.back();  // until enter() adds another
       bool descended = false;
-      while (frame.next < frame.candidates.size() && !descended) {
+      while (!descended && frame.next < frame.candidates.size()) {
         const size_t i = frame.candidates[frame.next++];
         const std::optional<Value> after = Apply(steps_[i], state_);
         if (!after || (!steps_[i].known && *after == state_)) continue;
