@@ -1,5 +1,7 @@
 // ChildProcess: a program under test, its output, and its end.
 //
+// Waits are by condition, and end after a minute at the latest.
+//
 // Invariant: no child outlives its object.
 // Thread rule: one thread.
 #pragma once
@@ -16,6 +18,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dsm/base/check.h"
@@ -54,10 +57,10 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
   void Signal(int signal) { ::kill(pid_, signal); }
-  /// The exit code, or 128 + signal; nullopt if it still runs after a minute.
-  std::optional<int> Wait() {
+  /// The exit code, or 128 + signal; nullopt if it still runs at the limit. Once.
+  std::optional<int> Wait(int limit_ms = 60'000) {
     pollfd waited{pidfd_, POLLIN, 0};
-    if (::poll(&waited, 1, 60'000) <= 0) return std::nullopt;
+    if (::poll(&waited, 1, limit_ms) <= 0) return std::nullopt;
     int status = 0;
     ::waitpid(pid_, &status, 0);
     ended_ = true;
@@ -72,6 +75,16 @@ class ChildProcess {
     std::ostringstream text;
     text << file.rdbuf();
     return text.str();
+  }
+  /// Whether `text` appears in the output before the program ends, or at its end.
+  bool WaitForOutput(std::string_view text) const {
+    pollfd waited{pidfd_, POLLIN, 0};
+    for (int turn = 0; turn < 6'000; ++turn) {
+      const bool ended = ::poll(&waited, 1, turn == 0 ? 0 : 10) != 0;
+      if (Output().find(text) != std::string::npos) return true;
+      if (ended) return false;
+    }
+    return false;
   }
 
  private:
