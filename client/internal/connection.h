@@ -57,6 +57,8 @@ class Connection {
       if (n < 0) {
         if (errno == EINTR) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::Ok();
+        // A server that refused before it read our hello has said why: Receive will tell.
+        if (state_ == State::kHello) return Status::Ok();
         return Status::Unavailable(ErrnoText(errno));
       }
       sent_ += static_cast<size_t>(n);

@@ -95,8 +95,9 @@ Result<std::unique_ptr<NativeServer>> NativeServer::Start(TreeHost* host, const 
   }
   std::vector<ServerThread*> threads;
   for (uint32_t i = 0; i < std::max(server->options_.threads, 1u); ++i) {
-    auto thread = ServerThread::Create(
-        {host, clock, &server->options_, [at = server.get()] { return at->StatsText(); }});
+    auto thread = ServerThread::Create({host, clock, &server->options_,
+                                        [at = server.get()] { return at->StatsText(); },
+                                        [at = server.get()] { return at->Connections().open; }});
     if (!thread.ok()) return thread.status();
     threads.push_back(thread->get());
     server->threads_.push_back(std::move(*thread));

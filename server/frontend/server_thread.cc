@@ -15,6 +15,7 @@ namespace {
 constexpr uint32_t kTurnsBeforeBlocking = 2'000;  // about 0.5 ms of polling
 constexpr int kEventsMax = 128;
 constexpr uint64_t kSweepNs = kNsPerSecond;
+constexpr uint64_t kRefusalsMax = 64;  // connections that are being told that the server is full
 }  // namespace
 
 Result<std::unique_ptr<ServerThread>> ServerThread::Create(Deps deps) {
@@ -191,17 +192,10 @@ void ServerThread::AcceptAll(const Fd& listener) {
       accept_paused_ = true;
       return;
     }
-    uint64_t open = 0;
-    for (const ServerThread* thread : threads_) open += thread->counts_.open.load();
-    if (open >= deps_.options->connections_max) {
+    // Those beyond the limit are refused when they have said hello (or else a refusal might be lost
+    // with the connection), and closed at once when they are too many for that, too.
+    if (deps_.open_connections() >= deps_.options->connections_max + kRefusalsMax) {
       counts_.refused.fetch_add(1);
-      protocol::ServerHello refusal = Hello();
-      refusal.code = StatusCode::kResourceExhausted;
-      refusal.message = "the server has its " + std::to_string(open) + " connections, the limit";
-      std::string frame;
-      AppendServerHello(refusal, &frame);
-      [[maybe_unused]] const ssize_t sent =
-          ::send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL);
       continue;
     }
     if (address.ss_family != AF_UNIX) {
@@ -385,6 +379,10 @@ protocol::ServerHello ServerThread::Hello() {
   if (stopping_) {
     hello.code = StatusCode::kUnavailable;
     hello.message = "the server is stopping";
+  } else if (deps_.open_connections() > deps_.options->connections_max) {
+    hello.code = StatusCode::kResourceExhausted;
+    hello.message = "the server has its " + std::to_string(deps_.options->connections_max) +
+                    " connections, the limit";
   }
   return hello;
 }

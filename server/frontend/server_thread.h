@@ -39,6 +39,8 @@ class ServerThread final : public NativeConnection::Runner {
     const NativeServerOptions* options;  ///< all outlive the thread
     /// Text of the server's counters, for a client that asks.
     std::function<std::string()> stats_text;
+    /// Of all threads.
+    std::function<uint64_t()> open_connections;
   };
   struct Counts {
     std::atomic<uint64_t> accepted{0};

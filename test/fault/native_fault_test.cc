@@ -1,0 +1,687 @@
+// What clients and servers do to each other when one of them fails, lies, stalls or floods.
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "client/client.h"
+#include "dsm/base/random.h"
+#include "server/frontend/native_server.h"
+#include "test/support/map_tree_host.h"
+
+namespace farleaf::server {
+namespace {
+
+using client::Client;
+using client::Session;
+using client::Value;
+using client::internal::Fd;
+using test::MapTreeHost;
+
+constexpr uint64_t kPatienceMs = 60'000;
+
+std::string KeyOf(uint64_t i) { return "key" + std::to_string(1'000'000 + i); }
+
+/// A client that says what it likes, byte by byte.
+class RawPeer {
+ public:
+  explicit RawPeer(const std::string& url) {
+    auto addresses = client::internal::Resolve(*client::ParseEndpoint(url));
+    auto fd = client::internal::Dial(addresses->front());
+    FARLEAF_CHECK(fd.ok(), fd.status());
+    fd_ = std::move(*fd);
+    FARLEAF_CHECK(Await(POLLOUT) && client::internal::PendingError(fd_) == 0);
+  }
+  /// Sends all of it, or as much as the server takes before it closes.
+  void Send(std::string_view bytes) {
+    while (!bytes.empty() && Await(POLLOUT)) {
+      const ssize_t n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n < 0) return;
+      bytes.remove_prefix(static_cast<size_t>(n));
+    }
+  }
+  void SendHello(uint16_t version = protocol::kVersion) {
+    std::string frame;
+    protocol::AppendClientHello({.version = version, .view = 0}, &frame);
+    Send(frame);
+  }
+  void SendRequest(const protocol::Request& request) {
+    std::string frame;
+    AppendRequest(request, &frame);
+    Send(frame);
+  }
+  void EndSending() { ::shutdown(fd_.get(), SHUT_WR); }
+  /// The next frame's body; nullopt when the server has closed.
+  std::optional<std::string> Receive() {
+    while (true) {
+      const auto found = protocol::FindFrame(AsBytes(in_), UINT32_MAX);
+      if (found.state == protocol::FrameLookup::State::kComplete) {
+        std::string body(AsChars(found.body));
+        in_.erase(0, found.frame_bytes);
+        return body;
+      }
+      if (!Await(POLLIN)) return std::nullopt;
+      char buffer[65536];
+      const ssize_t n = ::recv(fd_.get(), buffer, sizeof buffer, 0);
+      if (n <= 0) return std::nullopt;
+      in_.append(buffer, static_cast<size_t>(n));
+    }
+  }
+  protocol::ServerHello ReceiveHello() {
+    const auto body = Receive();
+    FARLEAF_CHECK(body.has_value());
+    auto hello = protocol::ParseServerHello(AsBytes(*body));
+    FARLEAF_CHECK(hello.ok(), hello.status());
+    return *hello;
+  }
+
+ private:
+  bool Await(short events) {
+    pollfd waited{fd_.get(), events, 0};
+    const int ready = ::poll(&waited, 1, static_cast<int>(kPatienceMs));
+    EXPECT_EQ(ready, 1) << "the server hangs";
+    return ready == 1;
+  }
+  Fd fd_;
+  std::string in_;
+};
+
+/// A server of one connection at a time that greets, opens any tree as id 1, and then does what the
+/// test says with each other request.
+class ScriptedServer {
+ public:
+  enum class Then : uint8_t { kIgnore, kClose };
+  using Script = std::function<Then(const protocol::Request&, std::string* out)>;
+
+  ScriptedServer(const std::string& path, Script script) : script_(std::move(script)) {
+    auto endpoint = *client::ParseUnixPath(path);
+    auto address = client::internal::Resolve(endpoint)->front();
+    listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    FARLEAF_CHECK(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address.storage),
+                         address.bytes) == 0 &&
+                  ::listen(listener_.get(), 8) == 0);
+    url_ = endpoint.ToString();
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~ScriptedServer() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    stopping_ = true;
+    thread_.join();
+  }
+  const std::string& url() const { return url_; }
+
+ private:
+  void Run() {
+    while (!stopping_) {
+      Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (socket.valid()) Serve(socket);
+    }
+  }
+  void Serve(const Fd& socket) {
+    std::string in, out;
+    bool greeted = false;
+    while (!stopping_) {
+      pollfd waited{socket.get(), POLLIN, 0};
+      if (::poll(&waited, 1, 20) == 0) continue;
+      char buffer[4096];
+      const ssize_t n = ::recv(socket.get(), buffer, sizeof buffer, 0);
+      if (n <= 0) return;
+      in.append(buffer, static_cast<size_t>(n));
+      while (true) {
+        const auto found = protocol::FindFrame(AsBytes(in), protocol::kFrameBytesMax);
+        if (found.state != protocol::FrameLookup::State::kComplete) break;
+        const std::string body(AsChars(found.body));
+        in.erase(0, found.frame_bytes);
+        if (Answer(body, &greeted, &out) == Then::kClose) return;
+      }
+      FARLEAF_CHECK(::send(socket.get(), out.data(), out.size(), MSG_NOSIGNAL) >= 0);
+      out.clear();
+    }
+  }
+  Then Answer(const std::string& body, bool* greeted, std::string* out) {
+    if (!*greeted) {
+      protocol::ServerHello hello;
+      hello.view = 1;
+      AppendServerHello(hello, out);
+      *greeted = true;
+      return Then::kIgnore;
+    }
+    protocol::Request request;
+    FARLEAF_CHECK(ParseRequest(AsBytes(body), &request).ok());
+    if (request.opcode != protocol::Opcode::kOpenTree) return script_(request, out);
+    protocol::Response opened;
+    opened.id = request.id;
+    opened.opcode = request.opcode;
+    opened.trees = {{1, protocol::TreeLayout::kBytes, 1024, 1 << 24, std::string(request.name)}};
+    AppendResponse(opened, out);
+    return Then::kIgnore;
+  }
+
+  Script script_;
+  Fd listener_;
+  std::string url_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+// What MapIndex awaits before its operations.
+index::Task<Status> HoldUntilDeadline(index::OpContext& op, std::atomic<int>* held) {
+  ++*held;
+  while (!op.expired()) co_await op.worker.Sleep(kNsPerMs);
+  co_return Status::DeadlineExceeded("held up by compute server 9");
+}
+index::Task<Status> HoldUntilReleased(index::OpContext& op, std::atomic<int>* held,
+                                      const std::atomic<bool>* released) {
+  ++*held;
+  while (!*released && !op.expired()) co_await op.worker.Sleep(kNsPerMs);
+  co_return Status::Ok();
+}
+
+struct NativeFaultTest : ::testing::Test {
+  MonotonicClock clock;
+  MapTreeHost host{&clock};
+  std::filesystem::path directory;
+  NativeServerOptions options;
+  std::unique_ptr<NativeServer> server;
+
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "farleaf-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    directory = pattern;
+    options.listen = {"127.0.0.1:0"};
+    options.unix_path = (directory / "server.sock").string();
+    options.deadline_ms_max = kPatienceMs;
+  }
+  void TearDown() override {
+    server.reset();
+    std::filesystem::remove_all(directory);
+  }
+  void StartServer() {
+    auto started = NativeServer::Start(&host, &clock, options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server = std::move(*started);
+    options.listen = {server->urls()[0].substr(std::string("farleaf://").size())};
+  }
+  const std::string& tcp_url() const { return server->urls()[0]; }
+  const std::string& unix_url() const { return server->urls()[1]; }
+  std::string script_path() const { return (directory / "scripted.sock").string(); }
+  static client::Options Patient() {
+    client::Options patient;
+    patient.deadline_ms = kPatienceMs;
+    return patient;
+  }
+  /// The server still serves others.
+  void ExpectServing() {
+    auto other = Client::Connect(unix_url(), Patient());
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_TRUE((*other)->Ping().ok());
+  }
+};
+
+// ---- Peers that do not keep to the protocol ------------------------------------------------------
+
+TEST_F(NativeFaultTest, ClientOfAnotherVersionIsToldWhichToUse) {
+  StartServer();
+  RawPeer peer(tcp_url());
+  peer.SendHello(protocol::kVersion + 1);
+  const auto hello = peer.ReceiveHello();
+  EXPECT_EQ(hello.code, StatusCode::kInvalidArgument);
+  EXPECT_EQ(hello.message,
+            "this server speaks version 1 of the protocol, the client version 2; use a client of "
+            "the server's release");
+  EXPECT_EQ(peer.Receive(), std::nullopt);
+  ExpectServing();
+}
+
+TEST_F(NativeFaultTest, GarbageInPlaceOfAHelloIsCutOff) {
+  StartServer();
+  RawPeer http(tcp_url());
+  http.Send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(http.Receive(), std::nullopt);
+  RawPeer wrong_magic(tcp_url());
+  std::string frame;
+  protocol::AppendClientHello({}, &frame);
+  frame[4] = 'X';
+  wrong_magic.Send(frame);
+  EXPECT_EQ(wrong_magic.ReceiveHello().message,
+            "the peer does not speak Farleaf's native protocol");
+  EXPECT_EQ(wrong_magic.Receive(), std::nullopt);
+  ExpectServing();
+}
+
+TEST_F(NativeFaultTest, RandomBytesAfterTheHelloNeverHarmTheServer) {
+  constexpr uint64_t kSeed = 11;
+  SCOPED_TRACE(kSeed);
+  Random random(kSeed);
+  StartServer();
+  for (int round = 0; round < 200; ++round) {
+    RawPeer peer(unix_url());
+    peer.SendHello();
+    peer.ReceiveHello();
+    std::string bytes(random.Below(300), '\0');
+    for (char& c : bytes) c = static_cast<char>(random.Next());
+    if (bytes.size() >= 4 && random.OneIn(2)) {
+      StoreLittle<uint32_t>(bytes.data(), static_cast<uint32_t>(bytes.size() - 4));
+    }
+    peer.Send(bytes);
+    peer.EndSending();
+    while (peer.Receive()) {
+    }
+  }
+  ExpectServing();
+}
+
+TEST_F(NativeFaultTest, MalformedRequestIsAnsweredUnderItsIdAndThenTheEnd) {
+  StartServer();
+  RawPeer peer(tcp_url());
+  peer.SendHello();
+  peer.ReceiveHello();
+  protocol::Request request;
+  request.id = 77;
+  request.view = 1;
+  std::string frame;
+  AppendRequest(request, &frame);
+  frame.back() = '\x63';  // no opcode
+  peer.Send(frame);
+  const auto body = peer.Receive();
+  ASSERT_TRUE(body.has_value());
+  protocol::Response response;
+  ASSERT_TRUE(ParseResponse(AsBytes(*body), &response).ok());
+  EXPECT_EQ(response.id, 77u);
+  EXPECT_EQ(response.code, StatusCode::kCorruption);
+  EXPECT_EQ(response.message, "a request of unknown opcode 99");
+  EXPECT_EQ(peer.Receive(), std::nullopt);
+  EXPECT_EQ(server->Connections().refused, 1u);
+}
+
+TEST_F(NativeFaultTest, RequestForATreeThatIsNotOpenIsRefused) {
+  StartServer();
+  RawPeer peer(tcp_url());
+  peer.SendHello();
+  peer.ReceiveHello();
+  protocol::Request request;
+  request.opcode = protocol::Opcode::kGet;
+  request.view = 1;
+  request.tree = 12345;
+  request.key = "k";
+  peer.SendRequest(request);
+  const auto body = peer.Receive();
+  ASSERT_TRUE(body.has_value());
+  protocol::Response response;
+  ASSERT_TRUE(ParseResponse(AsBytes(*body), &response).ok());
+  EXPECT_EQ(response.message,
+            "tree id 12345 is not open at this server; open the tree by name first");
+}
+
+TEST_F(NativeFaultTest, HalfClosedConnectionGetsAllItsAnswers) {
+  host.Add("t");
+  StartServer();
+  RawPeer peer(tcp_url());
+  peer.SendHello();
+  peer.ReceiveHello();
+  for (uint64_t id = 1; id <= 500; ++id) {
+    protocol::Request request;
+    request.id = id;
+    request.opcode = protocol::Opcode::kListTrees;
+    request.view = 1;
+    peer.SendRequest(request);
+  }
+  peer.EndSending();
+  uint64_t answers = 0;
+  while (peer.Receive()) ++answers;
+  EXPECT_EQ(answers, 500u);
+}
+
+TEST_F(NativeFaultTest, SlowReaderIsHeldBackAndLosesNothing) {
+  auto& index = host.Add("t");
+  options.connection.out_bytes_max = 1 << 20;
+  StartServer();
+  constexpr uint64_t kRequests = 200;
+  constexpr size_t kValueBytes = 1 << 20;
+  auto writer = *Client::Connect(unix_url(), Patient());
+  auto tree = *writer->OpenTree("t");
+  ASSERT_TRUE(tree.Put("large", std::string(kValueBytes, 'x')).ok());
+  ASSERT_EQ(index.size(), 1u);
+
+  RawPeer slow(unix_url());
+  slow.SendHello();
+  slow.ReceiveHello();
+  std::string requests;  // sent at once, so that the kernel takes all of them
+  for (uint64_t id = 1; id <= kRequests; ++id) {
+    protocol::Request request;
+    request.id = id;
+    request.opcode = protocol::Opcode::kGet;
+    request.view = 1;
+    request.tree = tree.info().id;
+    request.key = "large";
+    AppendRequest(request, &requests);
+  }
+  slow.Send(requests);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(writer->Ping().ok());
+  // The limit, what the kernel holds, and one on its way: far from all of them.
+  EXPECT_LT(server->Stats().count(protocol::Opcode::kGet), kRequests / 2);
+  for (uint64_t id = 1; id <= kRequests; ++id) {
+    const auto body = slow.Receive();
+    ASSERT_TRUE(body.has_value()) << id;
+    ASSERT_GT(body->size(), kValueBytes);
+  }
+}
+
+TEST_F(NativeFaultTest, TwoHundredConnectionsAndNotOneMore) {
+  host.Add("t");
+  options.connections_max = 200;
+  StartServer();
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (int i = 0; i < 200; ++i) {
+    auto session = Session::Connect(i % 2 ? tcp_url() : unix_url(), Patient());
+    ASSERT_TRUE(session.ok()) << i << ": " << session.status();
+    sessions.push_back(std::move(*session));
+  }
+  const auto refused = Session::Connect(unix_url(), Patient());
+  EXPECT_EQ(refused.status().ToString(), "resource exhausted: " + unix_url() +
+                                             ": the server has its 200 connections, the limit");
+  uint64_t right = 0;
+  std::vector<client::SessionTree> trees;
+  for (auto& session : sessions) trees.push_back(*session->OpenTree("t"));
+  for (uint64_t i = 0; i < 20'000; ++i) {
+    trees[i % 200].PutAsync(KeyOf(i), std::to_string(i),
+                            [&right](Result<bool> put) { right += put.ok(); });
+  }
+  for (auto& session : sessions) session->Flush();
+  for (auto& session : sessions) {
+    while (session->pending() > 0) session->Poll(1'000);
+  }
+  EXPECT_EQ(right, 20'000u);
+  sessions.pop_back();
+  // The server notices the end of a connection when it comes to it.
+  while (!Session::Connect(unix_url(), Patient()).ok()) {
+  }
+}
+
+// ---- Deadlines -----------------------------------------------------------------------------------
+
+TEST_F(NativeFaultTest, StalledServerEndsReadsAtTheirDeadlineAndLeavesWritesUnknown) {
+  ScriptedServer stalled(script_path(), [](const protocol::Request&, std::string*) {
+    return ScriptedServer::Then::kIgnore;
+  });
+  auto client = *Client::Connect(stalled.url(), Patient());
+  auto tree = *client->OpenTree("t");
+  const auto read = tree.Get("k", {.deadline_ms = 50});
+  EXPECT_EQ(read.status().ToString(),
+            "deadline exceeded: " + stalled.url() + ": get: no answer by its deadline");
+  const auto write = tree.Put("k", "v", {.deadline_ms = 50});
+  EXPECT_EQ(write.status().ToString(), "unknown outcome: " + stalled.url() +
+                                           ": put: no answer by its deadline; it may or may not "
+                                           "have taken effect");
+}
+
+TEST_F(NativeFaultTest, ServerEndsAnOperationAtItsDeadline) {
+  auto& index = host.Add("t");
+  StartServer();
+  auto client = *Client::Connect(tcp_url(), Patient());
+  auto tree = *client->OpenTree("t");
+  std::atomic<int> held{0};
+  index.set_before([&](index::OpContext& op) { return HoldUntilDeadline(op, &held); });
+  const auto write = tree.Put("k", "v", {.deadline_ms = 2'000});
+  EXPECT_EQ(write.status().ToString(),
+            "deadline exceeded: " + tcp_url() + ": held up by compute server 9");
+}
+
+TEST_F(NativeFaultTest, SilentListenerFailsTheConnectionInBoundedTime) {
+  Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listener.get(), raw, bytes), 0);
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  ASSERT_EQ(::getsockname(listener.get(), raw, &bytes), 0);
+  const std::string url = "farleaf://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  client::Options impatient;
+  impatient.connect_timeout_ms = 50;
+  EXPECT_EQ(Client::Connect(url, impatient).status().ToString(),
+            "unavailable: " + url + ": no answer to the hello within 50 ms");
+}
+
+TEST_F(NativeFaultTest, WrongUrlsAreRefusedWithWhatIsWanted) {
+  for (const char* url :
+       {"", "localhost:7400", "farleaf://", "farleaf://host", "farleaf://h:x", "farleaf://h:70000",
+        "farleaf://h:0", "farleaf://::1:7400", "farleaf+unix:", "http://h:1"}) {
+    EXPECT_EQ(Client::Connect(url).status().code(), StatusCode::kInvalidArgument) << url;
+  }
+  const auto unknown = Client::Connect("farleaf+unix:/nonexistent/socket");
+  EXPECT_EQ(unknown.status().ToString(),
+            "unavailable: farleaf+unix:/nonexistent/socket: No such file or directory");
+}
+
+// ---- Lost connections ----------------------------------------------------------------------------
+
+TEST_F(NativeFaultTest, ConnectionLostUnderARequestReissuesTheReadAndNotTheWrite) {
+  std::atomic<int> gets{0}, puts{0};
+  ScriptedServer fragile(script_path(), [&](const protocol::Request& request, std::string* out) {
+    if (request.opcode == protocol::Opcode::kPut) {
+      ++puts;
+      return ScriptedServer::Then::kClose;
+    }
+    if (++gets < 3) return ScriptedServer::Then::kClose;
+    protocol::Response response;
+    response.id = request.id;
+    response.opcode = request.opcode;
+    response.value = "third time";
+    AppendResponse(response, out);
+    return ScriptedServer::Then::kIgnore;
+  });
+  auto client = *Client::Connect(fragile.url(), Patient());
+  auto tree = *client->OpenTree("t");
+  EXPECT_EQ(**tree.Get("k"), "third time");
+  EXPECT_EQ(gets, 3);
+  const auto write = tree.Put("k", "v");
+  EXPECT_EQ(write.status().code(), StatusCode::kUnknown) << write.status();
+  EXPECT_EQ(**tree.Get("k"), "third time");
+  EXPECT_EQ(puts, 1);
+}
+
+TEST_F(NativeFaultTest, ReadThatKeepsLosingItsConnectionGivesUp) {
+  std::atomic<int> gets{0};
+  ScriptedServer poisoned(script_path(), [&](const protocol::Request&, std::string*) {
+    ++gets;
+    return ScriptedServer::Then::kClose;
+  });
+  client::Options patient = Patient();
+  patient.reissues_max = 3;
+  patient.backoff_ms_max = 10;
+  auto client = *Client::Connect(poisoned.url(), patient);
+  auto tree = *client->OpenTree("t");
+  EXPECT_EQ(tree.Get("k").status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(gets, 4);
+}
+
+TEST_F(NativeFaultTest, LyingServerIsDroppedWithoutHarm) {
+  for (const bool other_opcode : {false, true}) {
+    ScriptedServer liar(script_path(), [&](const protocol::Request& request, std::string* out) {
+      protocol::Response response;
+      response.id = other_opcode ? request.id : 0x7fffffff;
+      response.opcode = protocol::Opcode::kPing;
+      AppendResponse(response, out);
+      return ScriptedServer::Then::kIgnore;
+    });
+    client::Options patient = Patient();
+    patient.reissues_max = 1;
+    patient.backoff_ms_max = 10;
+    auto client = *Client::Connect(liar.url(), patient);
+    auto tree = *client->OpenTree("t");
+    EXPECT_EQ(tree.Get("k").status().code(), StatusCode::kUnavailable);
+    client.reset();
+    std::filesystem::remove(script_path());
+  }
+}
+
+TEST_F(NativeFaultTest, DestroyedClientCallsEveryCallback) {
+  ScriptedServer stalled(script_path(), [](const protocol::Request&, std::string*) {
+    return ScriptedServer::Then::kIgnore;
+  });
+  std::vector<std::future<Result<Value>>> reads;
+  std::vector<std::future<Result<bool>>> writes;
+  {
+    auto client = *Client::Connect(stalled.url(), Patient());
+    auto tree = *client->OpenTree("t");
+    for (int i = 0; i < 100; ++i) reads.push_back(tree.GetAsync("k"));
+    for (int i = 0; i < 100; ++i) writes.push_back(tree.PutAsync("k", "v"));
+  }
+  for (auto& read : reads) EXPECT_EQ(read.get().status().code(), StatusCode::kUnavailable);
+  for (auto& write : writes) {
+    const StatusCode code = write.get().status().code();
+    EXPECT_TRUE(code == StatusCode::kUnavailable || code == StatusCode::kUnknown);
+  }
+}
+
+TEST_F(NativeFaultTest, FullSessionRefusesMore) {
+  host.Add("t");
+  StartServer();
+  client::Options small = Patient();
+  small.pending_max = 10;
+  auto session = *Session::Connect(tcp_url(), small);
+  auto tree = *session->OpenTree("t");
+  int refused = 0, done = 0;
+  for (int i = 0; i < 12; ++i) {
+    tree.GetAsync("k", [&](Result<Value> value) {
+      refused += value.status().code() == StatusCode::kResourceExhausted;
+      done += value.ok();
+    });
+  }
+  EXPECT_EQ(refused, 2);
+  while (session->pending() > 0) session->Poll(1'000);
+  EXPECT_EQ(done, 10);
+}
+
+// ---- Servers that stop and start -----------------------------------------------------------------
+
+TEST_F(NativeFaultTest, StopLetsRunningRequestsEnd) {
+  auto& index = host.Add("t");
+  StartServer();
+  auto client = *Client::Connect(tcp_url(), Patient());
+  auto tree = *client->OpenTree("t");
+  std::atomic<int> held{0};
+  std::atomic<bool> released{false};
+  index.set_before([&](index::OpContext& op) { return HoldUntilReleased(op, &held, &released); });
+  std::vector<std::future<Result<bool>>> puts;
+  for (uint64_t i = 0; i < 50; ++i) puts.push_back(tree.PutAsync(KeyOf(i), "v"));
+  while (held < 50) std::this_thread::yield();
+  std::thread stopper([&] { server->Stop(); });
+  released = true;
+  for (auto& put : puts) {
+    const auto result = put.get();
+    EXPECT_TRUE(result.ok()) << result.status();
+  }
+  stopper.join();
+  EXPECT_EQ(index.size(), 50u);
+}
+
+TEST_F(NativeFaultTest, StopCutsTheDeadlinesOfWhatDoesNotEnd) {
+  auto& index = host.Add("t");
+  options.drain_ms = 20;
+  StartServer();
+  auto client = *Client::Connect(tcp_url(), Patient());
+  auto tree = *client->OpenTree("t");
+  std::atomic<int> held{0};
+  index.set_before([&](index::OpContext& op) { return HoldUntilDeadline(op, &held); });
+  auto put = tree.PutAsync("k", "v");
+  while (held < 1) std::this_thread::yield();
+  server->Stop();  // would last as long as the put's deadline
+  client.reset();
+  EXPECT_FALSE(put.get().ok());
+  EXPECT_EQ(index.size(), 0u);
+}
+
+TEST_F(NativeFaultTest, AddressInUseIsAnErrorAndADeadServersSocketIsNot) {
+  StartServer();
+  const auto second = NativeServer::Start(&host, &clock, options);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::kAlreadyExists) << second.status();
+  NativeServerOptions only_unix = options;
+  only_unix.listen.clear();
+  EXPECT_EQ(NativeServer::Start(&host, &clock, only_unix).status().code(),
+            StatusCode::kAlreadyExists);
+  // A socket file that nobody listens on any more, as a killed server leaves it.
+  only_unix.unix_path = (directory / "dead.sock").string();
+  {
+    Fd dead(::socket(AF_UNIX, SOCK_STREAM, 0));
+    auto address = client::internal::Resolve(*client::ParseUnixPath(only_unix.unix_path))->front();
+    ASSERT_EQ(::bind(dead.get(), reinterpret_cast<sockaddr*>(&address.storage), address.bytes), 0);
+  }
+  const auto successor = NativeServer::Start(&host, &clock, only_unix);
+  EXPECT_TRUE(successor.ok()) << successor.status();
+}
+
+// Each writer knows what it was told, and so what a get may answer: the last acknowledged value, or
+// that of a later write with an unknown outcome. Tree ids change with every restart.
+TEST_F(NativeFaultTest, RestartsUnderLoadGiveNoWrongAnswers) {
+  host.Add("other");
+  auto& index = host.Add("t");
+  StartServer();
+  client::Options patient = Patient();
+  patient.backoff_ms_max = 50;
+  constexpr int kWriters = 4, kRestarts = 6;
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> acknowledged{0}, wrong{0}, reads{0};
+  std::vector<std::thread> writers;
+  for (int w = 0; w < kWriters; ++w) {
+    writers.emplace_back([&, w] {
+      auto client = *Client::Connect(w % 2 ? tcp_url() : unix_url(), patient);
+      auto tree = *client->OpenTree("t");
+      const std::string key = KeyOf(static_cast<uint64_t>(w));
+      uint64_t sure = 0;  // every value below this is overwritten or older
+      for (uint64_t n = 1; !stop; ++n) {
+        const auto put = tree.Put(key, std::to_string(n));
+        if (put.ok()) {
+          sure = n;
+          ++acknowledged;
+        }
+        const auto value = tree.Get(key);
+        if (!value.ok()) continue;
+        ++reads;
+        const uint64_t seen = *value ? std::stoull(**value) : 0;
+        if (seen < sure || seen > n) ++wrong;
+        sure = std::max(sure, seen);
+      }
+    });
+  }
+  for (int restart = 0; restart < kRestarts; ++restart) {
+    const uint64_t before = acknowledged;
+    while (acknowledged < before + 200) std::this_thread::yield();
+    server->Stop();
+    server.reset();
+    host.RenumberTrees();
+    StartServer();
+  }
+  const uint64_t before = acknowledged;
+  while (acknowledged < before + 200) std::this_thread::yield();
+  stop = true;
+  for (auto& writer : writers) writer.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(reads, 1'000u);
+  EXPECT_EQ(index.size(), static_cast<size_t>(kWriters));
+}
+
+TEST_F(NativeFaultTest, TreeThatIsGoneAfterARestartIsReportedNotMistaken) {
+  host.Add("t");
+  StartServer();
+  auto client = *Client::Connect(unix_url(), Patient());
+  auto tree = *client->OpenTree("t");
+  ASSERT_TRUE(tree.Put("k", "v").ok());
+  server.reset();
+  MapTreeHost other(&clock);
+  other.Add("another", protocol::TreeLayout::kBytes);
+  auto successor = NativeServer::Start(&other, &clock, options);
+  ASSERT_TRUE(successor.ok()) << successor.status();
+  EXPECT_EQ(tree.Get("k").status().ToString(),
+            "not found: " + client->server() + ": tree \"t\" does not exist");
+}
+
+}  // namespace
+}  // namespace farleaf::server
