@@ -10,6 +10,11 @@
 
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
+#include <toml++/impl/preprocessor.h>
+// toml++ 3.3 assumes in parse_key what it checks a few lines later; the input "[=]" breaks the
+// assumption (found by toml_config_fuzz). The check stays, the assumption goes.
+#undef TOML_ASSERT_ASSUME
+#define TOML_ASSERT_ASSUME(expression) static_assert(true)
 #include <toml++/toml.h>
 
 #include "dsm/base/check.h"

@@ -40,6 +40,7 @@ class ByteQueue {
     tail_ += bytes;
   }
   void Append(std::span<const std::byte> bytes) {
+    if (bytes.empty()) return;
     std::memcpy(Prepare(bytes.size()).data(), bytes.data(), bytes.size());
     Commit(bytes.size());
   }

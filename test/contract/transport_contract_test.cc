@@ -82,6 +82,29 @@ TEST_P(TransportContract, AnAlignedWordIsNeverTorn) {
   EXPECT_EQ(torn, 0);
 }
 
+// Rules 1 and 4: a large READ may mix two WRITEs, but only at boundaries of words.
+TEST_P(TransportContract, AWordInsideALargeCopyIsNeverTorn) {
+  std::atomic<int> torn{0};
+  OnThreads(4, [&](TestClient& mine, int t) {
+    std::vector<uint64_t> words(259);  // no multiple of a cache line, of a vector or of a page
+    for (uint64_t i = 0; i < 500; ++i) {
+      Batch batch(0);
+      if (t < 2) {
+        for (uint64_t j = 0; j < words.size(); ++j) {
+          words[j] = ((i << 8 | j) & 0xffffffff) * 0x1'0000'0001;
+        }
+        batch.Write(kA + 8, std::as_bytes(std::span(words)));
+      } else {
+        batch.Read(kA + 8, std::as_writable_bytes(std::span(words)));
+      }
+      Status status = mine.Run(batch);
+      EXPECT_TRUE(status.ok()) << status;
+      for (const uint64_t word : words) torn += (word >> 32) != (word & 0xffffffff);
+    }
+  });
+  EXPECT_EQ(torn, 0);
+}
+
 // Rule 1: every increment counts, whichever atomic made it.
 TEST_P(TransportContract, CompareAndSwapAndFetchAddAreAtomicWithEachOther) {
   constexpr uint64_t kTimes = 200;

@@ -136,6 +136,12 @@ TEST_F(ConfigTest, WrongFilesAreRefusedWithLineKeyAndWhatIsAllowed) {
       << FileError("name = ");
 }
 
+// Found by toml_config_fuzz: an assertion of the TOML library failed.
+TEST_F(ConfigTest, ATableWithoutANameIsRefused) {
+  EXPECT_TRUE(FileError("[=]").starts_with("invalid argument: f.toml, line 1: "))
+      << FileError("[=]");
+}
+
 TEST_F(ConfigTest, ARequiredOptionMayComeFromEitherPlace) {
   schema.Required();
   EXPECT_EQ(FlagError({}),
