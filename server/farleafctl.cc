@@ -32,7 +32,7 @@ struct Arguments {
   TextForm form = TextForm::kAuto;
   client::TreeGeometry geometry;
   uint64_t limit = 1'000;
-  uint64_t deadline_ms = 10'000;
+  uint64_t deadline_ms = 0;  // 0: the command's default
   bool reverse = false;
   bool all = false;
   bool json = false;
@@ -315,7 +315,8 @@ int Main(int argc, char** argv) {
   CLI::Option* const server = app.add_option(
       "--server", arguments.server, "compute server: farleaf://HOST:PORT or farleaf+unix:PATH");
   pool->excludes(server);
-  app.add_option("--deadline-ms", arguments.deadline_ms, "for each step")
+  app.add_option("--deadline-ms", arguments.deadline_ms,
+                 "for each step; 10 s if not given, for a check an hour")
       ->check(CLI::PositiveNumber);
   app.add_flag("--json", arguments.json, "print JSON");
   DeclareCommands(app, &arguments, &chosen);
@@ -328,6 +329,9 @@ int Main(int argc, char** argv) {
   if (arguments.pool.empty() && arguments.server.empty()) {
     fmt::print(stderr, "farleafctl: --pool URL or --server URL is needed\n");
     return kWrongArguments;
+  }
+  if (arguments.deadline_ms == 0) {
+    arguments.deadline_ms = chosen == &Control::Check ? 3'600'000 : 10'000;
   }
   spdlog::set_level(spdlog::level::off);  // failures are printed below
   Control control(arguments);
