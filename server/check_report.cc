@@ -74,9 +74,10 @@ void AddServers(const index::CheckReport& report, std::string* text) {
       *text += fmt::format("{:<16} {:<7} {:>12} {:>12} {:>12}\n", server.layout.server, kind.name,
                            pages.in_use, pages.free, pages.never_used);
     }
-    if (server.chunks_of_the_gone > 0) {
-      *text += fmt::format("  {} chunks belong to compute servers that are gone\n",
-                           server.chunks_of_the_gone);
+    if (server.chunks_of_the_gone + server.free_pages_of_the_gone > 0) {
+      *text +=
+          fmt::format("  {} chunks and {} free pages are held by compute servers that are gone\n",
+                      server.chunks_of_the_gone, server.free_pages_of_the_gone);
     }
   }
 }
@@ -122,7 +123,9 @@ Json ServerJson(const index::ServerReport& server) {
           {"chunk_bytes", server.layout.chunk_bytes},
           {"chunks", chunks},
           {"pages", pages},
-          {"chunks_of_the_gone", server.chunks_of_the_gone}};
+          {"listed_free_pages", server.listed_free_pages},
+          {"chunks_of_the_gone", server.chunks_of_the_gone},
+          {"free_pages_of_the_gone", server.free_pages_of_the_gone}};
 }
 
 }  // namespace

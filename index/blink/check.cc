@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dsm/base/bytes.h"
+#include "dsm/page_scan.h"
 #include "index/blink/page_survey.h"
 #include "index/blink/tree_walk.h"
 
@@ -32,6 +33,16 @@ struct CheckRun {
   std::vector<RootWord> roots;  ///< of `trees`
   std::vector<dsm::MemberWord> members;
   std::vector<std::vector<ChunkWord>> tables;  ///< by server
+  std::vector<std::vector<uint64_t>> marks;    ///< carve marks, by server
+};
+
+class ListedPages final : public dsm::ListVisitor {
+ public:
+  explicit ListedPages(PageSurvey* survey) : survey_(survey) {}
+  void OnListedPage(const dsm::ListedPage& page) override { survey_->AddListed(page.address); }
+
+ private:
+  PageSurvey* survey_;
 };
 
 Task<Status> ReadCatalog(OpContext& op, CheckRun& run) {
@@ -65,8 +76,10 @@ Task<Status> ReadChunkTables(OpContext& op, CheckRun& run) {
   std::vector<Batch> batches;
   for (const dsm::RegionLayout& layout : run.pool->layouts()) {
     words.emplace_back(layout.chunk_count);
-    batches.emplace_back(layout.server);
-    batches.back().Read(dsm::kChunkTableOffset, std::as_writable_bytes(std::span(words.back())));
+    run.marks.emplace_back(layout.chunk_count);
+    Batch& batch = batches.emplace_back(layout.server);
+    batch.Read(layout.ChunkWordOffset(0), std::as_writable_bytes(std::span(words.back())));
+    batch.Read(layout.CarveMarkOffset(0), std::as_writable_bytes(std::span(run.marks.back())));
   }
   Status status = co_await op.worker.RoundTrip(batches, op.counts);
   if (!status.ok()) co_return status;
@@ -93,11 +106,11 @@ void CheckChunkTable(CheckRun& run, ServerReport& server, std::vector<ChunkPlace
       continue;
     }
     ++server.chunks[kind];
-    const bool owned = word.owner != 0 && word.owner < run.members.size();
-    if (owned && !(run.members[word.owner].live &&
-                   (run.members[word.owner].incarnation & 0xfff) == word.incarnation)) {
+    if (word.owner != 0 && !IsLive(run.members, word.owner, word.incarnation)) {
       ++server.chunks_of_the_gone;
     }
+    // Whoever claimed a dirty chunk for pages has not cleared it yet: it has none.
+    if (paged && run.marks[id][chunk] == dsm::kCarveMarkDirty) continue;
     if (paged || word.kind == ChunkKind::kExtent || word.kind == ChunkKind::kExtentRest) {
       places->push_back({id, chunk, word});
     }
@@ -175,7 +188,20 @@ Task<Status> ReadChunks(OpContext& op, CheckRun& run, PageSurvey& survey) {
     Status looked = co_await LookAgain(op, run, survey);
     if (!looked.ok()) co_return looked;
   }
-  survey.Finish();
+  co_return Status::Ok();
+}
+
+Task<Status> ReadFreeLists(OpContext& op, CheckRun& run, PageSurvey& survey) {
+  ListedPages listed(&survey);
+  for (const dsm::RegionLayout& layout : run.pool->layouts()) {
+    Status status = co_await dsm::ScanFreeLists(op, layout, listed);
+    if (status.code() == StatusCode::kCorruption) {
+      run.findings.Add(FindingKind::kFreeList, {layout.server, dsm::kFreeListsOffset},
+                       std::string(status.message()));
+    } else if (!status.ok()) {
+      co_return status;
+    }
+  }
   co_return Status::Ok();
 }
 
@@ -186,7 +212,9 @@ Task<Result<CheckReport>> CheckOnce(OpContext& op, dsm::Pool& pool, const CheckO
   if (!status.ok()) co_return status;
   PageSurvey survey(run.trees, pool.layouts(), &run.findings);
   status = co_await ReadChunks(op, run, survey);
+  if (status.ok()) status = co_await ReadFreeLists(op, run, survey);
   if (!status.ok()) co_return status;
+  survey.Finish(run.members);
   CheckReport report;
   for (TreeInfo& info : run.trees) report.trees.push_back({.info = info});
   for (size_t i = 0; i < report.trees.size(); ++i) {
@@ -204,7 +232,7 @@ Task<Result<CheckReport>> CheckOnce(OpContext& op, dsm::Pool& pool, const CheckO
 std::string_view FindingKindName(FindingKind kind) {
   constexpr std::string_view kNames[kFindingKinds] = {"page",      "node",  "lock",      "chain",
                                                       "separator", "value", "ownership", "leak",
-                                                      "counter",   "chunk"};
+                                                      "counter",   "chunk", "free list"};
   return kNames[static_cast<size_t>(kind)];
 }
 

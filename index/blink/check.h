@@ -9,6 +9,7 @@
 //     entries that name one child stand together (5). A node without a separator of its own is
 //     counted, not an error: moving right finds it, and whoever does may complete it;
 //   - each out-of-line value: block, unique id, length, CRC;
+//   - each page in the pool's free lists is free, and listed once;
 //   - each page in use is reached exactly once, by exactly one tree; what is reached is not free; what
 //     is in use and not reached is leaked. Where a level's chain breaks, the pages of that tree are
 //     counted as unjudged instead.
@@ -52,8 +53,9 @@ enum class FindingKind : uint8_t {
   kLeak,       ///< in use but not reached
   kCounter,    ///< a search page's change counter differs from its version
   kChunk,      ///< the chunk table
+  kFreeList,   ///< a free list of the pool, or what it names
 };
-inline constexpr size_t kFindingKinds = 10;
+inline constexpr size_t kFindingKinds = 11;
 std::string_view FindingKindName(FindingKind kind);
 
 struct Finding {
@@ -121,7 +123,9 @@ struct ServerReport {
   dsm::RegionLayout layout;
   std::array<uint64_t, dsm::kChunkKindMax + 1> chunks{};   ///< by ChunkKind
   std::array<PageCounts, dsm::kChunkKindMax + 1> pages{};  ///< by ChunkKind; an extent is one page
-  uint64_t chunks_of_the_gone = 0;  ///< owned by a compute server that left without returning them
+  uint64_t listed_free_pages = 0;  ///< in the pool's lists; other free pages are held by members
+  /// Owned, or held free, by a compute server that left without returning them.
+  uint64_t chunks_of_the_gone = 0, free_pages_of_the_gone = 0;
 };
 
 struct CheckReport {

@@ -16,6 +16,8 @@ namespace farleaf::index {
 namespace {
 // A READ that stays torn this often is repeated with the lock word beside it: the page may be free.
 constexpr int kTornReadsBeforeLockWord = 4;
+/// What completing a missing separator may take of a search that found its node.
+constexpr uint64_t kUpkeepNsMax = 10 * kNsPerMs;
 constexpr uint64_t kRetryNsMin = 500, kRetryNsMax = 200 * kNsPerUs;
 }  // namespace
 
@@ -171,8 +173,10 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, G
   batches[0].Read(next.offset(), page.image(geometry));
   batches[1].Read(parent.offset(), parent_page.image(geometry));
   Status status = co_await op.worker.RoundTrip(batches, op.counts);
-  if (!status.ok()) co_return status;
-  if (ConstNode::Open(geometry, parent_page.image(geometry)) == OpenOutcome::kValid) {
+  if (!status.ok() && !batches[0].status().ok()) co_return status;
+  const bool parent_read = batches[1].status().ok();  // its server may be lost
+  if (parent_read &&
+      ConstNode::Open(geometry, parent_page.image(geometry)) == OpenOutcome::kValid) {
     const ConstNode node(geometry, parent_page.image(geometry));
     *parent_unchanged = node.version() == cached_version;
     cache_.Install(parent, node.image());
@@ -202,8 +206,7 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
       const Fit fit = FitOf(node, key, side, level);
       if (fit == Fit::kRestart) break;
       if (fit == Fit::kCovers) {
-        Status status = co_await AfterHops(op, hops, separator_missing && level == 0, address);
-        if (!status.ok()) co_return status;
+        co_await AfterHops(op, hops, separator_missing && level == 0, address);
         co_return address;
       }
       address = node.right();  // right sibling, or the node that took over
@@ -228,18 +231,20 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
                                      "' within the deadline");
 }
 
-Task<Status> BlinkTree::AfterHops(OpContext& op, uint32_t hops, bool separator_missing,
-                                  GlobalAddress node) {
-  if (hops == 0) co_return Status::Ok();
-  if (separator_missing) {
-    Status status = co_await CompleteSeparator(op, node);
-    if (!status.ok()) co_return status;
+Task<void> BlinkTree::AfterHops(OpContext& op, uint32_t hops, bool separator_missing,
+                                GlobalAddress node) {
+  if (hops == 0) co_return;
+  if (separator_missing && pool_->self().id != 0) {
+    // Nobody waits long for a lock that somebody else may hold for ever, only to save others a hop.
+    OpContext hurried{op.worker, op.counts,
+                      std::min(op.deadline_ns, op.worker.clock().NowNs() + kUpkeepNsMax)};
+    Status status = co_await CompleteSeparator(hurried, node);
+    stats_.upkeep_given_up.fetch_add(!status.ok(), std::memory_order_relaxed);
   }
   if (hops >= options_.hop_threshold && caching()) {
     Status status = co_await WarmCache(op);
-    if (!status.ok()) co_return status;
+    stats_.upkeep_given_up.fetch_add(!status.ok(), std::memory_order_relaxed);
   }
-  co_return Status::Ok();
 }
 
 }  // namespace farleaf::index

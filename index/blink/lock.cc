@@ -95,9 +95,11 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, GlobalAddress address, uin
       // The CAS may have run. Undo it if so; a lock word is unique, so this touches no other's lock.
       Batch undo(address.server());
       undo.CompareAndSwap(LockWordOffset(address), word, dsm::kUnlockedWord, &old);
-      Status undone = co_await op.worker.RoundTrip(undo, op.counts);
-      // Where even that failed the slot stays taken, for its word may stand in the pool.
-      if (undone.ok()) pool_->redo_slots(address.server()).Give(word);
+      [[maybe_unused]] Status undone = co_await op.worker.RoundTrip(undo, op.counts);
+      // Where even that failed the word may stand in the pool, but the slot may be used again all the
+      // same: no write-back ran under this word, and that is what a recovery concludes from a slot
+      // that holds no record of it. Keeping the slot would let a lost server use up all of them.
+      pool_->redo_slots(address.server()).Give(word);
       co_return status;
     }
     if (old == dsm::kUnlockedWord) {

@@ -79,9 +79,9 @@ Task<Status> BlinkTree::DeleteEntry(OpContext& op, LockedPage& leaf, size_t inde
   Batch batch(leaf.address.server());
   Status status = co_await WriteBackAndUnlock(op, leaf, batch);
   if (!status.ok()) co_return status;
-  if (old_block) {
-    status = co_await DiscardValue(op, *old_block);
-    if (!status.ok()) co_return status;
+  if (old_block) {  // the delete is done, whether or not the block can be freed
+    Status discarded = co_await DiscardValue(op, *old_block);
+    stats_.upkeep_given_up.fetch_add(!discarded.ok(), std::memory_order_relaxed);
   }
   if (merge) {
     // The delete is done; a merge that cannot be finished now (a full or failing pool) is left for a
@@ -128,15 +128,18 @@ Task<Status> BlinkTree::WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::P
     pending.value = stored;
     pending.replaces = at.found;
     status = co_await SplitAndInsert(op, leaf, pending, batch);
-    if (status.code() == StatusCode::kResourceExhausted && !fresh.bytes.empty()) {
+    if (!status.ok() && status.code() != StatusCode::kUnknown && !fresh.bytes.empty()) {
       Status discarded =
           co_await DiscardValue(op, DecodeOutOfLine({fresh.encoded, kOutOfLineBytes}));
-      if (!discarded.ok()) co_return discarded;
+      stats_.upkeep_given_up.fetch_add(!discarded.ok(), std::memory_order_relaxed);
     }
   }
   if (!status.ok()) co_return status;
-  if (old_block) status = co_await DiscardValue(op, *old_block);
-  co_return status;
+  if (old_block) {  // the write is done, whether or not the old block can be freed
+    Status discarded = co_await DiscardValue(op, *old_block);
+    stats_.upkeep_given_up.fetch_add(!discarded.ok(), std::memory_order_relaxed);
+  }
+  co_return Status::Ok();
 }
 
 }  // namespace farleaf::index

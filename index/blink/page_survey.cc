@@ -1,6 +1,7 @@
 #include "index/blink/page_survey.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "dsm/base/bytes.h"
 #include "dsm/base/crc32c.h"
@@ -15,11 +16,13 @@ using dsm::LockWord;
 
 constexpr size_t kKeyCharsShown = 48;
 
-template <typename T>
-T* FindByAddress(std::vector<T>& sorted, GlobalAddress address) {
+template <typename Vector>
+auto* FindByAddress(Vector& sorted, GlobalAddress address) {
+  using T = std::remove_reference_t<decltype(sorted[0])>;
   auto at = std::lower_bound(sorted.begin(), sorted.end(), address,
                              [](const T& one, GlobalAddress a) { return one.address < a; });
-  return at != sorted.end() && at->address == address ? &*at : nullptr;
+  const bool found = at != sorted.end() && at->address == address;
+  return found ? &*at : static_cast<T*>(nullptr);
 }
 
 bool NeverUsed(std::span<const std::byte> page, uint64_t lock_word) {
@@ -96,7 +99,7 @@ void PageSurvey::AddPage(const Suspect& page, std::span<const std::byte> bytes, 
   PageCounts& counts = CountsOf(page.address, page.page_class.kind);
   if (LockWord::Decode(lock_word).state == LockWord::State::kFreePage) {
     ++counts.free;
-    free_pages_.emplace_back(page.address, LockWord::Decode(lock_word).owner);
+    free_pages_.push_back({page.address, LockWord::Decode(lock_word)});
   } else if (NeverUsed(bytes, lock_word)) {
     ++counts.never_used;
   } else if (page.page_class.kind == ChunkKind::kValue) {
@@ -245,14 +248,47 @@ void PageSurvey::EndExtent(dsm::ServerId server) {
   extent = {};
 }
 
-void PageSurvey::Finish() {
+void PageSurvey::AddListed(GlobalAddress address) {
+  ++servers_[address.server()].listed_free_pages;
+  listed_.push_back(address);
+}
+
+void PageSurvey::CheckListed() {
+  std::sort(listed_.begin(), listed_.end());
+  for (size_t i = 0; i < listed_.size(); ++i) {
+    const GlobalAddress address = listed_[i];
+    const std::string text = PageText(address) + " is in a free list of the pool ";
+    if (i > 0 && listed_[i - 1] == address) {
+      findings_->Add(FindingKind::kFreeList, address, text + "twice");
+    } else if (FindFree(address) == nullptr) {
+      findings_->Add(FindingKind::kFreeList, address, text + "but not free");
+    }
+  }
+}
+
+void PageSurvey::Finish(std::span<const dsm::MemberWord> members) {
   for (size_t server = 0; server < open_extents_.size(); ++server) {
     if (open_extents_[server].chunks_left > 0) EndExtent(static_cast<dsm::ServerId>(server));
   }
   const auto by_address = [](const auto& a, const auto& b) { return a.address < b.address; };
   std::sort(nodes_.begin(), nodes_.end(), by_address);
   std::sort(blocks_.begin(), blocks_.end(), by_address);
-  std::sort(free_pages_.begin(), free_pages_.end());
+  std::sort(free_pages_.begin(), free_pages_.end(), by_address);
+  for (const FreePage& page : free_pages_) {
+    if (page.word.owner != 0 && !IsLive(members, page.word.owner, page.word.incarnation)) {
+      ++servers_[page.address.server()].free_pages_of_the_gone;
+    }
+  }
+  CheckListed();
+}
+
+const PageSurvey::FreePage* PageSurvey::FindFree(GlobalAddress address) const {
+  return FindByAddress(free_pages_, address);
+}
+
+bool IsLive(std::span<const dsm::MemberWord> members, dsm::MemberId id, uint16_t incarnation) {
+  return id < members.size() && members[id].live &&
+         (members[id].incarnation & 0xfff) == incarnation;
 }
 
 SurveyedNode* PageSurvey::FindNode(GlobalAddress address) { return FindByAddress(nodes_, address); }
@@ -262,11 +298,9 @@ SurveyedBlock* PageSurvey::FindBlock(GlobalAddress address) {
 }
 
 std::string PageSurvey::WhyNotInUse(GlobalAddress address) const {
-  const auto free = std::lower_bound(free_pages_.begin(), free_pages_.end(),
-                                     std::pair(address, dsm::MemberId{0}));
-  if (free != free_pages_.end() && free->first == address) {
-    if (free->second == 0) return "is free (in the pool's list)";
-    return "is free (held by compute server " + std::to_string(free->second) + ")";
+  if (const FreePage* free = FindFree(address)) {
+    if (free->word.owner == 0) return "is free (in the pool's list)";
+    return "is free (held by compute server " + std::to_string(free->word.owner) + ")";
   }
   return "is no page in use";
 }

@@ -75,7 +75,9 @@ class PageSurvey {
   /// `page`: the whole page as read again. kLast: whatever it is, it is taken for that.
   void AddAgain(const Suspect& suspect, std::span<const std::byte> page, uint64_t counter,
                 Look look);
-  void Finish();
+  /// A page that a free list of the pool names.
+  void AddListed(GlobalAddress address);
+  void Finish(std::span<const dsm::MemberWord> members);
 
   std::vector<SurveyedNode>& nodes() { return nodes_; }
   std::vector<SurveyedBlock>& blocks() { return blocks_; }
@@ -98,6 +100,7 @@ class PageSurvey {
   void AddExtentChunk(dsm::ServerId server, uint64_t chunk, dsm::ChunkWord word,
                       std::span<const std::byte> bytes);
   void EndExtent(dsm::ServerId server);
+  void CheckListed();
   void Summarize(const ConstNode& view, SurveyedNode* node);
   PageCounts& CountsOf(GlobalAddress address, dsm::ChunkKind kind) {
     return servers_[address.server()].pages[static_cast<size_t>(kind)];
@@ -111,9 +114,17 @@ class PageSurvey {
   std::vector<Suspect> suspects_;
   std::vector<SurveyedNode> nodes_;
   std::vector<SurveyedBlock> blocks_;
-  std::vector<std::pair<GlobalAddress, dsm::MemberId>> free_pages_;  // and their holders
+  struct FreePage {
+    GlobalAddress address;
+    dsm::LockWord word;  ///< names the holder
+  };
+  const FreePage* FindFree(GlobalAddress address) const;
+  std::vector<FreePage> free_pages_;
+  std::vector<GlobalAddress> listed_;
 };
 
+/// Whether this member is in the pool. False for one that died, too, once its word says so.
+bool IsLive(std::span<const dsm::MemberWord> members, dsm::MemberId id, uint16_t incarnation);
 /// "page 1:0x20400".
 inline std::string PageText(GlobalAddress address) { return "page " + address.ToString(); }
 /// "compute server 7 (incarnation 2)", of a locked or free word.

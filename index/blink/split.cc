@@ -73,6 +73,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   if (!same_server) {
     status = co_await PostUntilDone(op, right_batch);
     if (!status.ok()) {  // the right node is not linked: nothing has happened
+      pool_->redo_slots(right.address.server()).Give(right.lock_word);  // has no record of it
       AbandonPage(right);
       Status unlocked = co_await Unlock(op, left);
       if (!unlocked.ok()) co_return unlocked;

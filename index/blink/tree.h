@@ -44,6 +44,7 @@ struct TreeStats {
   std::atomic<uint64_t> separators_completed{0};  ///< missing separators found and inserted
   std::atomic<uint64_t> separators_deferred{0};   ///< splits whose parents could not be told
   std::atomic<uint64_t> merges_given_up{0};  ///< merges that failed after their delete was done
+  std::atomic<uint64_t> upkeep_given_up{0};  ///< refreshes, separators and freed blocks that failed
 };
 
 class BlinkTree final : public RangeIndex {
@@ -92,7 +93,9 @@ class BlinkTree final : public RangeIndex {
   /// Reads `next` and re-reads `parent` beside it, in one round trip.
   Task<Result<PageState>> ReadNextAndParent(OpContext& op, GlobalAddress next, PageBuffer& page,
                                             GlobalAddress parent, bool* parent_unchanged);
-  Task<Status> AfterHops(OpContext& op, uint32_t hops, bool separator_missing, GlobalAddress node);
+  /// Puts right what made a search hop. Failing to (a full pool, a lock that stays, an observer's
+  /// pool) is counted and fails no operation: it has found its node.
+  Task<void> AfterHops(OpContext& op, uint32_t hops, bool separator_missing, GlobalAddress node);
 
   // warm_cache.cc
   Task<Status> RefreshChangedNodes(OpContext& op);

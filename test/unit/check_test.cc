@@ -376,6 +376,34 @@ TEST_F(CheckTest, LostServerIsAFailureThatNamesIt) {
       << report.status();
 }
 
+TEST_F(CheckTest, FreeListsAreAccountedFor) {
+  LocalTree::Options options{.geometry = Geometry::Fixed8(256)};
+  options.pool.allocator = {.grace_ms = 0, .local_free_pages_max = 8};
+  tree_ = std::make_unique<LocalTree>(options);
+  pages_ = std::make_unique<PoolPages>(&tree_->fabric(), tree_->tree().info());
+  for (uint64_t i = 0; i < 5'000; ++i) tree_->Put(Key(i), Value(i));
+  for (uint64_t i = 100; i < 5'000; ++i) tree_->Delete(Key(i));
+  const CheckReport report = Check();
+  ASSERT_TRUE(report.ok()) << Describe(report);
+  uint64_t listed = 0, free = 0;
+  for (const ServerReport& server : report.servers) {
+    listed += server.listed_free_pages;
+    free += server.pages[size_t(dsm::ChunkKind::kLeaf)].free +
+            server.pages[size_t(dsm::ChunkKind::kSearch)].free;
+    EXPECT_EQ(server.free_pages_of_the_gone, 0u);
+  }
+  EXPECT_GT(listed, 100u);
+  EXPECT_GE(free, listed);
+
+  const uint32_t list = dsm::FreeListIndex({dsm::ChunkKind::kLeaf, 256, 0});
+  const GlobalAddress head(0, dsm::kFreeListsOffset + list * 8);
+  const GlobalAddress carrier(0, (pages().Word(head) & ((uint64_t{1} << 42) - 1)) * 64);
+  pages().SetWord(pages().LockOf(carrier), 0);
+  ExpectFound(FindingKind::kFreeList, carrier, "is in a free list of the pool but not free");
+  pages().SetWord(head, 7);  // leads outside the chunks
+  EXPECT_GE(Check({.looks_max = 2}).findings.count(FindingKind::kFreeList), 1u);
+}
+
 TEST_F(CheckTest, ReportIsPrintedAsTextAndAsJson) {
   Load(Geometry::Bytes(), 300);
   const CheckReport clean = Check();
