@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <list>
+#include <mutex>
 
 #include "dsm/base/bytes.h"
 #include "dsm/handshake.h"
@@ -307,9 +308,10 @@ struct OddServer {
                     Welcome welcome;
                     welcome.region = {0, 1 << 20, 5};
                     const std::string bytes = EncodeWelcome(welcome) + answer_;
-                    EXPECT_EQ(::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
-                              static_cast<ssize_t>(bytes.size()));
+                    std::lock_guard lock(mutex_);
                     open_.push_back(std::move(fd));
+                    EXPECT_EQ(::send(open_.back().get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+                              static_cast<ssize_t>(bytes.size()));
                   }) {}
   UniqueFd Listening() {
     auto any = ResolveTcp("127.0.0.1:0");
@@ -321,6 +323,12 @@ struct OddServer {
   ServerEndpoint endpoint;
   MonotonicClock clock_;
   std::string answer_;
+  /// The connection that was accepted last.
+  int last() {
+    std::lock_guard lock(mutex_);
+    return open_.back().get();
+  }
+  std::mutex mutex_;  // guards open_
   std::vector<UniqueFd> open_;
   HandshakeListener listener_;
 };
@@ -343,6 +351,29 @@ TEST(OddServerTest, SilenceEndsAtTheStallTimeout) {
             "unavailable: memory server 0: the connection broke (no answer for 50 ms) and was "
             "restored; the "
             "effect of this batch is unknown");
+}
+
+// Pipelining, counted rather than timed: one system call carries all that was posted.
+TEST(OddServerTest, WhatIsPostedTogetherLeavesTogether) {
+  OddServer server("");
+  auto fabric = TcpFabric::Connect({server.endpoint}, "tested", {.connect_timeout_ms = 20'000},
+                                   &server.clock_);
+  ASSERT_TRUE(fabric.ok()) << fabric.status();
+  TestClient client(**fabric, server.clock_);
+  std::list<Batch> batches;
+  std::vector<uint64_t> words(32);
+  RoundTripState state;
+  for (uint64_t& word : words) {
+    batches.emplace_back(0).ReadWord(4096, &word);
+    client.Post(batches.back(), state);
+  }
+  client.transport().Poll();
+  const int connection = server.last();  // the transport's, behind the fabric's own
+  pollfd waited{connection, POLLIN, 0};
+  ASSERT_EQ(::poll(&waited, 1, 60'000), 1);
+  std::vector<char> received(64 << 10);
+  EXPECT_EQ(::recv(connection, received.data(), received.size(), 0),
+            static_cast<ssize_t>(words.size() * (kFrameHeaderBytes + kFrameVerbBytes)));
 }
 
 TEST(OddServerTest, NonsenseIsNoAnswer) {
