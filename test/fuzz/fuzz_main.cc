@@ -7,11 +7,13 @@
 // Every run depends on (seed, run) only. The runs happen in a child process, so that a failing one
 // can be named.
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -89,6 +91,7 @@ int RunInChild(uint64_t seed, uint64_t runs, const std::vector<std::string>& see
   auto* run = static_cast<volatile uint64_t*>(page);
   const pid_t child = ::fork();
   if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // ends with its parent, which a test's time limit may kill
     for (uint64_t i = 0; i < runs; ++i) {
       *run = i;
       RunOne(InputOf(seed, i, seeds));
