@@ -5,7 +5,7 @@
 #
 #   scripts/test.sh [--long] [--jobs N]
 #
-# --long runs every test in all three builds. Exit code 0 only if all passed.
+# --long runs every test in all three builds, with all of its data (FARLEAF_TEST_LONG). Exit code 0 only if all passed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/install_packages.sh
@@ -59,6 +59,7 @@ tests() {
 asan_selection=(-LE slow)
 tsan_selection=(-L concurrency)
 if $long; then
+  export FARLEAF_TEST_LONG=1
   asan_selection=()
   tsan_selection=()
 fi
