@@ -11,6 +11,7 @@
 #   THREADS              threads of ycsb (default: as many as processors)
 #   KEYS=fixed8          fixed8 (8-byte keys and values) or bytes (YCSB's strings)
 #   FABRIC=shm           shm or tcp
+#   REGION_MIB           memory of each of the two servers (default: by RECORDS and KEYS)
 #   IN_FLIGHT            operations in flight in each thread (1 on shm, where a verb ends at once; else 32)
 # Full results are left in results/quickstart/, one JSON file and one log a run.
 set -euo pipefail
@@ -25,19 +26,19 @@ FABRIC=${FABRIC:-shm}
 IN_FLIGHT=${IN_FLIGHT:-$([[ $FABRIC == shm ]] && echo 1 || echo 32)}
 
 if (($# > 0)); then
-  sed -n '2,16s/^# \{0,1\}//p' "$0"
+  sed -n '2,17s/^# \{0,1\}//p' "$0"
   [[ $1 == -h || $1 == --help ]] && exit 0
   echo "quickstart.sh: unknown argument '$1'" >&2
   exit 2
 fi
-for name in RECORDS OPERATIONS THREADS IN_FLIGHT; do
-  [[ ${!name} =~ ^[1-9][0-9]*$ ]] || { echo "quickstart.sh: $name=${!name} is no number" >&2; exit 2; }
+for name in RECORDS OPERATIONS THREADS IN_FLIGHT REGION_MIB; do
+  [[ ${!name-1} =~ ^[1-9][0-9]*$ ]] || { echo "quickstart.sh: $name=${!name} is no number" >&2; exit 2; }
 done
 case $KEYS in
   # Per record: 16 bytes in leaves three quarters full, or a key and a value of 1000 bytes with its
   # block. Two trees, and room for the inserts of workloads d and e and for partly used chunks.
-  fixed8) region_mib=$((256 + RECORDS / 1000000 * 64)) ;;
-  bytes) region_mib=$((256 + RECORDS / 1000 * 3)) ;;
+  fixed8) REGION_MIB=${REGION_MIB:-$((256 + RECORDS / 1000000 * 64))} ;;
+  bytes) REGION_MIB=${REGION_MIB:-$((256 + RECORDS / 1000 * 3))} ;;
   *) echo "quickstart.sh: KEYS=$KEYS is neither fixed8 nor bytes" >&2; exit 2 ;;
 esac
 [[ $FABRIC == shm || $FABRIC == tcp ]] ||
@@ -92,7 +93,7 @@ wait_for() {
   done
 }
 
-echo "starting memcached, two memory servers of $region_mib MiB ($FABRIC) and a compute server"
+echo "starting memcached, two memory servers of $REGION_MIB MiB ($FABRIC) and a compute server"
 start memcached env MEMCACHED_PORT_FILENAME="$work/memcached.port" \
   memcached -l 127.0.0.1 -p -1 -U 0 -u "$(id -un)"
 wait_for memcached "$work/memcached.port"
@@ -101,7 +102,7 @@ bootstrap=memcached://127.0.0.1:$port/quickstart
 
 for id in 0 1; do
   start "memory_server_$id" "$bin/memory_server" --bootstrap "$bootstrap" --id "$id" \
-    --size "${region_mib}MiB" --fabric "$FABRIC" --socket "$work/memory-$id.sock"
+    --size "${REGION_MIB}MiB" --fabric "$FABRIC" --socket "$work/memory-$id.sock"
 done
 start compute_server "$bin/compute_server" --bootstrap "$bootstrap" --memory-servers-min 2 \
   --listen 127.0.0.1:0 --ready-file "$work/compute.ready"
@@ -130,6 +131,8 @@ done
 # Workload d has inserted the keys that e would insert: e gets its own tree, as in YCSB.
 run load_e e "$pool" --phase load -p farleaf.tree=usertable_e
 run e e "$pool" "${warm[@]}" -p farleaf.tree=usertable_e
+# The baseline without a search-layer cache: every internal node is read from the pool.
+run a_uncached a "$pool" --cache off
 # The same reads by the compute server, for a client that keeps 32 in flight on each connection.
 IN_FLIGHT=32 run c_client c "$server"
 
@@ -137,7 +140,7 @@ echo
 echo "$RECORDS records ($KEYS) on two memory servers over $FABRIC, $OPERATIONS operations, $THREADS threads x $IN_FLIGHT in flight, closed loop"
 scripts/print_table.py "load=$results/load.json:load" "a=$results/a.json" "b=$results/b.json" \
   "c=$results/c.json" "d=$results/d.json" "e=$results/e.json" "f=$results/f.json" \
-  "c by client=$results/c_client.json"
+  "a, no cache=$results/a_uncached.json" "c by client=$results/c_client.json"
 sed -n 's/^\[POOL\], BytesUsed\/key, /bytes of pool per key after the load: /p' "$results/load.log"
 echo
 echo "farleafctl check, on the pool that all this has left:"
