@@ -7,189 +7,28 @@
 // another view refuses it, unexecuted, and names its own.
 //
 // Invariants:
-//   - parsing is total: any bytes give a message or a Status::Corruption, never more memory than
-//   the
-//     frame's own size times a constant, never a read beyond the frame;
-//   - every count and length is bounded by a constant below, checked before it is used;
+//   - parsing is total: any bytes give a message or a Status::Corruption, never more memory than a
+//     constant times the frame's own size, never a read beyond the frame;
+//   - every count and length is bounded by a constant of messages.h, checked before it is used;
 //   - a parsed message holds views into the frame and is valid as long as the frame's bytes.
 // Thread rule: pure functions and value types.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "client/internal/fields.h"
+#include "client/messages.h"
 #include "dsm/base/bytes.h"
 #include "dsm/base/result.h"
 #include "dsm/base/status.h"
 
 namespace farleaf::client::protocol {
 
-inline constexpr std::string_view kMagic{"FARLEAF\n", 8};
-inline constexpr uint16_t kVersion = 1;
-
-inline constexpr uint32_t kKeyBytesMax = 64 << 10;
-inline constexpr uint32_t kValueBytesMax = 16 << 20;
-inline constexpr uint32_t kTreeNameBytesMax = 255;
-inline constexpr uint32_t kMessageBytesMax = 4096;
-inline constexpr uint32_t kMultiGetKeysMax = 1024;
-inline constexpr uint32_t kListedTreesMax = 65536;
-/// Of a frame, without its length field: room for a compare-and-set of two largest values.
-inline constexpr uint32_t kFrameBytesMax = 2 * kValueBytesMax + (1 << 20);
-/// A server ends a piece of a scan when it has passed this, of a multi-get when the next value
-/// would pass 16 times this; one row or value always fits.
-inline constexpr uint32_t kPieceBytes = 1 << 20;
-inline constexpr uint32_t kHelloBytesMax = 8192;
-
-enum class Opcode : uint8_t {
-  // Idempotent: a client may send these again when it cannot know whether they ran.
-  kPing = 2,
-  kListTrees = 3,
-  kOpenTree = 4,
-  kServerStats = 5,
-  kGet = 16,
-  kMultiGet = 17,
-  kScan = 18,
-  // Not idempotent in a linearizable store: sent again after someone else's write, even a put would
-  // undo that write.
-  kInsert = 32,
-  kPut = 33,
-  kUpdate = 34,
-  kDelete = 35,
-  kDeleteIf = 36,
-  kCompareAndSet = 37,
-  kCreateTree = 38,
-};
-
-constexpr bool IsIdempotent(Opcode opcode) { return static_cast<uint8_t>(opcode) < 32; }
-
-constexpr std::string_view OpcodeName(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kPing:
-      return "ping";
-    case Opcode::kListTrees:
-      return "list_trees";
-    case Opcode::kOpenTree:
-      return "open_tree";
-    case Opcode::kServerStats:
-      return "server_stats";
-    case Opcode::kGet:
-      return "get";
-    case Opcode::kMultiGet:
-      return "multi_get";
-    case Opcode::kScan:
-      return "scan";
-    case Opcode::kInsert:
-      return "insert";
-    case Opcode::kPut:
-      return "put";
-    case Opcode::kUpdate:
-      return "update";
-    case Opcode::kDelete:
-      return "delete";
-    case Opcode::kDeleteIf:
-      return "delete_if";
-    case Opcode::kCompareAndSet:
-      return "compare_and_set";
-    case Opcode::kCreateTree:
-      return "create_tree";
-  }
-  return "";
-}
-constexpr bool IsOpcode(uint8_t raw) { return !OpcodeName(static_cast<Opcode>(raw)).empty(); }
-
-enum class TreeLayout : uint8_t { kFixed8 = 1, kBytes = 2 };
-
-constexpr std::string_view TreeLayoutName(TreeLayout layout) {
-  return layout == TreeLayout::kFixed8 ? "fixed8" : "bytes";
-}
-
-/// What a conditional write found. On the wire as it stands.
-enum class ConditionOutcome : uint8_t { kDone = 0, kAbsent = 1, kDifferent = 2 };
-
-struct TreeInfo {
-  uint32_t id = 0;  ///< of this server's life; a client asks again after a reconnect
-  TreeLayout layout = TreeLayout::kBytes;
-  uint32_t key_bytes_max = 0;
-  uint32_t value_bytes_max = 0;
-  std::string name;
-  bool operator==(const TreeInfo&) const = default;
-};
-
-/// What fixes a tree's pages, chosen when it is created. 0: the server's default for the layout.
-struct TreeGeometry {
-  uint32_t page_bytes = 0;
-  uint32_t key_bytes_max = 0;
-  uint32_t inline_value_bytes_max = 0;  ///< longer values lie outside of the leaf
-  bool operator==(const TreeGeometry&) const = default;
-};
-
-struct Request {
-  uint64_t id = 0;
-  Opcode opcode = Opcode::kPing;
-  uint32_t view = 0;
-  uint32_t tree = 0;
-  uint32_t deadline_ms = 0;  ///< from arrival at the server; 0: the server's default
-  std::string_view key;      ///< scan: the start, empty for the smallest key
-  std::string_view value;
-  std::string_view expected;
-  std::optional<std::string_view> end;     ///< scan: exclusive
-  uint64_t limit = 0;                      ///< scan
-  bool reverse = false;                    ///< scan
-  std::vector<std::string_view> keys;      ///< multi_get
-  std::string_view name;                   ///< open_tree, create_tree
-  TreeLayout layout = TreeLayout::kBytes;  ///< create_tree
-  TreeGeometry geometry;                   ///< create_tree
-};
-
-struct Row {
-  std::string_view key;
-  std::string_view value;
-  bool operator==(const Row&) const = default;
-};
-
-struct Response {
-  uint64_t id = 0;
-  Opcode opcode = Opcode::kPing;
-  uint32_t view = 0;        ///< the server's
-  bool wrong_view = false;  ///< refused, unexecuted: route by `view` and send again
-  StatusCode code = StatusCode::kOk;
-  std::string_view message;  ///< unless kOk
-
-  std::optional<std::string_view> value;  ///< get
-  std::vector<std::optional<std::string_view>>
-      values;            ///< multi_get: of the first keys, at least one
-  bool changed = false;  ///< insert, update: stored; put: new; delete: was there
-  ConditionOutcome outcome = ConditionOutcome::kDone;  ///< delete_if, compare_and_set
-  std::vector<Row> rows;                               ///< scan
-  bool more = false;              ///< scan: ended at a piece's end, before the range's
-  std::string_view continuation;  ///< scan, if more: the rest's start (reverse: its end, exclusive)
-  std::vector<TreeInfo> trees;    ///< list_trees; open_tree and create_tree: exactly one
-  std::string_view text;          ///< server_stats: lines `name value`
-};
-
-struct ClientHello {
-  uint16_t version = kVersion;
-  uint32_t view = 0;  ///< last known; 0: none
-};
-
-struct ServerHello {
-  uint16_t version = kVersion;
-  StatusCode code = StatusCode::kOk;  ///< else the connection is refused
-  uint32_t view = 0;
-  uint32_t key_bytes_max = kKeyBytesMax;
-  uint32_t value_bytes_max = kValueBytesMax;
-  uint32_t in_flight_max = 0;  ///< requests a connection may have at the server; more wait unread
-  uint64_t instance = 0;       ///< drawn when the server started
-  std::string message;
-};
-
-// ---- Frames
-// --------------------------------------------------------------------------------------
+// ---- Frames ----
 
 /// The outcome of looking for a frame at the front of a buffer.
 struct FrameLookup {
@@ -213,287 +52,9 @@ inline FrameLookup FindFrame(std::span<const std::byte> buffer, uint32_t body_by
   return found;
 }
 
-namespace internal {
-
-/// Appends a frame: reserves the length field, and fills it in at the end.
-class FrameWriter : public ByteWriter {
- public:
-  explicit FrameWriter(std::string* out) : ByteWriter(out), out_(out), begin_(out->size()) {
-    Write<uint32_t>(0);
-  }
-  ~FrameWriter() {
-    const size_t length = out_->size() - begin_ - 4;
-    FARLEAF_CHECK(length <= kFrameBytesMax, length);
-    StoreLittle(out_->data() + begin_, static_cast<uint32_t>(length));
-  }
-  FrameWriter(const FrameWriter&) = delete;
-
-  void WriteField(std::string_view bytes) {
-    Write(static_cast<uint32_t>(bytes.size()));
-    WriteBytes(bytes);
-  }
-  void WriteFlag(bool flag) { Write(static_cast<uint8_t>(flag)); }
-
- private:
-  std::string* out_;
-  size_t begin_;
-};
-
-class FrameReader : public ByteReader {
- public:
-  using ByteReader::ByteReader;
-
-  /// A length and as many bytes, at most `bytes_max`.
-  std::string_view ReadField(size_t bytes_max) {
-    const auto length = Read<uint32_t>();
-    if (length > bytes_max) {
-      valid_ = false;
-      return {};
-    }
-    return AsChars(ReadBytes(length));
-  }
-  bool ReadFlag() { return ReadEnum(1) != 0; }
-  uint8_t ReadEnum(uint8_t largest, uint8_t smallest = 0) {
-    const auto raw = Read<uint8_t>();
-    if (raw > largest || raw < smallest) valid_ = false;
-    return raw;
-  }
-  uint32_t ReadCount(uint32_t largest) {
-    const auto count = Read<uint32_t>();
-    if (count > largest) valid_ = false;
-    return valid_ && ok() ? count : 0;
-  }
-  void ExpectZero(uint64_t raw) { valid_ &= raw == 0; }
-  bool good() const { return ok() && valid_; }
-  bool finished() const { return good() && remaining() == 0; }
-
- private:
-  bool valid_ = true;
-};
-
-inline void WriteTree(FrameWriter& out, const TreeInfo& tree) {
-  out.Write(tree.id);
-  out.Write(static_cast<uint8_t>(tree.layout));
-  out.Write(tree.key_bytes_max);
-  out.Write(tree.value_bytes_max);
-  out.WriteField(tree.name);
-}
-
-inline TreeInfo ReadTree(FrameReader& in) {
-  TreeInfo tree;
-  tree.id = in.Read<uint32_t>();
-  tree.layout = static_cast<TreeLayout>(in.ReadEnum(2, 1));
-  tree.key_bytes_max = in.Read<uint32_t>();
-  tree.value_bytes_max = in.Read<uint32_t>();
-  tree.name = in.ReadField(kTreeNameBytesMax);
-  return tree;
-}
-
-inline void ReadScanRequest(FrameReader& in, Request* request) {
-  const uint8_t flags = in.ReadEnum(3);
-  request->reverse = (flags & 1) != 0;
-  request->limit = in.Read<uint64_t>();
-  request->key = in.ReadField(kKeyBytesMax);
-  if (flags & 2) request->end = in.ReadField(kKeyBytesMax);
-}
-
-inline void ReadRequestFields(FrameReader& in, Request* request) {
-  switch (request->opcode) {
-    case Opcode::kPing:
-    case Opcode::kListTrees:
-    case Opcode::kServerStats:
-      break;
-    case Opcode::kOpenTree:
-      request->name = in.ReadField(kTreeNameBytesMax);
-      break;
-    case Opcode::kCreateTree:
-      request->layout = static_cast<TreeLayout>(in.ReadEnum(2, 1));
-      request->geometry.page_bytes = in.Read<uint32_t>();
-      request->geometry.key_bytes_max = in.Read<uint32_t>();
-      request->geometry.inline_value_bytes_max = in.Read<uint32_t>();
-      request->name = in.ReadField(kTreeNameBytesMax);
-      break;
-    case Opcode::kGet:
-    case Opcode::kDelete:
-      request->key = in.ReadField(kKeyBytesMax);
-      break;
-    case Opcode::kMultiGet:
-      for (uint32_t left = in.ReadCount(kMultiGetKeysMax); left > 0 && in.good(); --left) {
-        request->keys.push_back(in.ReadField(kKeyBytesMax));
-      }
-      break;
-    case Opcode::kScan:
-      ReadScanRequest(in, request);
-      break;
-    case Opcode::kInsert:
-    case Opcode::kPut:
-    case Opcode::kUpdate:
-      request->key = in.ReadField(kKeyBytesMax);
-      request->value = in.ReadField(kValueBytesMax);
-      break;
-    case Opcode::kDeleteIf:
-      request->key = in.ReadField(kKeyBytesMax);
-      request->expected = in.ReadField(kValueBytesMax);
-      break;
-    case Opcode::kCompareAndSet:
-      request->key = in.ReadField(kKeyBytesMax);
-      request->expected = in.ReadField(kValueBytesMax);
-      request->value = in.ReadField(kValueBytesMax);
-      break;
-  }
-}
-
-inline void WriteRequestFields(FrameWriter& out, const Request& request) {
-  switch (request.opcode) {
-    case Opcode::kPing:
-    case Opcode::kListTrees:
-    case Opcode::kServerStats:
-      break;
-    case Opcode::kOpenTree:
-      out.WriteField(request.name);
-      break;
-    case Opcode::kCreateTree:
-      out.Write(static_cast<uint8_t>(request.layout));
-      out.Write(request.geometry.page_bytes);
-      out.Write(request.geometry.key_bytes_max);
-      out.Write(request.geometry.inline_value_bytes_max);
-      out.WriteField(request.name);
-      break;
-    case Opcode::kGet:
-    case Opcode::kDelete:
-      out.WriteField(request.key);
-      break;
-    case Opcode::kMultiGet:
-      out.Write(static_cast<uint32_t>(request.keys.size()));
-      for (std::string_view key : request.keys) out.WriteField(key);
-      break;
-    case Opcode::kScan:
-      out.Write(static_cast<uint8_t>((request.reverse ? 1 : 0) | (request.end ? 2 : 0)));
-      out.Write(request.limit);
-      out.WriteField(request.key);
-      if (request.end) out.WriteField(*request.end);
-      break;
-    case Opcode::kInsert:
-    case Opcode::kPut:
-    case Opcode::kUpdate:
-      out.WriteField(request.key);
-      out.WriteField(request.value);
-      break;
-    case Opcode::kDeleteIf:
-      out.WriteField(request.key);
-      out.WriteField(request.expected);
-      break;
-    case Opcode::kCompareAndSet:
-      out.WriteField(request.key);
-      out.WriteField(request.expected);
-      out.WriteField(request.value);
-      break;
-  }
-}
-
-inline void ReadPayload(FrameReader& in, Response* response) {
-  switch (response->opcode) {
-    case Opcode::kPing:
-      break;
-    case Opcode::kListTrees:
-      for (uint32_t left = in.ReadCount(kListedTreesMax); left > 0 && in.good(); --left) {
-        response->trees.push_back(ReadTree(in));
-      }
-      break;
-    case Opcode::kOpenTree:
-    case Opcode::kCreateTree:
-      response->trees.push_back(ReadTree(in));
-      break;
-    case Opcode::kServerStats:
-      response->text = in.ReadField(kFrameBytesMax);
-      break;
-    case Opcode::kGet:
-      if (in.ReadFlag()) response->value = in.ReadField(kValueBytesMax);
-      break;
-    case Opcode::kMultiGet:
-      for (uint32_t left = in.ReadCount(kMultiGetKeysMax); left > 0 && in.good(); --left) {
-        auto& value = response->values.emplace_back();
-        if (in.ReadFlag()) value = in.ReadField(kValueBytesMax);
-      }
-      break;
-    case Opcode::kScan:
-      for (uint32_t left = in.ReadCount(kFrameBytesMax / 8); left > 0 && in.good(); --left) {
-        auto& row = response->rows.emplace_back();
-        row.key = in.ReadField(kKeyBytesMax);
-        row.value = in.ReadField(kValueBytesMax);
-      }
-      response->more = in.ReadFlag();
-      if (response->more) response->continuation = in.ReadField(kKeyBytesMax);
-      break;
-    case Opcode::kInsert:
-    case Opcode::kPut:
-    case Opcode::kUpdate:
-    case Opcode::kDelete:
-      response->changed = in.ReadFlag();
-      break;
-    case Opcode::kDeleteIf:
-    case Opcode::kCompareAndSet:
-      response->outcome = static_cast<ConditionOutcome>(in.ReadEnum(2));
-      break;
-  }
-}
-
-inline void WritePayload(FrameWriter& out, const Response& response) {
-  switch (response.opcode) {
-    case Opcode::kPing:
-      break;
-    case Opcode::kListTrees:
-      out.Write(static_cast<uint32_t>(response.trees.size()));
-      for (const TreeInfo& tree : response.trees) WriteTree(out, tree);
-      break;
-    case Opcode::kOpenTree:
-    case Opcode::kCreateTree:
-      FARLEAF_CHECK(response.trees.size() == 1, response.trees.size());
-      WriteTree(out, response.trees.front());
-      break;
-    case Opcode::kServerStats:
-      out.WriteField(response.text);
-      break;
-    case Opcode::kGet:
-      out.WriteFlag(response.value.has_value());
-      if (response.value) out.WriteField(*response.value);
-      break;
-    case Opcode::kMultiGet:
-      out.Write(static_cast<uint32_t>(response.values.size()));
-      for (const auto& value : response.values) {
-        out.WriteFlag(value.has_value());
-        if (value) out.WriteField(*value);
-      }
-      break;
-    case Opcode::kScan:
-      out.Write(static_cast<uint32_t>(response.rows.size()));
-      for (const Row& row : response.rows) {
-        out.WriteField(row.key);
-        out.WriteField(row.value);
-      }
-      out.WriteFlag(response.more);
-      if (response.more) out.WriteField(response.continuation);
-      break;
-    case Opcode::kInsert:
-    case Opcode::kPut:
-    case Opcode::kUpdate:
-    case Opcode::kDelete:
-      out.WriteFlag(response.changed);
-      break;
-    case Opcode::kDeleteIf:
-    case Opcode::kCompareAndSet:
-      out.Write(static_cast<uint8_t>(response.outcome));
-      break;
-  }
-}
-
-inline constexpr uint8_t kCodeWrongView = 255;  ///< on the wire, in the place of a StatusCode
-
-}  // namespace internal
-
-// ---- Requests
-// ------------------------------------------------------------------------------------ Header,
-// after the length field: id u64 · view u32 · tree u32 · deadline_ms u32 · opcode u8.
+// ---- Requests ----
+//
+// Header, after the length field: id u64 · view u32 · tree u32 · deadline_ms u32 · opcode u8.
 
 /// Where a client that sends an encoded frame again puts what has changed since (from the frame's
 /// first byte, the length field).
@@ -566,9 +127,9 @@ inline Status ParseRequest(std::span<const std::byte> body, Request* request) {
   return Status::Ok();
 }
 
-// ---- Responses
-// ----------------------------------------------------------------------------------- Header, after
-// the length field: id u64 · view u32 · opcode u8 · status code u8.
+// ---- Responses ----
+//
+// Header, after the length field: id u64 · view u32 · opcode u8 · status code u8.
 
 inline void AppendResponse(const Response& response, std::string* out) {
   internal::FrameWriter frame(out);
@@ -610,10 +171,10 @@ inline Status ParseResponse(std::span<const std::byte> body, Response* response)
   return Status::Ok();
 }
 
-// ---- Hello
-// --------------------------------------------------------------------------------------- The first
-// fields, magic · version, stay where they are in every version. A peer that reads another version
-// than its own looks at nothing behind it.
+// ---- Hello ----
+//
+// The first fields, magic and version, stay where they are in every version. A peer that reads
+// another version than its own looks at nothing behind it.
 
 inline void AppendClientHello(const ClientHello& hello, std::string* out) {
   internal::FrameWriter frame(out);

@@ -5,8 +5,7 @@
 
 namespace farleaf::client {
 
-// ---- Connecting
-// ----------------------------------------------------------------------------------
+// ---- Connecting ----
 
 inline void Session::StartConnecting(uint64_t now_ns) {
   if (addresses_.empty()) {
@@ -111,8 +110,7 @@ inline Status Session::LossOf(const Slot& slot, std::string_view why) const {
   return Status::Unavailable(what);
 }
 
-// ---- Operations
-// ----------------------------------------------------------------------------------
+// ---- Operations ----
 
 inline void Session::Submit(Operation operation, CallOptions call) {
   if (closing_) {
@@ -334,8 +332,7 @@ inline void Session::ExpireDeadlines(uint64_t now_ns) {
   }
 }
 
-// ---- The loop
-// ------------------------------------------------------------------------------------
+// ---- The loop ----
 
 inline uint64_t Session::NextDueNs() const {
   uint64_t due_ns = earliest_deadline_ns_;

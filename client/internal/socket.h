@@ -126,7 +126,8 @@ class ReceiveBuffer {
   /// At least `bytes_min` of free space behind the unread bytes.
   std::span<char> Space(size_t bytes_min) {
     if (bytes_.size() - end_ < bytes_min) {
-      std::memmove(bytes_.data(), bytes_.data() + begin_, end_ - begin_);
+      // memmove does not take the null pointer of an empty vector, not even for no bytes.
+      if (begin_ != end_) std::memmove(bytes_.data(), bytes_.data() + begin_, end_ - begin_);
       end_ -= std::exchange(begin_, 0);
       if (bytes_.size() - end_ < bytes_min) bytes_.resize(end_ + bytes_min);
     }

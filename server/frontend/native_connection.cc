@@ -21,7 +21,7 @@ std::span<std::byte> NativeConnection::InputSpace() {
     const bool reusable = block_ && block_->use_count() == 1 && block_->bytes().size() >= wanted;
     InputBlockRef next =
         reusable ? block_ : InputBlockRef(new InputBlock(std::max(kBlockBytes, wanted)));
-    std::memmove(next->bytes().data(), rest.data(), rest.size());
+    if (!rest.empty()) std::memmove(next->bytes().data(), rest.data(), rest.size());
     block_ = std::move(next);
     end_ = rest.size();
     begin_ = 0;

@@ -81,8 +81,7 @@ OperationStats ServerThread::Stats() const {
   return stats_;
 }
 
-// ---- The loop
-// ------------------------------------------------------------------------------------
+// ---- The loop ----
 
 void ServerThread::Run() {
   worker_->GoOnline();
@@ -158,8 +157,7 @@ void ServerThread::PublishRecords() {
   records_.clear();
 }
 
-// ---- Connections
-// ---------------------------------------------------------------------------------
+// ---- Connections ----
 
 namespace {
 
@@ -369,8 +367,7 @@ void ServerThread::BeginStop() {
   }
 }
 
-// ---- Requests
-// ------------------------------------------------------------------------------------
+// ---- Requests ----
 
 protocol::ServerHello ServerThread::Hello() {
   protocol::ServerHello hello;

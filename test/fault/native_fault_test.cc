@@ -222,7 +222,7 @@ struct NativeFaultTest : ::testing::Test {
   }
 };
 
-// ---- Peers that do not keep to the protocol ------------------------------------------------------
+// ---- Peers that do not keep to the protocol ----
 
 TEST_F(NativeFaultTest, ClientOfAnotherVersionIsToldWhichToUse) {
   StartServer();
@@ -402,7 +402,7 @@ TEST_F(NativeFaultTest, TwoHundredConnectionsAndNotOneMore) {
   }
 }
 
-// ---- Deadlines -----------------------------------------------------------------------------------
+// ---- Deadlines ----
 
 TEST_F(NativeFaultTest, StalledServerEndsReadsAtTheirDeadlineAndLeavesWritesUnknown) {
   ScriptedServer stalled(script_path(), [](const protocol::Request&, std::string*) {
@@ -459,7 +459,7 @@ TEST_F(NativeFaultTest, WrongUrlsAreRefusedWithWhatIsWanted) {
             "unavailable: farleaf+unix:/nonexistent/socket: No such file or directory");
 }
 
-// ---- Lost connections ----------------------------------------------------------------------------
+// ---- Lost connections ----
 
 TEST_F(NativeFaultTest, ConnectionLostUnderARequestReissuesTheReadAndNotTheWrite) {
   std::atomic<int> gets{0}, puts{0};
@@ -559,7 +559,7 @@ TEST_F(NativeFaultTest, FullSessionRefusesMore) {
   EXPECT_EQ(done, 10);
 }
 
-// ---- Servers that stop and start -----------------------------------------------------------------
+// ---- Servers that stop and start ----
 
 TEST_F(NativeFaultTest, StopLetsRunningRequestsEnd) {
   auto& index = host.Add("t");

@@ -1,0 +1,176 @@
+// The messages of the native protocol: opcodes, limits, requests, responses, hellos.
+//
+// A message that was parsed holds views into its frame.
+// Thread rule: value types.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsm/base/status.h"
+
+namespace farleaf::client::protocol {
+
+inline constexpr std::string_view kMagic{"FARLEAF\n", 8};
+inline constexpr uint16_t kVersion = 1;
+
+inline constexpr uint32_t kKeyBytesMax = 64 << 10;
+inline constexpr uint32_t kValueBytesMax = 16 << 20;
+inline constexpr uint32_t kTreeNameBytesMax = 255;
+inline constexpr uint32_t kMessageBytesMax = 4096;
+inline constexpr uint32_t kMultiGetKeysMax = 1024;
+inline constexpr uint32_t kListedTreesMax = 65536;
+/// Of a frame, without its length field: room for a compare-and-set of two largest values.
+inline constexpr uint32_t kFrameBytesMax = 2 * kValueBytesMax + (1 << 20);
+/// A server ends a piece of a scan when it has passed this, of a multi-get when the next value
+/// would pass 16 times this; one row or value always fits.
+inline constexpr uint32_t kPieceBytes = 1 << 20;
+inline constexpr uint32_t kHelloBytesMax = 8192;
+
+enum class Opcode : uint8_t {
+  // Idempotent: a client may send these again when it cannot know whether they ran.
+  kPing = 2,
+  kListTrees = 3,
+  kOpenTree = 4,
+  kServerStats = 5,
+  kGet = 16,
+  kMultiGet = 17,
+  kScan = 18,
+  // Not idempotent in a linearizable store: sent again after someone else's write, even a put would
+  // undo that write.
+  kInsert = 32,
+  kPut = 33,
+  kUpdate = 34,
+  kDelete = 35,
+  kDeleteIf = 36,
+  kCompareAndSet = 37,
+  kCreateTree = 38,
+};
+
+constexpr bool IsIdempotent(Opcode opcode) { return static_cast<uint8_t>(opcode) < 32; }
+
+constexpr std::string_view OpcodeName(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kPing:
+      return "ping";
+    case Opcode::kListTrees:
+      return "list_trees";
+    case Opcode::kOpenTree:
+      return "open_tree";
+    case Opcode::kServerStats:
+      return "server_stats";
+    case Opcode::kGet:
+      return "get";
+    case Opcode::kMultiGet:
+      return "multi_get";
+    case Opcode::kScan:
+      return "scan";
+    case Opcode::kInsert:
+      return "insert";
+    case Opcode::kPut:
+      return "put";
+    case Opcode::kUpdate:
+      return "update";
+    case Opcode::kDelete:
+      return "delete";
+    case Opcode::kDeleteIf:
+      return "delete_if";
+    case Opcode::kCompareAndSet:
+      return "compare_and_set";
+    case Opcode::kCreateTree:
+      return "create_tree";
+  }
+  return "";
+}
+constexpr bool IsOpcode(uint8_t raw) { return !OpcodeName(static_cast<Opcode>(raw)).empty(); }
+
+enum class TreeLayout : uint8_t { kFixed8 = 1, kBytes = 2 };
+
+constexpr std::string_view TreeLayoutName(TreeLayout layout) {
+  return layout == TreeLayout::kFixed8 ? "fixed8" : "bytes";
+}
+
+/// What a conditional write found. On the wire as it stands.
+enum class ConditionOutcome : uint8_t { kDone = 0, kAbsent = 1, kDifferent = 2 };
+
+struct TreeInfo {
+  uint32_t id = 0;  ///< of this server's life; a client asks again after a reconnect
+  TreeLayout layout = TreeLayout::kBytes;
+  uint32_t key_bytes_max = 0;
+  uint32_t value_bytes_max = 0;
+  std::string name;
+  bool operator==(const TreeInfo&) const = default;
+};
+
+/// What fixes a tree's pages, chosen when it is created. 0: the server's default for the layout.
+struct TreeGeometry {
+  uint32_t page_bytes = 0;
+  uint32_t key_bytes_max = 0;
+  uint32_t inline_value_bytes_max = 0;  ///< longer values lie outside of the leaf
+  bool operator==(const TreeGeometry&) const = default;
+};
+
+struct Request {
+  uint64_t id = 0;
+  Opcode opcode = Opcode::kPing;
+  uint32_t view = 0;
+  uint32_t tree = 0;
+  uint32_t deadline_ms = 0;  ///< from arrival at the server; 0: the server's default
+  std::string_view key;      ///< scan: the start, empty for the smallest key
+  std::string_view value;
+  std::string_view expected;
+  std::optional<std::string_view> end;     ///< scan: exclusive
+  uint64_t limit = 0;                      ///< scan
+  bool reverse = false;                    ///< scan
+  std::vector<std::string_view> keys;      ///< multi_get
+  std::string_view name;                   ///< open_tree, create_tree
+  TreeLayout layout = TreeLayout::kBytes;  ///< create_tree
+  TreeGeometry geometry;                   ///< create_tree
+};
+
+struct Row {
+  std::string_view key;
+  std::string_view value;
+  bool operator==(const Row&) const = default;
+};
+
+struct Response {
+  uint64_t id = 0;
+  Opcode opcode = Opcode::kPing;
+  uint32_t view = 0;        ///< the server's
+  bool wrong_view = false;  ///< refused, unexecuted: route by `view` and send again
+  StatusCode code = StatusCode::kOk;
+  std::string_view message;  ///< unless kOk
+
+  std::optional<std::string_view> value;  ///< get
+  std::vector<std::optional<std::string_view>>
+      values;            ///< multi_get: of the first keys, at least one
+  bool changed = false;  ///< insert, update: stored; put: new; delete: was there
+  ConditionOutcome outcome = ConditionOutcome::kDone;  ///< delete_if, compare_and_set
+  std::vector<Row> rows;                               ///< scan
+  bool more = false;              ///< scan: ended at a piece's end, before the range's
+  std::string_view continuation;  ///< scan, if more: the rest's start (reverse: its end, exclusive)
+  std::vector<TreeInfo> trees;    ///< list_trees; open_tree and create_tree: exactly one
+  std::string_view text;          ///< server_stats: lines `name value`
+};
+
+struct ClientHello {
+  uint16_t version = kVersion;
+  uint32_t view = 0;  ///< last known; 0: none
+};
+
+struct ServerHello {
+  uint16_t version = kVersion;
+  StatusCode code = StatusCode::kOk;  ///< else the connection is refused
+  uint32_t view = 0;
+  uint32_t key_bytes_max = kKeyBytesMax;
+  uint32_t value_bytes_max = kValueBytesMax;
+  uint32_t in_flight_max = 0;  ///< requests a connection may have at the server; more wait unread
+  uint64_t instance = 0;       ///< drawn when the server started
+  std::string message;
+};
+
+}  // namespace farleaf::client::protocol
