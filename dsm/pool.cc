@@ -48,6 +48,33 @@ Status CheckRegion(const RegionInfo& info, const RegionLayout& layout) {
   return Status::Ok();
 }
 
+/// Compares the regions with those that the pool was made of; those that are new to it are entered
+/// if `role` may write.
+Task<Status> CheckRegionWords(OpContext& op, std::span<const RegionLayout> layouts,
+                              PoolOptions::Role role) {
+  std::vector<uint64_t> words(layouts.size());
+  Batch read(kCatalogServer);
+  read.Read(kRegionWordsOffset, std::as_writable_bytes(std::span(words)));
+  Status status = co_await op.worker.RoundTrip(read, op.counts);
+  if (!status.ok()) co_return status;
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const uint64_t seen = layouts[i].incarnation;
+    if (words[i] == 0 && role == PoolOptions::Role::kMember) {
+      Batch enter(kCatalogServer);
+      enter.CompareAndSwap(kRegionWordsOffset + i * 8, 0, seen, &words[i]);
+      status = co_await op.worker.RoundTrip(enter, op.counts);
+      if (!status.ok()) co_return status;
+    }
+    if (words[i] == 0 || words[i] == seen) continue;
+    const std::string name = "memory server " + std::to_string(i);
+    co_return Status::Unavailable(name + " lost: it has incarnation " + std::to_string(seen) +
+                                  ", the pool was made with " + std::to_string(words[i]) +
+                                  ": it was restarted, and what it held is gone; restart all " +
+                                  "memory servers for an empty pool");
+  }
+  co_return status;
+}
+
 /// Draws a ticket and reads the member table, in one round trip.
 Task<Status> ReadMembers(OpContext& op, uint64_t* ticket, std::vector<uint64_t>* words) {
   words->resize(kMembersMax);
@@ -120,6 +147,9 @@ Result<std::unique_ptr<Pool>> Pool::Join(std::unique_ptr<Fabric> fabric, PoolOpt
   if (!worker.ok()) return worker.status();
   std::vector<RegionLayout> layouts;
   FARLEAF_RETURN_IF_ERROR(pool->ReadLayouts(**worker, &layouts));
+  FabricCounts counts;
+  OpContext op{**worker, counts};
+  FARLEAF_RETURN_IF_ERROR((*worker)->Run(CheckRegionWords(op, layouts, options.role)));
   if (options.role == PoolOptions::Role::kMember) {
     FARLEAF_RETURN_IF_ERROR(pool->TakeMemberId(**worker));
     for (const RegionLayout& layout : layouts) {
@@ -138,6 +168,11 @@ Status Pool::ReadLayouts(Worker& worker, std::vector<RegionLayout>* layouts) {
       return Status::Unavailable("memory server " + std::to_string(i) + " is missing" +
                                  (i == kCatalogServer ? "; it holds the catalog" : ""));
     }
+  }
+  if (regions.size() > kMemoryServersMax) {
+    return Status::InvalidArgument("the pool has " + std::to_string(regions.size()) +
+                                   " memory servers, allowed are 1 to " +
+                                   std::to_string(kMemoryServersMax));
   }
   std::vector<RegionHeader> headers;
   FARLEAF_RETURN_IF_ERROR(worker.Run(ReadHeaders(worker, regions, &headers)));

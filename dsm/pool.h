@@ -1,7 +1,8 @@
 // Pool: this process's membership in a pool of memory servers. It is joined once, shared by the
 // process's threads, and left in good order by Leave.
 //
-// Joining reads every region's header, draws a ticket by FETCH-ADD from member word 0 of the
+// Joining reads every region's header, compares the incarnations with those that the pool was made
+// with (region words), draws a ticket by FETCH-ADD from member word 0 of the
 // catalog server, and takes the first free member word from there on by CAS: the compute server id
 // and its incarnation.
 //
@@ -36,7 +37,8 @@ struct PoolOptions {
 
 class Pool {
  public:
-  /// Unavailable if the catalog server (id 0) is missing; Corruption or InvalidArgument if a region
+  /// Unavailable if the catalog server (id 0) is missing, or a server was restarted and has lost what
+  /// it held; Corruption or InvalidArgument if a region
   /// is not one this program understands; ResourceExhausted if all member ids are taken.
   static Result<std::unique_ptr<Pool>> Join(std::unique_ptr<Fabric> fabric, PoolOptions options,
                                             const Clock* clock);

@@ -1,7 +1,8 @@
 // Where things are in a memory server's region, and the words that live there.
 //
 //   offset            bytes               what
-//   0                 4 KiB               RegionHeader, written by the memory server before it opens
+//   0                 2 KiB               RegionHeader, written by the memory server before it opens
+//   2 KiB             2 KiB               region words, one a memory server       (server 0 only)
 //   4 KiB             32 KiB              member words, one a compute server id   (server 0 only)
 //   36 KiB            32 KiB              lease words, one a compute server id
 //   68 KiB            4 KiB               heads of the pool's free lists, 512 words
@@ -37,7 +38,12 @@ inline constexpr uint32_t kFreeListsMax = 512;
 inline constexpr uint32_t kCatalogEntries = 128;
 inline constexpr uint32_t kCatalogEntryBytes = 512;
 
+/// Word i: the incarnation of memory server i's region, set by the first compute server that saw it;
+/// 0 until then. Another incarnation is a server that lost the pool's pages.
+inline constexpr uint64_t kRegionWordsOffset = 2 << 10;
+inline constexpr uint32_t kMemoryServersMax = 256;
 inline constexpr uint64_t kMembersOffset = 4 << 10;
+static_assert(kRegionWordsOffset + kMemoryServersMax * 8 == kMembersOffset);
 inline constexpr uint64_t kLeasesOffset = kMembersOffset + kMembersMax * 8;
 inline constexpr uint64_t kFreeListsOffset = kLeasesOffset + kMembersMax * 8;
 inline constexpr uint64_t kCatalogOffset = kFreeListsOffset + kFreeListsMax * 8;

@@ -55,7 +55,7 @@ void DeclareOptions(ConfigSchema& schema, MemoryServerOptions* options) {
                    &options->bootstrap);
   schema.Required();
   schema.AddInteger("id", "id of this memory server in the pool, from 0 without gaps", &options->id,
-                    0, 65535);
+                    0, dsm::kMemoryServersMax - 1);
   schema.AddString("cluster", "if given, refuse a directory of another cluster", &options->cluster);
   schema.AddBytes("size", "memory to expose", &options->region_bytes, kRegionBytesMin,
                   kRegionBytesMax);
