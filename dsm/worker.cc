@@ -32,12 +32,22 @@ Worker::~Worker() {
 }
 
 void Worker::Spawn(Task<void> task) {
-  spawned_.push_back(std::move(task));
-  auto it = std::prev(spawned_.end());
+  const auto self = spawned_.emplace(spawned_.end());
+  self->emplace(RunSpawned(std::move(task), self));
   GoOnline();
-  it->Start();
+  (*self)->Start();
   GoOffline();
-  if (it->done()) spawned_.erase(it);
+  EraseEnded();
+}
+
+Task<void> Worker::RunSpawned(Task<void> task, SpawnedList::iterator self) {
+  co_await task;
+  ended_.push_back(self);
+}
+
+void Worker::EraseEnded() {
+  for (const SpawnedList::iterator task : ended_) spawned_.erase(task);
+  ended_.clear();
 }
 
 void Worker::RunUntilIdle() {
@@ -71,7 +81,7 @@ bool Worker::ResumeReady() {
   resuming_.swap(ready_);
   for (std::coroutine_handle<> handle : resuming_) handle.resume();
   resuming_.clear();
-  std::erase_if(spawned_, [](const Task<void>& task) { return task.done(); });
+  EraseEnded();
   return true;
 }
 

@@ -18,6 +18,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -160,7 +161,9 @@ class Worker {
   /// by a process that blocks in its own loop (after announcing it with set_sleeping).
   int wake_fd() const { return wake_fd_; }
   void set_sleeping(bool sleeping);
-  bool has_cross_thread_work() const { return cross_thread_pending_.load(std::memory_order_acquire); }
+  bool has_cross_thread_work() const {
+    return cross_thread_pending_.load(std::memory_order_acquire);
+  }
 
  private:
   friend struct Sleeping;
@@ -174,6 +177,8 @@ class Worker {
   void TakeDueTimers();
   void TakeCrossThreadWork();
   bool ResumeReady();
+  Task<void> RunSpawned(Task<void> task, std::list<std::optional<Task<void>>>::iterator self);
+  void EraseEnded();
   void BlockUntilWork();
 
   std::unique_ptr<Transport> transport_;
@@ -185,7 +190,9 @@ class Worker {
   std::vector<std::coroutine_handle<>> ready_;     // filled by completions
   std::vector<std::coroutine_handle<>> resuming_;  // being resumed by ResumeReady
   std::vector<Timer> timers_;                      // heap
-  std::list<Task<void>> spawned_;
+  using SpawnedList = std::list<std::optional<Task<void>>>;
+  SpawnedList spawned_;
+  std::vector<SpawnedList::iterator> ended_;  // of spawned_, to be erased
   uint32_t idle_turns_ = 0;
 
   std::mutex cross_thread_mutex_;  // guards cross_thread_
