@@ -39,7 +39,7 @@ bool LocalLockTable::ShouldHandOver(GlobalAddress address, const Turn& turn) {
   std::lock_guard lock(shard.mutex);
   const Entry* entry = Find(shard, address);
   FARLEAF_CHECK(entry, address);
-  return entry->first != nullptr;
+  return entry->first != nullptr && entry->first->turn_.slot_class >= turn.slot_class;
 }
 
 LocalLockTable::Acquiring* LocalLockTable::PopWaiter(Shard& shard, GlobalAddress address) {
@@ -68,7 +68,7 @@ void LocalLockTable::HandOver(GlobalAddress address, Turn turn, std::span<const 
   FARLEAF_CHECK(waiter, "handed over to nobody", address);
   FARLEAF_CHECK(waiter->image_.size() == image.size(), waiter->image_.size(), image.size());
   std::memcpy(waiter->image_.data(), image.data(), image.size());
-  waiter->turn_ = {turn.lock_word, turn.handovers + 1};
+  waiter->turn_ = {turn.lock_word, turn.handovers + 1, turn.slot_class};
   Resume(waiter);
 }
 

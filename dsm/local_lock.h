@@ -8,7 +8,9 @@
 //   - at most one coroutine of the process holds the turn for an address;
 //   - a remote lock is passed on only after the holder's write-back completed, and at most
 //     handovers_max times in a row, so that other compute servers get theirs;
-//   - waiters are served first come, first served.
+//   - waiters are served first come, first served;
+//   - a remote lock is passed on only to an acquisition of the class of the one that took it, or a
+//     higher one: the lock brings its redo slot along (dsm/remote_lock.h, the argument on deadlock).
 // Thread rule: thread-safe. A waiter is resumed on its own worker's thread.
 #pragma once
 
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "dsm/address.h"
+#include "dsm/remote_lock.h"
 #include "dsm/worker.h"
 
 namespace farleaf::dsm {
@@ -32,7 +35,8 @@ class LocalLockTable {
   /// How the turn was received. `lock_word` is 0 if the remote lock is not in hand.
   struct Turn {
     uint64_t lock_word = 0;
-    uint32_t handovers = 0;  ///< since the remote lock was taken
+    uint32_t handovers = 0;    ///< since the remote lock was taken
+    LockClass slot_class = 0;  ///< of the acquisition that took the remote lock
   };
 
   /// Waits for the turn. `image` (the page's size) receives the page if the lock is handed over.
@@ -44,8 +48,11 @@ class LocalLockTable {
 
    private:
     friend class LocalLockTable;
-    Acquiring(LocalLockTable* table, Worker* worker, GlobalAddress address, std::span<std::byte> image)
-        : table_(table), worker_(worker), address_(address), image_(image) {}
+    Acquiring(LocalLockTable* table, Worker* worker, GlobalAddress address, LockClass lock_class,
+              std::span<std::byte> image)
+        : table_(table), worker_(worker), address_(address), image_(image) {
+      turn_.slot_class = lock_class;
+    }
     Acquiring(const Acquiring&) = delete;
     LocalLockTable* table_;
     Worker* worker_;
@@ -55,8 +62,9 @@ class LocalLockTable {
     Acquiring* next_ = nullptr;
     Turn turn_;
   };
-  Acquiring Acquire(Worker& worker, GlobalAddress address, std::span<std::byte> image) {
-    return Acquiring(this, &worker, address, image);
+  Acquiring Acquire(Worker& worker, GlobalAddress address, LockClass lock_class,
+                    std::span<std::byte> image) {
+    return Acquiring(this, &worker, address, lock_class, image);
   }
 
   /// Whether the holder should leave the remote lock held for a local waiter. If so it must end with
@@ -80,9 +88,7 @@ class LocalLockTable {
   };
   static constexpr size_t kShards = 256;
 
-  Shard& ShardOf(GlobalAddress address) {
-    return shards_[Mix64(address.word()) % kShards];
-  }
+  Shard& ShardOf(GlobalAddress address) { return shards_[Mix64(address.word()) % kShards]; }
   static Entry* Find(Shard& shard, GlobalAddress address);
   /// Removes the first waiter, or the entry if there is none. REQUIRES: shard locked.
   static Acquiring* PopWaiter(Shard& shard, GlobalAddress address);

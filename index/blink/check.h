@@ -6,7 +6,7 @@
 //   - each image: checksum, both versions, tree, level, alive, Validate(); change counters;
 //   - each level: the fences chain from "no low" to "no high" without gap (README.md, invariant 3);
 //   - each entry of a parent names a live node of the level below with low <= separator (4), and
-//     entries that name one child stand together (5). A node without a separator of its own is
+//     entries that name one child stand together. A node without a separator of its own is
 //     counted, not an error: moving right finds it, and whoever does may complete it;
 //   - each out-of-line value: block, unique id, length, CRC;
 //   - each page in the pool's free lists is free, and listed once;

@@ -60,6 +60,10 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddr
     const OpenOutcome outcome = ConstNode::Open(geometry, page.image(geometry));
     if (outcome == OpenOutcome::kValid) co_return PageState::kRead;
     if (outcome == OpenOutcome::kMalformed) {
+      // A leaf page may have been reused by a tree of another layout.
+      if (ConstNode(geometry, page.image(geometry)).tree() != info_.id) {
+        co_return PageState::kForeign;
+      }
       co_return Status::Corruption("page " + address.ToString() + " of tree '" + info_.name +
                                    "' holds no node although its checksum agrees");
     }
@@ -67,7 +71,7 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddr
     if (!with_lock_word) continue;
     const auto lock =
         dsm::LockWord::Decode(LoadLittle<uint64_t>(page.bytes + geometry.image_bytes()));
-    if (lock.state == dsm::LockWord::State::kFreePage) co_return PageState::kFree;
+    if (lock.state == dsm::LockWord::State::kFreePage) co_return PageState::kForeign;
     if (give_up_ns == 0) give_up_ns = WaitDeadlineNs(op);
     if (op.worker.clock().NowNs() >= give_up_ns) {
       if (lock.state == dsm::LockWord::State::kUnlocked) {
@@ -83,7 +87,7 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddr
   }
 }
 
-Task<Status> BlinkTree::RefreshRoot(OpContext& op) {
+Task<Result<RootWord>> BlinkTree::RefreshRoot(OpContext& op) {
   uint64_t word = 0;
   Batch batch(dsm::kCatalogServer);
   batch.ReadWord(info_.root_word_offset(), &word);
@@ -95,7 +99,7 @@ Task<Status> BlinkTree::RefreshRoot(OpContext& op) {
                                  std::to_string(word));
   }
   cache_.set_root(root);
-  co_return Status::Ok();
+  co_return root;
 }
 
 Task<Result<SearchCache::Path>> BlinkTree::FindNode(OpContext& op, std::string_view key, Side side,
@@ -109,7 +113,7 @@ Task<Result<SearchCache::Path>> BlinkTree::FindNode(OpContext& op, std::string_v
       PageBuffer page;
       auto state = co_await ReadPage(op, path.node, page);
       if (!state.ok()) co_return state.status();
-      if (*state == PageState::kFree) break;
+      if (*state == PageState::kForeign) break;
       const ConstNode node(info_.geometry, page.image(info_.geometry));
       if (node.tree() != info_.id || node.level() != path.level) break;
       cache_.Install(path.node, node.image());
@@ -126,17 +130,18 @@ Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::s
   bool read_root = freshness == Freshness::kFromRoot || cache_.root().address.is_null();
   stats_.path_refreshes.fetch_add(caching(), std::memory_order_relaxed);
   for (uint64_t wait_ns = kRetryNsMin;; wait_ns = std::min(2 * wait_ns, kRetryNsMax)) {
+    RootWord root = cache_.root();
     if (read_root) {
-      Status status = co_await RefreshRoot(op);
-      if (!status.ok()) co_return status;
+      auto fresh = co_await RefreshRoot(op);
+      if (!fresh.ok()) co_return fresh.status();
+      root = *fresh;
     }
-    const RootWord root = cache_.root();
     SearchCache::Path path{root.address, root.level, {}, false, false};
     while (path.level > level) {
       PageBuffer page;
       auto state = co_await ReadPage(op, path.node, page);
       if (!state.ok()) co_return state.status();
-      if (*state == PageState::kFree) break;
+      if (*state == PageState::kForeign) break;
       const ConstNode node(info_.geometry, page.image(info_.geometry));
       const Fit fit = FitOf(node, key, side, path.level);
       if (fit == Fit::kRestart) break;

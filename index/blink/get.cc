@@ -5,10 +5,15 @@
 
 namespace farleaf::index {
 
+namespace {
+constexpr uint64_t kValueRetryNs = 500;
+}  // namespace
+
 Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::string* value) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
   const Geometry& geometry = info_.geometry;
   PageBuffer page;
+  uint64_t give_up_ns = 0;
   bool fresh = false;
   if (caching()) {
     const SearchCache::Path path = cache_.Find(key, Side::kAt, 0);
@@ -38,6 +43,13 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
     if (!outcome.ok()) co_return outcome.status();
     if (*outcome == ValueState::kRead) co_return true;
     fresh = false;  // overwritten meanwhile: the leaf names another block by now
+    const uint64_t now_ns = op.worker.clock().NowNs();
+    if (give_up_ns == 0) give_up_ns = WaitDeadlineNs(op);
+    if (now_ns >= give_up_ns) {
+      co_return Status::Corruption("a leaf of tree '" + info_.name +
+                                   "' keeps naming value blocks that hold other values");
+    }
+    co_await op.worker.Sleep(kValueRetryNs);
   }
   co_return Status::DeadlineExceeded("get in tree '" + info_.name + "'");
 }

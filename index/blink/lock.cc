@@ -33,49 +33,46 @@ uint64_t BlinkTree::ChangeCounterOffset(GlobalAddress address) const {
   return chunk_offset + *index * 8;
 }
 
-Task<Result<uint64_t>> BlinkTree::TakeLockWord(OpContext& op, dsm::ServerId server,
-                                               LockClass lock_class) {
+Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass lock_class,
+                                 uint64_t give_up_ns, LockedPage& locked) {
+  const Geometry& geometry = info_.geometry;
+  FARLEAF_CHECK(!locked.held(), locked.address);
   if (pool_->self().id == 0) {
     co_return Status::InvalidArgument("an observer of the pool cannot write: join as a member");
   }
-  uint64_t give_up_ns = 0;
+  locked.address = address;
+  const auto image = locked.buffer.image(geometry);
+  std::optional<uint64_t> word;
   for (;;) {
-    if (auto word = pool_->redo_slots(server).Take(lock_class)) co_return *word;
-    if (give_up_ns == 0) give_up_ns = WaitDeadlineNs(op);
+    auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class, image);
+    locked.turn = turn;
+    if (turn.lock_word != 0) {
+      stats_.handovers.fetch_add(1, std::memory_order_relaxed);
+      locked.lock_word = turn.lock_word;
+      co_return Status::Ok();
+    }
+    word = pool_->redo_slots(address.server()).Take(lock_class);
+    if (word) break;
+    // The turn is not kept while waiting for a slot: the next in turn may hold the very slot, and be
+    // entitled to one of a higher class (dsm/remote_lock.h).
+    pool_->locks().Release(address);
     if (op.worker.clock().NowNs() >= give_up_ns) {
       co_return Status::DeadlineExceeded("all redo slots on memory server " +
-                                         std::to_string(server) + " are in use");
+                                         std::to_string(address.server()) + " are in use");
     }
     co_await op.worker.Sleep(kBackoffNsMin);
   }
-}
-
-Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass lock_class,
-                                 LockedPage& locked) {
-  const Geometry& geometry = info_.geometry;
-  FARLEAF_CHECK(!locked.held(), locked.address);
-  locked.address = address;
-  const auto image = locked.buffer.image(geometry);
-  auto turn = co_await pool_->locks().Acquire(op.worker, address, image);
-  locked.turn = turn;
-  if (turn.lock_word != 0) {
-    stats_.handovers.fetch_add(1, std::memory_order_relaxed);
-    locked.lock_word = turn.lock_word;
-    co_return Status::Ok();
-  }
-  auto word = co_await TakeLockWord(op, address.server(), lock_class);
-  if (!word.ok()) {
-    pool_->locks().Release(address);
-    co_return word.status();
-  }
-  Status status = co_await TakeRemoteLock(op, address, *word, locked);
+  Status status = co_await TakeRemoteLock(op, address, *word, give_up_ns, locked);
   if (!locked.held()) {
     pool_->locks().Release(address);
     co_return status;
   }
   if (ConstNode::Open(geometry, image) != OpenOutcome::kValid) {
+    const bool foreign = ConstNode::Open(geometry, image) == OpenOutcome::kMalformed &&
+                         locked.node(geometry).tree() != info_.id;
     Status unlocked = co_await Unlock(op, locked);
     if (!unlocked.ok()) co_return unlocked;
+    if (foreign) co_return Status::Ok();
     co_return Status::Corruption("page " + address.ToString() + " of tree '" + info_.name +
                                  "' fails its checksum under its own lock");
   }
@@ -83,8 +80,8 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
 }
 
 Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, GlobalAddress address, uint64_t word,
-                                       LockedPage& locked) {
-  uint64_t give_up_ns = 0, wait_ns = kBackoffNsMin;
+                                       uint64_t give_up_ns, LockedPage& locked) {
+  uint64_t wait_ns = kBackoffNsMin;
   for (;;) {
     uint64_t old = 0;
     Batch batch(address.server());
@@ -112,7 +109,6 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, GlobalAddress address, uin
       co_return Status::Ok();
     }
     stats_.lock_conflicts.fetch_add(1, std::memory_order_relaxed);
-    if (give_up_ns == 0) give_up_ns = WaitDeadlineNs(op);
     if (op.worker.clock().NowNs() >= give_up_ns) {
       pool_->redo_slots(address.server()).Give(word);
       co_return Status::DeadlineExceeded("page " + address.ToString() + " of tree '" + info_.name +
@@ -136,7 +132,7 @@ Task<Status> BlinkTree::LockNodeFor(OpContext& op, std::string_view key, Level l
     if (!path->complete) co_return Status::Ok();  // the tree is not that high
     GlobalAddress address = path->node;
     while (!address.is_null()) {
-      Status status = co_await LockPage(op, address, lock_class, locked);
+      Status status = co_await LockPage(op, address, lock_class, give_up_ns, locked);
       if (!status.ok()) co_return status;
       if (!locked.held()) break;
       const ConstNode node = locked.node(info_.geometry);
@@ -170,15 +166,20 @@ Task<Status> BlinkTree::LockNodeFor(OpContext& op, std::string_view key, Level l
 
 Task<Status> BlinkTree::ClaimNewPage(OpContext& op, GlobalAddress address, LockClass lock_class,
                                      LockedPage& locked) {
-  // Others may still come here by stale pointers: each finds the page free, or locked by us.
-  auto turn =
-      co_await pool_->locks().Acquire(op.worker, address, locked.buffer.image(info_.geometry));
-  FARLEAF_CHECK(turn.lock_word == 0, "a free page's lock was handed over", address);
-  auto word = co_await TakeLockWord(op, address.server(), lock_class);
-  if (!word.ok()) {
-    pool_->locks().Release(address);
-    co_return word.status();
+  const uint64_t give_up_ns = WaitDeadlineNs(op);
+  std::optional<uint64_t> word = pool_->redo_slots(address.server()).Take(lock_class);
+  while (!word) {
+    if (op.worker.clock().NowNs() >= give_up_ns) {
+      co_return Status::DeadlineExceeded("all redo slots on memory server " +
+                                         std::to_string(address.server()) + " are in use");
+    }
+    co_await op.worker.Sleep(kBackoffNsMin);
+    word = pool_->redo_slots(address.server()).Take(lock_class);
   }
+  // Others may still come here by stale pointers: each finds the page free, or locked by us.
+  auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class,
+                                              locked.buffer.image(info_.geometry));
+  FARLEAF_CHECK(turn.lock_word == 0, "a free page's lock was handed over", address);
   locked.address = address;
   locked.turn = turn;
   locked.lock_word = *word;
@@ -226,7 +227,7 @@ Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) 
   }
   const uint64_t word = std::exchange(locked.lock_word, 0);
   if (status.ok() && locked.handing_over) {
-    pool_->locks().HandOver(locked.address, {word, locked.turn.handovers},
+    pool_->locks().HandOver(locked.address, {word, locked.turn.handovers, locked.turn.slot_class},
                             locked.buffer.image(info_.geometry));
   } else {
     if (status.ok()) pool_->redo_slots(locked.address.server()).Give(word);

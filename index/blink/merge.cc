@@ -78,7 +78,7 @@ Task<Status> BlinkTree::TryMerge(OpContext& op, Level level, std::string_view le
   const GlobalAddress right_address = left.node(info_.geometry).right();
   LockedPage right;
   if (!right_address.is_null()) {
-    status = co_await LockPage(op, right_address, RightLockClass(level), right);
+    status = co_await LockPage(op, right_address, RightLockClass(level), WaitDeadlineNs(op), right);
   }
   if (status.ok() && right.held()) {
     const ConstNode left_node = left.node(info_.geometry), right_node = right.node(info_.geometry);
@@ -157,12 +157,13 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
 Task<Status> BlinkTree::ShrinkRoot(OpContext& op) {
   const Geometry& geometry = info_.geometry;
   for (;;) {
-    Status status = co_await RefreshRoot(op);
-    if (!status.ok()) co_return status;
-    const RootWord old_root = cache_.root();
+    auto fresh = co_await RefreshRoot(op);
+    if (!fresh.ok()) co_return fresh.status();
+    const RootWord old_root = *fresh;
     if (old_root.level == 0) co_return Status::Ok();
     LockedPage root;
-    status = co_await LockPage(op, old_root.address, LeftLockClass(old_root.level), root);
+    Status status = co_await LockPage(op, old_root.address, LeftLockClass(old_root.level),
+                                      WaitDeadlineNs(op), root);
     if (!status.ok() || !root.held()) co_return status;
     const ConstNode node = root.node(geometry);
     // The lock keeps the node from growing while the root word is swapped.

@@ -45,6 +45,8 @@ struct LockedPage {
   LockedPage(const LockedPage&) = delete;
   ~LockedPage() { FARLEAF_CHECK(!held(), "a page was left locked", address); }
   bool held() const { return lock_word != 0; }
+  /// The buffer holds changes that were given up: a local waiter must read the page itself.
+  void ForbidHandOver() { turn.handovers = dsm::LocalLockTable::kHandoversMax; }
   Node node(const Geometry& geometry) { return Node(geometry, buffer.image(geometry)); }
 };
 

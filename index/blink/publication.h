@@ -21,9 +21,12 @@ struct Publication {
   std::string low;                  ///< first key of the range
   std::optional<std::string> high;  ///< nullopt: to the last key
   GlobalAddress child;
-  GlobalAddress replaced;            ///< entries behind the range that still name it follow `child`
+  GlobalAddress replaced;            ///< of a merge, entries behind the range that still name it
+                                     ///< are redirected
   bool insert_missing = false;       ///< add a separator at `low` if there is none
   LockedPage* child_lock = nullptr;  ///< unlocked when the publication is complete
+  bool child_changed = false;        ///< child_lock's buffer is written back with its unlock
+  Status child_status;               ///< out: of the child's write-back and unlock
   std::string underfull_key;         ///< out: a key of a parent that became underfull
   bool parent_underfull = false;     ///< out
   bool root_has_one_child = false;   ///< out
@@ -32,12 +35,16 @@ struct Publication {
 /// What one parent's edit came to.
 struct ParentEdit {
   bool changed = false;
-  bool overflow = false;     ///< the separator does not fit: split the parent with it
-  bool reaches_end = false;  ///< the last entry names `child`: the run may go on in the next parent
+  bool overflow = false;  ///< the separator does not fit: split the parent with it
+  bool goes_on =
+      false;  ///< the range, or the replaced node's entries, may go on in the next parent
 };
 
 /// Edits the part of `publication` that falls to `parent`, which covers `position`: publication.low,
-/// or the low fence of a later parent. Pure; index/blink/README.md has the argument.
+/// or the high fence of the parent edited before. Afterwards no entry of the parent in [position,
+/// high) names anything but `child`, the keys [low, high) lead to `child` (or, where an entry was
+/// missing and is not added, to what stands in front), no entry behind them names `replaced`, and all
+/// else leads where it led. Pure; index/blink/README.md has the argument.
 ParentEdit EditParent(Node& parent, std::string_view position, const Publication& publication);
 
 }  // namespace farleaf::index

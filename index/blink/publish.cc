@@ -6,71 +6,86 @@ namespace farleaf::index {
 
 ParentEdit EditParent(Node& parent, std::string_view position, const Publication& publication) {
   ParentEdit edit;
-  const bool at_low = position == publication.low;
-  const auto before_high = [&](std::string_view key) {
+  const GlobalAddress child = publication.child;
+  const auto in_range = [&](std::string_view key) {
     return !publication.high || key < *publication.high;
   };
   size_t i = parent.ChildIndexFor(position);
   const bool exact = i == 0 ? parent.LowEquals(position) : parent.CompareKey(i, position) == 0;
   bool insert = false;
   if (exact) {
-    if (!at_low && !before_high(position) && parent.Child(i) != publication.replaced) return edit;
-    if (parent.Child(i) != publication.child) {
-      parent.SetChild(i, publication.child);
+    if (!in_range(position) && parent.Child(i) != publication.replaced) return edit;
+    if (parent.Child(i) != child) {
+      parent.SetChild(i, child);
       edit.changed = true;
     }
-  } else if (parent.Child(i) != publication.child) {
-    if (!at_low) return edit;
+  } else if (position == publication.low && parent.Child(i) != child) {
     // A merge does not add what is missing: the entry in front leads to the survivor, or to its left.
     insert = publication.insert_missing;
   }
-  // Separators inside the range, and those behind it that still name the replaced node, go.
+  // One entry in the range is enough. Behind it, what names the replaced node goes too.
   while (i + 1 < parent.count()) {
-    const std::string next = parent.Key(i + 1);
-    const GlobalAddress child = parent.Child(i + 1);
-    if (!before_high(next) && child != publication.replaced && child != publication.child) break;
+    const GlobalAddress next = parent.Child(i + 1);
+    if (!in_range(parent.Key(i + 1))) {
+      if (next != publication.replaced && next != child) break;
+    } else if (!insert && parent.Child(i) != child) {
+      edit.changed |= next != child;
+      parent.SetChild(++i, child);
+      continue;
+    }
     parent.RemoveChild(i + 1);
     edit.changed = true;
   }
   if (insert) {
-    edit.reaches_end = i + 1 == parent.count();
-    edit.overflow = !parent.InsertChild(i + 1, publication.low, publication.child);
+    edit.overflow = !parent.InsertChild(i + 1, publication.low, child);
     edit.changed = true;
-  } else {
-    if (i > 0 && parent.Child(i) == publication.child && parent.Child(i - 1) == publication.child) {
-      parent.RemoveChild(i);
-      edit.changed = true;
-    }
-    edit.reaches_end = parent.Child(parent.count() - 1) == publication.child;
+  } else if (i > 0 && parent.Child(i) == child && parent.Child(i - 1) == child) {
+    parent.RemoveChild(i);
+    edit.changed = true;
   }
-  edit.reaches_end = edit.reaches_end && parent.has_high();
+  const bool tail_possible =
+      !publication.insert_missing && parent.Child(parent.count() - 1) == child;
+  edit.goes_on = parent.has_high() && (in_range(parent.high()) || tail_possible);
   return edit;
 }
 
 Task<Status> BlinkTree::Publish(OpContext& op, Publication& publication) {
-  Status status = co_await PublishHoldingChild(op, publication);
+  // The operation's deadline does not end a publication half-way: an entry that it leaves untrue
+  // (invariant 4) would stay so. lock_wait_ms bounds each wait.
+  // A missing separator, however, leaves nothing untrue: all entries of its range were set before.
+  OpContext context{op.worker, op.counts};
+  if (publication.replaced.is_null()) context.deadline_ns = op.deadline_ns;
+  Status status = co_await PublishHoldingChild(context, publication);
   if (publication.child_lock && publication.child_lock->held()) {
-    Status unlocked = co_await Unlock(op, *publication.child_lock);
-    if (status.ok()) status = unlocked;
+    Batch batch(publication.child_lock->address.server());
+    if (publication.child_changed) AddWriteBack(*publication.child_lock, batch);
+    AddUnlock(*publication.child_lock, batch);
+    if (!batch.empty()) {  // a failure is resolved by Finish
+      [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(batch, op.counts);
+    }
+    Status finished = co_await Finish(op, *publication.child_lock, batch);
+    publication.child_status = std::move(finished);
   }
+  if (status.ok()) status = publication.child_status;
   co_return status;
 }
 
 Task<Status> BlinkTree::PublishHoldingChild(OpContext& op, Publication& publication) {
   const Geometry& geometry = info_.geometry;
   std::string position = publication.low;
+  Status deferred;
   for (;;) {
     if (position != publication.low && publication.high && position >= *publication.high) {
       auto goes_on = co_await RunGoesOn(op, position, publication);
       if (!goes_on.ok()) co_return goes_on.status();
-      if (!*goes_on) co_return Status::Ok();
+      if (!*goes_on) co_return deferred;
     }
     LockedPage parent;
     Status status = co_await LockNodeFor(op, position, publication.level,
                                          LeftLockClass(publication.level), parent);
     if (!status.ok()) co_return status;
     if (!parent.held()) {
-      if (!publication.insert_missing) co_return Status::Ok();  // there is no parent to correct
+      if (!publication.insert_missing) co_return deferred;  // there is no parent to correct
       auto grown = co_await GrowRoot(op, publication);
       if (!grown.ok()) co_return grown.status();
       if (*grown) co_return Status::Ok();
@@ -86,8 +101,15 @@ Task<Status> BlinkTree::PublishHoldingChild(OpContext& op, Publication& publicat
     }
     publication.root_has_one_child |= node.count() == 1 && !node.has_low() && !node.has_high();
     status = co_await FinishParent(op, parent, edit, publication);
+    if (status.code() == StatusCode::kResourceExhausted && publication.insert_missing) {
+      // The parent cannot be split: what entries there are in the range must be corrected all the
+      // same (invariant 4).
+      deferred = status;
+      publication.insert_missing = false;
+      continue;
+    }
     if (!status.ok()) co_return status;
-    if (!edit.reaches_end) co_return Status::Ok();
+    if (!edit.goes_on) co_return deferred;
     position = std::move(next);
   }
 }
@@ -102,7 +124,7 @@ Task<Status> BlinkTree::FinishParent(OpContext& op, LockedPage& parent, ParentEd
     Status status = co_await SplitAndInsert(op, parent, pending, batch);
     co_return status;
   }
-  LockedPage* child = edit.reaches_end ? nullptr : publication.child_lock;
+  LockedPage* child = edit.goes_on ? nullptr : publication.child_lock;
   Batch batches[2] = {Batch(parent.address.server()),
                       Batch(child ? child->address.server() : parent.address.server())};
   if (edit.changed) {
@@ -113,13 +135,16 @@ Task<Status> BlinkTree::FinishParent(OpContext& op, LockedPage& parent, ParentEd
   AddUnlock(parent, batches[0]);
   // The child's unlock need not wait for the parent's: whoever then takes the child's lock, and wants
   // to correct the parents, must take theirs, and finds what stands in this batch.
-  if (child) AddUnlock(*child, batches[1]);
+  if (child) {
+    if (publication.child_changed) AddWriteBack(*child, batches[1]);
+    AddUnlock(*child, batches[1]);
+  }
   // Failures are resolved by Finish, batch by batch.
   [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(batches, op.counts);
   Status status = co_await Finish(op, parent, batches[0]);
   if (child) {
-    Status child_status = co_await Finish(op, *child, batches[1]);
-    if (status.ok()) status = child_status;
+    Status finished = co_await Finish(op, *child, batches[1]);
+    publication.child_status = std::move(finished);
   }
   co_return status;
 }
@@ -136,7 +161,8 @@ Task<Result<bool>> BlinkTree::RunGoesOn(OpContext& op, std::string_view position
 
 Task<Result<bool>> BlinkTree::GrowRoot(OpContext& op, const Publication& publication) {
   const Geometry& geometry = info_.geometry;
-  // LockNodeFor has just read the root word and found the tree too low.
+  // LockNodeFor has just read the root word and found the tree too low. Should another thread have
+  // read an older one since, the CAS fails.
   const RootWord old_root = cache_.root();
   if (old_root.level + 1 != publication.level) co_return false;
   const dsm::ServerId server = pool_->allocator().NextServer(std::nullopt);
@@ -175,10 +201,14 @@ Task<Result<bool>> BlinkTree::SwapRoot(OpContext& op, RootWord from, RootWord to
   swap.CompareAndSwap(info_.root_word_offset(), from.Encode(), to.Encode(), &old);
   Status status = co_await op.worker.RoundTrip(swap, op.counts);
   if (!status.ok()) {
-    // The CAS may have run: look.
-    status = co_await RefreshRoot(op);
-    if (!status.ok()) co_return status;
-    co_return cache_.root() == to;
+    // The CAS may have run: look. Where the word is neither, it may have run and been followed by
+    // another: whatever it was to link or unlink is then given up, never used again.
+    auto root = co_await RefreshRoot(op);
+    if (!root.ok()) co_return root.status();
+    if (*root == to) co_return true;
+    if (*root == from) co_return false;
+    co_return Status::Unknown("swap of the root of tree '" + info_.name +
+                              "': " + status.ToString());
   }
   cache_.set_root(old == from.Encode() ? to : RootWord::Decode(old));
   co_return old == from.Encode();
@@ -186,8 +216,9 @@ Task<Result<bool>> BlinkTree::SwapRoot(OpContext& op, RootWord from, RootWord to
 
 Task<Status> BlinkTree::CompleteSeparator(OpContext& op, GlobalAddress address) {
   LockedPage child;
-  const Level any_level = 0;
-  Status status = co_await LockPage(op, address, LeftLockClass(any_level), child);
+  // Whoever has the lock may be the one that is about to publish; and a read does not wait for locks.
+  const uint64_t give_up_ns = 0;
+  Status status = co_await LockPage(op, address, LeftLockClass(0), give_up_ns, child);
   if (!status.ok() || !child.held()) co_return status;
   const ConstNode node = child.node(info_.geometry);
   if (node.tree() != info_.id || node.dead() || !node.has_low() || node.level() != 0) {

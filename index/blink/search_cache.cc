@@ -149,12 +149,14 @@ const SearchCache::CachedNode* SearchCache::FindLevel1(std::string_view key, Sid
 
 const SearchCache::CachedNode* SearchCache::LastLevel1() const {
   RootWord at = root();
-  while (at.level >= 1) {
+  // Images of different ages may name each other as right siblings: bound the hops.
+  for (int hops = 0; at.level >= 1 && hops < kCachedHopsMax;) {
     const CachedNode* cached = Load(at.address);
     if (!cached) return nullptr;
     const ConstNode node = View(cached);
     if (node.dead() || node.level() != at.level) return nullptr;
     if (node.has_high()) {
+      ++hops;
       at.address = node.right();
       continue;
     }

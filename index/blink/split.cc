@@ -8,6 +8,10 @@
 //   after it                    left covers up to the separator, its sibling is the right node,
 //                               which is complete: the WRITE of it was awaited, or stands ahead of
 //                               the left's in the same batch on the same server
+//   before it, by a stale       the page of the right node was in use before, and a stale cache may
+//   pointer to the right one    name it: it answers as left does, for a pending entry that belongs to
+//                               a right leaf is written with the leaf's unlock, when it is linked
+//                               (else one reader would see it, and a later one not)
 #include <cstring>
 
 #include "index/blink/publication.h"
@@ -32,6 +36,20 @@ Task<Status> BlinkTree::GiveBackUnused(OpContext& op, Level level, dsm::PageGran
   co_return status;
 }
 
+namespace {
+/// Makes `right`, the right half of a leaf that was split with `pending`, what it was without.
+void TakeOutPending(const ConstNode& full, const PendingEntry& pending, Node* right) {
+  const size_t i = right->Search(pending.key).index;
+  if (!pending.replaces) {
+    right->Remove(i);
+    return;
+  }
+  // A value that made the leaf overflow is longer than the one that it replaces.
+  const bool fits = right->ReplaceValue(i, full.Value(full.Search(pending.key).index));
+  FARLEAF_CHECK(fits, "the replaced value does not fit where the new one did");
+}
+}  // namespace
+
 Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingEntry pending,
                                        Batch& left_batch) {
   const Geometry& geometry = info_.geometry;
@@ -39,11 +57,13 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   LockedPage right;
   Status status = co_await ClaimSibling(op, left, right);
   if (!status.ok()) {
+    left.ForbidHandOver();  // a parent's buffer holds a publication's edits
     Status unlocked = co_await Unlock(op, left);
     if (!unlocked.ok()) co_return unlocked;
     co_return status;
   }
   Publication publication;
+  PageBuffer late;  // the right leaf with the pending entry, if that belongs there
   {
     PageBuffer left_image;
     Node left_node(geometry, left_image.image(geometry));
@@ -52,8 +72,14 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
     const uint64_t right_version = right_node.version();  // ClaimSibling left it there
     publication.low = SplitNode(full, pending, right.address, &left_node, &right_node);
     left_node.Seal(full.version() + 1);
-    right_node.Seal(right_version + 1);
     if (right_node.has_high()) publication.high = right_node.high();
+    if (level == 0 && pending.key >= publication.low) {
+      std::memcpy(late.bytes, right.buffer.bytes, geometry.image_bytes());
+      Node(geometry, late.image(geometry)).Seal(right_version + 2);
+      publication.child_changed = true;
+      TakeOutPending(full, pending, &right_node);
+    }
+    right_node.Seal(right_version + 1);
     std::memcpy(left.buffer.bytes, left_image.bytes, geometry.image_bytes());
   }
   publication.level = static_cast<Level>(level + 1);
@@ -63,10 +89,6 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   publication.child_lock = &right;
   stats_.splits.fetch_add(1, std::memory_order_relaxed);
 
-  if (level > 0 && caching()) {
-    cache_.Install(right.address, right.node(geometry).image());
-    cache_.Install(left.address, left.node(geometry).image());
-  }
   Batch right_batch(right.address.server());
   const bool same_server = right.address.server() == left.address.server();
   AddNewPage(right, same_server ? left_batch : right_batch);
@@ -75,21 +97,30 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
     if (!status.ok()) {  // the right node is not linked: nothing has happened
       pool_->redo_slots(right.address.server()).Give(right.lock_word);  // has no record of it
       AbandonPage(right);
+      left.ForbidHandOver();
       Status unlocked = co_await Unlock(op, left);
       if (!unlocked.ok()) co_return unlocked;
       co_return status;
     }
+  }
+  if (level > 0 && caching()) {  // before the lock is let go: a later image is then the newer one
+    cache_.Install(right.address, right.node(geometry).image());
+    cache_.Install(left.address, left.node(geometry).image());
   }
   status = co_await WriteBackAndUnlock(op, left, left_batch);
   if (!status.ok()) {
     AbandonPage(right);
     co_return status;
   }
-  // The insert is done. A separator that cannot be inserted now (a full or failing pool) is a slow
-  // path, not an error: whoever moves right to the new node completes it.
+  if (publication.child_changed) {
+    std::memcpy(right.buffer.bytes, late.bytes, geometry.image_bytes());
+  }
+  // The split is done. A separator that cannot be inserted now (a full or failing pool) is a slow
+  // path, not an error: whoever moves right to the new node completes it. What must not fail is the
+  // write-back of the right node, if it holds the pending entry.
   Status published = co_await Publish(op, publication);
   stats_.separators_deferred.fetch_add(!published.ok(), std::memory_order_relaxed);
-  co_return Status::Ok();
+  co_return publication.child_changed ? publication.child_status : Status::Ok();
 }
 
 Task<Status> BlinkTree::ClaimSibling(OpContext& op, const LockedPage& left, LockedPage& right) {

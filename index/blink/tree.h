@@ -74,10 +74,12 @@ class BlinkTree final : public RangeIndex {
   bool caching() const { return options_.cache == CacheMode::kSearchLayer; }
   Status CheckKey(std::string_view key) const;
   uint64_t WaitDeadlineNs(const OpContext& op) const;
-  enum class PageState : uint8_t { kRead, kFree };
-  /// READs one page until its image is valid (a dead page's is). kFree: its lock word says free.
+  enum class PageState : uint8_t { kRead, kForeign };
+  /// READs one page until its image is valid (a dead page's is). kForeign: its lock word says free, or
+  /// it is a node of another tree, which may have another geometry.
   Task<Result<PageState>> ReadPage(OpContext& op, GlobalAddress address, PageBuffer& page);
-  Task<Status> RefreshRoot(OpContext& op);
+  /// Reads the root word and caches it. Use what it returns: another thread may cache an older one.
+  Task<Result<RootWord>> RefreshRoot(OpContext& op);
   enum class Freshness : uint8_t { kCached, kFromRoot };
   /// The address of a node at `level` from which moving right finds the key: from the cache, reading
   /// (and caching) what it lacks, or anew from the root word. Not complete: the tree is not that high.
@@ -104,12 +106,12 @@ class BlinkTree final : public RangeIndex {
   dsm::PageClass PageClassOf(Level level) const;
   uint64_t LockWordOffset(GlobalAddress address) const;
   uint64_t ChangeCounterOffset(GlobalAddress address) const;
-  Task<Result<uint64_t>> TakeLockWord(OpContext& op, dsm::ServerId server, LockClass lock_class);
-  /// Locks the page and reads it. Ok without held(): the page is free.
+  /// Locks the page and reads it; a lock that another holds is waited for until `give_up_ns`. Ok
+  /// without held(): the page is free, or another tree's.
   Task<Status> LockPage(OpContext& op, GlobalAddress address, LockClass lock_class,
-                        LockedPage& locked);
+                        uint64_t give_up_ns, LockedPage& locked);
   Task<Status> TakeRemoteLock(OpContext& op, GlobalAddress address, uint64_t word,
-                              LockedPage& locked);
+                              uint64_t give_up_ns, LockedPage& locked);
   /// Finds and locks the node at `level` that covers `key`. Ok without held(): the tree is not that
   /// high.
   Task<Status> LockNodeFor(OpContext& op, std::string_view key, Level level, LockClass lock_class,

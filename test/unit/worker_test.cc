@@ -14,9 +14,11 @@ namespace {
 struct WorkerTest : ::testing::Test {
   MonotonicClock clock;
   EpochDomain epochs;
-  std::unique_ptr<LocalFabric> fabric = std::move(*LocalFabric::Create({.servers = 2, .region_bytes = 4 << 20}));
+  std::unique_ptr<LocalFabric> fabric =
+      std::move(*LocalFabric::Create({.servers = 2, .region_bytes = 4 << 20}));
   std::unique_ptr<Worker> NewWorker() {
-    return std::make_unique<Worker>(Worker::Deps{std::move(*fabric->OpenTransport()), &epochs, &clock, 1});
+    return std::make_unique<Worker>(
+        Worker::Deps{std::move(*fabric->OpenTransport()), &epochs, &clock, 1});
   }
 };
 
@@ -66,7 +68,7 @@ TEST_F(WorkerTest, WriteBehindReadIsRefused) {
 Task<void> AddMany(LocalLockTable& locks, Worker& worker, GlobalAddress page, int times, int* sum) {
   std::byte image[8] = {};
   for (int i = 0; i < times; ++i) {
-    auto turn = co_await locks.Acquire(worker, page, image);
+    auto turn = co_await locks.Acquire(worker, page, 0, image);
     *sum += 1;
     if (turn.lock_word == 0) turn = {99, 0};
     if (locks.ShouldHandOver(page, turn)) {
