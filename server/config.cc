@@ -241,18 +241,19 @@ Result<ConfigOutcome> ConfigSchema::Parse(std::span<const std::string> arguments
   app.add_flag("--version", version);
   CLI::Option* config = app.add_option("--config", config_file)->take_last();
   std::map<std::string, std::vector<std::string>> given;
+  std::map<std::string, std::string> switches;
   for (const Option& option : options_) {
     auto take = [&given, key = option.key](std::vector<std::string> values) {
       given[key] = std::move(values);
       return true;
     };
     if (option.kind == Kind::kBool) {
-      app.add_flag_function(FlagOf(option.key), [&given, key = option.key](int64_t count) {
-        given[key] = {count > 0 ? "true" : "false"};
-      });
+      // As text, which is "true" without a value: CLI11's own conversion of a flag's value throws.
+      app.add_flag(FlagOf(option.key), switches[option.key])
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     } else {
       CLI::Option* added = app.add_option(FlagOf(option.key), CLI::callback_t(take));
-      added->type_size(1)->expected(1);
+      added->type_size(1)->expected(1)->type_name("value");
       if (option.kind == Kind::kList) {
         added->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
       } else {
@@ -265,6 +266,9 @@ Result<ConfigOutcome> ConfigSchema::Parse(std::span<const std::string> arguments
     app.parse(std::move(reversed));
   } catch (const CLI::Error& error) {
     return Status::InvalidArgument(error.what());
+  }
+  for (const auto& [key, value] : switches) {
+    if (!value.empty()) given[key] = {value};
   }
   if (help) return ConfigOutcome::kHelp;
   if (version) return ConfigOutcome::kVersion;
@@ -384,8 +388,10 @@ std::string ConfigSchema::Help() const {
   return out.str();
 }
 
-std::string ConfigSchema::Version() const {
-  return program_ + " (farleaf) " + FARLEAF_VERSION + "\n";
+std::string ConfigSchema::Version() const { return VersionText(program_); }
+
+std::string VersionText(std::string_view program) {
+  return std::string(program) + " (farleaf) " + FARLEAF_VERSION + "\n";
 }
 
 }  // namespace farleaf::server

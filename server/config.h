@@ -45,6 +45,9 @@ Result<uint64_t> ParseByteSize(std::string_view text);
 /// The shortest exact form: "64KiB", "1GiB", "4097".
 std::string FormatByteSize(uint64_t bytes);
 
+/// "ycsb (farleaf) 0.1.0\n", what --version prints.
+std::string VersionText(std::string_view program);
+
 class ConfigSchema {
  public:
   ConfigSchema(std::string program, std::string description);

@@ -16,6 +16,7 @@
 
 #include "dsm/base/log.h"
 #include "server/check_report.h"
+#include "server/config.h"
 #include "server/control/store.h"
 #include "server/control/text_form.h"
 #include "server/frontend/execute.h"
@@ -272,7 +273,8 @@ void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
     added
         ->add_option("--format", arguments->form,
                      "of keys and values: text, u64, hex; auto: u64 in fixed8 trees, else text")
-        ->transform(CLI::CheckedTransformer(forms));
+        ->type_name("FORM")
+        ->transform(CLI::CheckedTransformer(forms).description(""));
     return added;
   };
   command("status", "what the pool or the server has and does", &Control::Status);
@@ -309,6 +311,11 @@ int Main(int argc, char** argv) {
   Command chosen = nullptr;
   CLI::App app("Looks into and changes a pool, or what a compute server serves.", "farleafctl");
   app.require_subcommand(1);
+  app.set_version_flag("--version", [] {
+    std::string text = VersionText("farleafctl");
+    text.pop_back();  // its caller ends the line
+    return text;
+  });
   app.fallthrough();
   CLI::Option* const pool = app.add_option(
       "--pool", arguments.pool, "bootstrap URL: memcached://HOST:PORT/CLUSTER or file:PATH");
@@ -317,7 +324,7 @@ int Main(int argc, char** argv) {
   pool->excludes(server);
   app.add_option("--deadline-ms", arguments.deadline_ms,
                  "for each step; 10 s if not given, for a check an hour")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(uint64_t{1}, uint64_t{86'400'000}));
   app.add_flag("--json", arguments.json, "print JSON");
   DeclareCommands(app, &arguments, &chosen);
   try {

@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include <cstdio>
+#include <string>
 
 #include "dsm/base/log.h"
 #include "dsm/bootstrap/open_directory.h"
@@ -84,7 +85,10 @@ int Main(int argc, char** argv) {
   ConfigSchema schema("memory_server", "exposes this machine's memory to a pool.");
   DeclareOptions(schema, &options);
   auto outcome = schema.Parse(argc, argv);
-  if (!outcome.ok()) return Fail(outcome.status());
+  if (!outcome.ok()) {
+    std::fprintf(stderr, "memory_server: %s\n", std::string(outcome.status().message()).c_str());
+    return 2;
+  }
   if (*outcome != ConfigOutcome::kRun) {
     const bool help = *outcome == ConfigOutcome::kHelp;
     std::fputs((help ? schema.Help() : schema.Version()).c_str(), stdout);

@@ -60,6 +60,7 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
                  "Seconds between progress lines; 0: none")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 86400.0));
+  app.set_version_flag("--version", "ycsb (farleaf) " FARLEAF_VERSION);
   app.footer(kFooter);
 }
 
@@ -163,6 +164,10 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
     line.help = true;
+    return line;
+  } catch (const CLI::CallForVersion& version) {
+    line.help = true;
+    line.help_text = std::string(version.what()) + "\n";
     return line;
   } catch (const CLI::ParseError& failure) {
     return Status::InvalidArgument(failure.what());

@@ -22,8 +22,8 @@ inline constexpr int kExitUsage = 2;   ///< bad flags or properties
 inline constexpr int kExitInterrupted = 130;  ///< results are of the part that ran
 
 struct CommandLine {
-  bool help = false;
-  std::string help_text;
+  bool help = false;      ///< only print help_text
+  std::string help_text;  ///< the help, or with --version the version
   RunConfiguration configuration;
   std::vector<Phase> phases;
   std::string json_path;

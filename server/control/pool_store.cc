@@ -153,7 +153,11 @@ class PoolStore final : public Store {
 Result<std::unique_ptr<Store>> OpenPoolStore(const std::string& bootstrap, uint64_t deadline_ms,
                                              StoreAccess access, const Clock* clock) {
   auto directory = dsm::OpenDirectory(bootstrap);
-  if (!directory.ok()) return directory.status();
+  if (!directory.ok()) {
+    // Not found is what a key or a tree is; a directory's file is a wrong argument.
+    if (directory.status().code() != StatusCode::kNotFound) return directory.status();
+    return Status::InvalidArgument(std::string(directory.status().message()));
+  }
   dsm::OpenFabricOptions fabric_options;
   fabric_options.wait_ms = deadline_ms;
   auto fabric = dsm::OpenFabric(**directory, fabric_options, clock);
