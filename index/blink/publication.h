@@ -42,9 +42,9 @@ struct ParentEdit {
 
 /// Edits the part of `publication` that falls to `parent`, which covers `position`: publication.low,
 /// or the high fence of the parent edited before. Afterwards no entry of the parent in [position,
-/// high) names anything but `child`, the keys [low, high) lead to `child` (or, where an entry was
-/// missing and is not added, to what stands in front), no entry behind them names `replaced`, and all
-/// else leads where it led. Pure; index/blink/README.md has the argument.
+/// high) names anything but `child`; the keys [low, high) lead to `child` (or, where an entry is
+/// missing and not to be added, to what stands in front); entries directly behind that name `replaced`
+/// are gone; and all else leads where it led. Pure; index/blink/README.md has the argument.
 ParentEdit EditParent(Node& parent, std::string_view position, const Publication& publication);
 
 }  // namespace farleaf::index

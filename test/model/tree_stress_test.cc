@@ -6,12 +6,13 @@
 // a failure prints the seed, and the run repeats exactly. Threaded tests run on real threads, on the
 // local fabric as it is and with delays.
 //
-// FARLEAF_STRESS_SEED=n runs interleaving tests with that first seed, FARLEAF_STRESS_SEEDS=n with so
-// many seeds from there.
+// FARLEAF_STRESS_SEED=n runs with that (first) seed, FARLEAF_STRESS_SEEDS=n interleaving tests with so
+// many seeds from there, FARLEAF_STRESS_MS=n threaded ones for so long.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <random>
 #include <thread>
 
 #include "dsm/delay/delay_fabric.h"
@@ -46,6 +47,7 @@ struct Shared {
   std::atomic<uint64_t> operations{0};
   std::atomic<bool> failed{false};
   bool pages_given_up = false;
+  uint64_t stop_ns = UINT64_MAX;
   std::mutex mutex;  // guards failure
   std::string failure;
 
@@ -161,6 +163,7 @@ Task<void> RunClient(Client client) {
   OpContext op{*client.worker, counts};
   const size_t keys = shared.model.keys(), own = keys / client.clients;
   for (uint64_t i = 0; i < client.operations && !shared.failed.load(); ++i) {
+    if (shared.stop_ns != UINT64_MAX && client.worker->clock().NowNs() >= shared.stop_ns) break;
     const uint64_t phase = shared.operations.fetch_add(1) / (keys * 6) % 2;
     const uint64_t dice = random.Below(100);
     if (client.deadline_ns > 0) {
@@ -216,6 +219,11 @@ Task<void> VerifyAll(Shared* shared, BlinkTree* tree, dsm::Worker* worker, dsm::
     }
     shared->Fail(std::string(FindingKindName(finding.kind)) + " " + finding.text);
   }
+}
+
+Task<int> RunVerifyAll(Shared* shared, Member* member) {
+  co_await VerifyAll(shared, member->tree.get(), member->workers[0].get(), member->pool.get());
+  co_return 0;
 }
 
 /// Counters are 8 bytes, also among byte strings.
@@ -320,6 +328,197 @@ INSTANTIATE_TEST_SUITE_P(
                     Workload{"BytesFewKeys", SmallBytes(), 72, 400},
                     Workload{"BytesMoreKeys", SmallBytes(), 540, 500}),
     [](const auto& test) { return std::string(test.param.name); });
+
+// Real threads.
+
+struct Threads {
+  const char* name;
+  Geometry geometry;
+  size_t keys;
+  uint64_t delay_ns;  ///< 0: verbs complete at once
+  CacheMode cache = CacheMode::kSearchLayer;
+};
+void PrintTo(const Threads& threads, std::ostream* out) { *out << threads.name; }
+
+class ThreadsTest : public testing::TestWithParam<Threads> {};
+
+TEST_P(ThreadsTest, EveryAnswerIsLinearizableAndEveryPageAccountedFor) {
+  const uint64_t seed = FromEnvironment("FARLEAF_STRESS_SEED", std::random_device()());
+  SCOPED_TRACE(testing::Message() << "FARLEAF_STRESS_SEED=" << seed);
+  const uint64_t milliseconds = FromEnvironment("FARLEAF_STRESS_MS", 1'000);
+  constexpr size_t kMembers = 3, kThreads = 2, kCoroutines = 4;
+  const Threads& param = GetParam();
+  MonotonicClock clock;
+  auto servers = dsm::LocalFabric::Create({.servers = 2,
+                                           .region_bytes = uint64_t{16} << 20,
+                                           .chunk_bytes = dsm::kChunkBytesMin,
+                                           .hugepages = dsm::Hugepages::kNever});
+  ASSERT_TRUE(servers.ok()) << servers.status();
+  std::optional<TreeInfo> info;
+  std::vector<Member> members(kMembers);
+  for (size_t i = 0; i < kMembers; ++i) {
+    std::unique_ptr<dsm::Fabric> fabric = std::make_unique<dsm::SharedFabric>(servers->get());
+    if (param.delay_ns > 0) {
+      const dsm::DelayOptions delay{param.delay_ns / 2, param.delay_ns, seed + i};
+      fabric = std::make_unique<dsm::DelayFabric>(std::move(fabric), delay, &clock);
+    }
+    auto pool = dsm::Pool::Join(std::move(fabric), {.seed = seed + i, .allocator = {.grace_ms = 0}},
+                                &clock);
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    members[i].pool = std::move(*pool);
+    for (size_t t = 0; t < kThreads; ++t) {
+      members[i].workers.push_back(std::move(*members[i].pool->OpenWorker()));
+    }
+    if (!info) {
+      dsm::FabricCounts counts;
+      OpContext op{*members[i].workers[0], counts};
+      auto created = op.worker.Run(CreateTree(op, *members[i].pool, "threads", param.geometry));
+      ASSERT_TRUE(created.ok()) << created.status();
+      info = *created;
+    }
+    const TreeOptions options{
+        .cache = param.cache, .hop_threshold = 3, .merge_below = 0.45, .merge_up_to = 0.9};
+    members[i].tree = std::make_unique<BlinkTree>(members[i].pool.get(), *info, options);
+  }
+  Shared shared(param.geometry, param.keys);
+  shared.stop_ns = clock.NowNs() + milliseconds * kNsPerMs;
+  // Where nothing suspends, one coroutine would keep the others waiting until it has ended.
+  const size_t coroutines = param.delay_ns > 0 ? kCoroutines : 1;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kMembers * kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      Member& member = members[i / kThreads];
+      dsm::Worker* worker = member.workers[i % kThreads].get();
+      for (size_t c = 0; c < coroutines; ++c) {
+        const size_t number = i * coroutines + c;
+        worker->Spawn(
+            RunClient({&shared, member.tree.get(), worker, number, kMembers * kThreads * coroutines,
+                       seed + 77 * number, UINT64_MAX}));
+      }
+      worker->RunUntilIdle();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (!shared.failed) {
+    members[0].workers[0]->Run(RunVerifyAll(&shared, &members[0]));
+  }
+  EXPECT_EQ(shared.failure, "");
+  uint64_t splits = 0, merges = 0;
+  for (Member& member : members) {
+    splits += member.tree->stats().splits;
+    merges += member.tree->stats().merges;
+  }
+  std::printf("%lu operations, %lu splits, %lu merges\n", shared.operations.load(), splits, merges);
+  EXPECT_GT(splits, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Trees, ThreadsTest,
+    testing::Values(Threads{"Fixed8FewKeys", Geometry::Fixed8(256), 96, 0},
+                    Threads{"Fixed8MoreKeys", Geometry::Fixed8(256), 3'000, 0},
+                    Threads{"Fixed8Delayed", Geometry::Fixed8(256), 960, 3'000},
+                    Threads{"Fixed8Uncached", Geometry::Fixed8(256), 480, 0, CacheMode::kNone},
+                    Threads{"BytesFewKeys", SmallBytes(), 96, 0},
+                    Threads{"BytesDelayed", SmallBytes(), 720, 3'000}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+// Space: what is deleted is used again, whoever deleted it, in whatever order.
+
+/// Pages in use by the tree and chunks taken by anyone.
+struct Space {
+  uint64_t pages = 0;
+  uint64_t chunks = 0;
+};
+
+Space SpaceInUse(InterleavedMembers& run) {
+  dsm::FabricCounts counts;
+  OpContext op{*run.setup().workers[0], counts};
+  auto report = run.RunSetup(CheckPool(op, *run.setup().pool, {}));
+  EXPECT_TRUE(report.ok()) << report.status();
+  if (!report.ok()) return {};
+  for (const Finding& finding : report->findings.described()) ADD_FAILURE() << finding.text;
+  Space space;
+  for (const LevelReport& level : report->trees.at(0).levels) space.pages += level.nodes;
+  space.chunks = report->chunk_bytes_taken() / dsm::kChunkBytesMin;
+  return space;
+}
+
+Task<void> PutRange(BlinkTree* tree, dsm::Worker* worker, uint64_t first, uint64_t last,
+                    uint64_t step, Status* failure) {
+  dsm::FabricCounts counts;
+  OpContext op{*worker, counts};
+  for (uint64_t key = first; key < last; key += step) {
+    auto put = co_await tree->Put(op, Fixed(key), Fixed(key));
+    if (!put.ok()) *failure = put.status();
+  }
+}
+
+Task<void> DeleteRange(BlinkTree* tree, dsm::Worker* worker, uint64_t first, uint64_t last,
+                       uint64_t step, Status* failure) {
+  dsm::FabricCounts counts;
+  OpContext op{*worker, counts};
+  for (uint64_t key = first; key < last; key += step) {
+    auto erased = co_await tree->Delete(op, Fixed(key));
+    if (!erased.ok()) *failure = erased.status();
+    if (erased.ok() && !*erased) *failure = Status::NotFound("key " + std::to_string(key));
+  }
+}
+
+/// Every worker of every member takes its share of [first, last).
+template <typename Function>
+void OnAllWorkers(InterleavedMembers& run, Function function, uint64_t first, uint64_t last) {
+  Status failure;
+  uint64_t shares = 0, share = 0;
+  for (Member& member : run.members()) shares += member.workers.size();
+  for (Member& member : run.members()) {
+    for (auto& worker : member.workers) {
+      worker->Spawn(
+          function(member.tree.get(), worker.get(), first + share++, last, shares, &failure));
+    }
+  }
+  run.RunAll();
+  EXPECT_TRUE(failure.ok()) << failure;
+}
+
+TEST(TreeSpaceTest, AWindowOfKeysThatMovesUsesABoundedPool) {
+  const uint64_t seed = FromEnvironment("FARLEAF_STRESS_SEED", 1);
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  InterleavedMembers run({.seed = seed});
+  constexpr uint64_t kWindow = 2'000, kStep = 500, kMoves = 40;
+  OnAllWorkers(run, PutRange, 0, kWindow);
+  Space settled;
+  for (uint64_t move = 0; move < kMoves; ++move) {
+    OnAllWorkers(run, PutRange, kWindow + move * kStep, kWindow + (move + 1) * kStep);
+    OnAllWorkers(run, DeleteRange, move * kStep, (move + 1) * kStep);
+    const Space now = SpaceInUse(run);
+    if (move == 8) settled = now;
+    if (move > 8) {
+      ASSERT_LE(now.chunks, settled.chunks) << "after " << move << " moves";
+      ASSERT_LE(now.pages, settled.pages * 3 / 2) << "after " << move << " moves";
+    }
+  }
+}
+
+TEST(TreeSpaceTest, ATreeThatIsEmptiedAndFilledAgainUsesNoMoreThanBefore) {
+  const uint64_t seed = FromEnvironment("FARLEAF_STRESS_SEED", 1);
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  InterleavedMembers run({.seed = seed, .local_free_pages_max = 16});
+  constexpr uint64_t kKeys = 3'000;
+  Space full;
+  for (int round = 0; round < 12; ++round) {
+    OnAllWorkers(run, PutRange, 0, kKeys);
+    const Space now = SpaceInUse(run);
+    if (round == 2) full = now;
+    if (std::getenv("FARLEAF_STRESS_STATS")) {
+      std::printf("round %d: %lu pages, %lu chunks\n", round, now.pages, now.chunks);
+    }
+    if (round > 2) {
+      ASSERT_LE(now.chunks, full.chunks) << "in round " << round;
+    }
+    OnAllWorkers(run, DeleteRange, 0, kKeys);
+    ASSERT_LE(SpaceInUse(run).pages, now.pages / 4) << "in round " << round;
+  }
+}
 
 }  // namespace
 }  // namespace farleaf::index

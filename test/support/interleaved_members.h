@@ -35,6 +35,7 @@ class InterleavedMembers {
     uint32_t servers = 2;
     uint64_t region_bytes = uint64_t{8} << 20;
     uint64_t grace_ms = 0;  ///< pages are reused at once: nothing may rely on the grace period
+    uint32_t local_free_pages_max = 512;
     dsm::BatchFault fail = nullptr;
   };
 
@@ -126,10 +127,13 @@ class InterleavedMembers {
   Member Join(std::unique_ptr<dsm::Fabric> fabric,
               dsm::PoolOptions::Role role = dsm::PoolOptions::Role::kMember) {
     Member member;
-    auto pool = dsm::Pool::Join(
-        std::move(fabric),
-        {.role = role, .seed = random_.Next(), .allocator = {.grace_ms = options_.grace_ms}},
-        &clock_);
+    auto pool =
+        dsm::Pool::Join(std::move(fabric),
+                        {.role = role,
+                         .seed = random_.Next(),
+                         .allocator = {.grace_ms = options_.grace_ms,
+                                       .local_free_pages_max = options_.local_free_pages_max}},
+                        &clock_);
     FARLEAF_CHECK(pool.ok(), pool.status());
     member.pool = std::move(*pool);
     member.workers.push_back(std::move(*member.pool->OpenWorker()));
