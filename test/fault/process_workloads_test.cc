@@ -179,6 +179,21 @@ TEST_P(WorkloadTest, RunThroughAComputeServerAndItsClient) {
   cluster.StopMemoryServers();
 }
 
+// The throughput itself is for a benchmark; what makes it is counted here: how often a memory server
+// had nothing to do and slept.
+TEST(InFlightTest, ManyOperationsInFlightKeepTheMemoryServersAwake) {
+  WorkloadRuns runs("tcp", Bootstrap::kFile, "fixed8");
+  runs.Run('a', "load", "t", {"--in-flight", "16"});
+  const auto sleeps_of = [&](const std::string& in_flight) {
+    const uint64_t before = runs.cluster().memory_server(0).VoluntarySwitches();
+    runs.Run('c', "run", "t", {"--in-flight", in_flight, "-p", "operationcount=20000"});
+    return runs.cluster().memory_server(0).VoluntarySwitches() - before;
+  };
+  const uint64_t sleeps_of_1 = sleeps_of("1");
+  const uint64_t sleeps_of_32 = sleeps_of("32");
+  EXPECT_GT(sleeps_of_1, 2 * sleeps_of_32);
+}
+
 INSTANTIATE_TEST_SUITE_P(Fabric, WorkloadTest, ::testing::Values("shm", "tcp"),
                          [](const auto& each) { return each.param; });
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -69,6 +70,19 @@ class ChildProcess {
   bool running() const {
     pollfd waited{pidfd_, POLLIN, 0};
     return ::poll(&waited, 1, 0) == 0;
+  }
+  /// How often its threads gave the processor up to wait for something.
+  uint64_t VoluntarySwitches() const {
+    uint64_t sum = 0;
+    const std::string tasks = "/proc/" + std::to_string(pid_) + "/task";
+    for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+      std::ifstream file(task.path() / "status");
+      for (std::string name; file >> name;) {
+        uint64_t count = 0;
+        if (name == "voluntary_ctxt_switches:" && file >> count) sum += count;
+      }
+    }
+    return sum;
   }
   std::string Output() const {
     std::ifstream file(output_file_);
