@@ -40,6 +40,10 @@ enum class ModifyAction : uint8_t { kKeep, kWrite, kDelete };
 using ModifyFunction =
     std::function<ModifyAction(std::optional<std::string_view> current, std::string* replacement)>;
 
+/// Whether a ModifyFunction looks at the value, or only at whether there is one. kPresenceOnly spares
+/// a large value's transfer; the function then sees an empty view in its place.
+enum class CurrentValue : uint8_t { kRead, kPresenceOnly };
+
 struct ModifyResult {
   bool existed = false;  ///< before
   ModifyAction action = ModifyAction::kKeep;
@@ -55,12 +59,14 @@ struct KeyValue {
 
 enum class ScanDirection : uint8_t { kForward, kReverse };
 
-/// Keys in [start, end), at most `limit`, ascending; kReverse: the same keys, descending from the
+/// Keys in [start, end), at most `limit` and about `bytes_max`, ascending; kReverse: the same keys, descending from the
 /// largest.
 struct ScanRange {
-  std::string_view start;                ///< empty: from the smallest key
-  std::optional<std::string_view> end;   ///< exclusive; nullopt: to the largest key
+  std::string_view start;               ///< empty: from the smallest key
+  std::optional<std::string_view> end;  ///< exclusive; nullopt: to the largest key
   uint64_t limit = UINT64_MAX;
+  /// Ends behind the row with which keys and values reach this many bytes.
+  uint64_t bytes_max = UINT64_MAX;
   ScanDirection direction = ScanDirection::kForward;
 };
 
@@ -73,12 +79,16 @@ class RangeIndex {
   /// Like Get for each key; `values` has one element a key, nullopt where absent.
   virtual Task<Status> MultiGet(OpContext& op, std::span<const std::string_view> keys,
                                 std::vector<std::optional<std::string>>* values) = 0;
-  /// Atomic: reads the key, lets `modify` decide, does it. Everything below is an instance of it.
-  virtual Task<Result<ModifyResult>> ReadModifyWrite(OpContext& op, std::string_view key,
-                                                     const ModifyFunction& modify) = 0;
+  /// Atomic: reads the key, lets `modify` decide, does it. All other writes are instances of it.
+  virtual Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
+                                            const ModifyFunction& modify, CurrentValue current) = 0;
   /// Replaces what is in `rows` by the range's content.
   virtual Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) = 0;
 
+  Task<Result<ModifyResult>> ReadModifyWrite(OpContext& op, std::string_view key,
+                                             const ModifyFunction& modify) {
+    return Modify(op, key, modify, CurrentValue::kRead);
+  }
   /// Stores if the key is absent; returns whether it did.
   Task<Result<bool>> Insert(OpContext& op, std::string_view key, std::string_view value);
   /// Stores in any case; returns whether the key is new.

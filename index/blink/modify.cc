@@ -1,4 +1,4 @@
-// ReadModifyWrite, and with it every single-key write: lock and read the leaf (one round trip),
+// Modify, and with it every single-key write: lock and read the leaf (one round trip),
 // decide, write back and unlock (one round trip).
 #include "index/blink/tree.h"
 
@@ -20,8 +20,8 @@ bool BlinkTree::Underfull(const ConstNode& node) const {
          options_.merge_below * static_cast<double>(node.capacity_bytes());
 }
 
-Task<Result<ModifyResult>> BlinkTree::ReadModifyWrite(OpContext& op, std::string_view key,
-                                                      const ModifyFunction& modify) {
+Task<Result<ModifyResult>> BlinkTree::Modify(OpContext& op, std::string_view key,
+                                             const ModifyFunction& modify, CurrentValue use) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
   LockedPage leaf;
   Status status = co_await LockNodeFor(op, key, 0, LeftLockClass(0), leaf);
@@ -34,8 +34,10 @@ Task<Result<ModifyResult>> BlinkTree::ReadModifyWrite(OpContext& op, std::string
   if (at.found) {
     const StoredValue stored = leaf.node(info_.geometry).Value(at.index);
     current = stored.bytes;
-    if (stored.out_of_line) {
-      old_block = DecodeOutOfLine(stored.bytes);
+    if (stored.out_of_line) old_block = DecodeOutOfLine(stored.bytes);
+    if (use == CurrentValue::kPresenceOnly) {
+      current = std::string_view();
+    } else if (stored.out_of_line) {
       auto state = co_await ReadValue(op, *old_block, &fetched);
       if (state.ok() && *state != ValueState::kRead) {
         state =
@@ -77,12 +79,8 @@ Task<Status> BlinkTree::DeleteEntry(OpContext& op, LockedPage& leaf, size_t inde
   const bool merge =
       Underfull(node) && node.count() % 4 == 0 && (node.has_low() || node.has_high());
   Batch batch(leaf.address.server());
-  Status status = co_await WriteBackAndUnlock(op, leaf, batch);
+  Status status = co_await WriteBackAndFree(op, leaf, batch, old_block);
   if (!status.ok()) co_return status;
-  if (old_block) {  // the delete is done, whether or not the block can be freed
-    Status discarded = co_await DiscardValue(op, *old_block);
-    stats_.upkeep_given_up.fetch_add(!discarded.ok(), std::memory_order_relaxed);
-  }
   if (merge) {
     // The delete is done; a merge that cannot be finished now (a full or failing pool) is left for a
     // later one, and the tree is correct without it.
@@ -118,28 +116,28 @@ Task<Status> BlinkTree::WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::P
   Node node = leaf.node(info_.geometry);
   const bool fits =
       at.found ? node.ReplaceValue(at.index, stored) : node.Insert(at.index, key, stored);
-  Status status;
   if (fits) {
     Seal(leaf);
-    status = co_await WriteBackAndUnlock(op, leaf, batch);
-  } else {
-    PendingEntry pending;
-    pending.key = key;
-    pending.value = stored;
-    pending.replaces = at.found;
-    status = co_await SplitAndInsert(op, leaf, pending, batch);
-    if (!status.ok() && status.code() != StatusCode::kUnknown && !fresh.bytes.empty()) {
-      Status discarded =
-          co_await DiscardValue(op, DecodeOutOfLine({fresh.encoded, kOutOfLineBytes}));
-      stats_.upkeep_given_up.fetch_add(!discarded.ok(), std::memory_order_relaxed);
-    }
+    Status written = co_await WriteBackAndFree(op, leaf, batch, old_block);
+    co_return written;
   }
-  if (!status.ok()) co_return status;
-  if (old_block) {  // the write is done, whether or not the old block can be freed
-    Status discarded = co_await DiscardValue(op, *old_block);
+  PendingEntry pending;
+  pending.key = key;
+  pending.value = stored;
+  pending.replaces = at.found;
+  Status status = co_await SplitAndInsert(op, leaf, pending, batch);
+  if (status.code() == StatusCode::kUnknown) co_return status;
+  // The block that no leaf names now goes; the outcome is the same whether or not it can.
+  std::optional<OutOfLineValue> unused = old_block;
+  if (!status.ok()) {
+    unused.reset();
+    if (!fresh.bytes.empty()) unused = DecodeOutOfLine({fresh.encoded, kOutOfLineBytes});
+  }
+  if (unused) {
+    Status discarded = co_await DiscardValue(op, *unused);
     stats_.upkeep_given_up.fetch_add(!discarded.ok(), std::memory_order_relaxed);
   }
-  co_return Status::Ok();
+  co_return status;
 }
 
 }  // namespace farleaf::index

@@ -23,7 +23,8 @@ struct BlinkTree::ScanState {
   std::vector<std::pair<size_t, OutOfLineValue>> to_fetch;  ///< row, where its value is
 
   bool forward() const { return range.direction == ScanDirection::kForward; }
-  bool full() const { return rows->size() >= range.limit; }
+  uint64_t bytes = 0;  ///< of keys and values in the rows
+  bool full() const { return rows->size() >= range.limit || bytes >= range.bytes_max; }
 };
 
 Status BlinkTree::CheckBound(std::string_view bound) const {
@@ -136,9 +137,13 @@ void BlinkTree::AddScanRow(ScanState& state, const ConstNode& leaf, size_t i) {
   KeyValue& row = state.rows->emplace_back();
   leaf.AppendKey(i, &row.key);
   const StoredValue stored = leaf.Value(i);
+  state.bytes += row.key.size();
   if (stored.out_of_line) {
-    state.to_fetch.emplace_back(state.rows->size() - 1, DecodeOutOfLine(stored.bytes));
+    const OutOfLineValue where = DecodeOutOfLine(stored.bytes);
+    state.bytes += where.length;
+    state.to_fetch.emplace_back(state.rows->size() - 1, where);
   } else {
+    state.bytes += stored.bytes.size();
     row.value.assign(stored.bytes);
   }
 }
@@ -207,7 +212,12 @@ Task<Status> BlinkTree::FetchScanValues(OpContext& op, ScanState& state) {
     KeyValue& row = (*state.rows)[to_fetch[i].first];
     auto found = co_await Get(op, row.key, &row.value);
     if (!found.ok()) co_return found.status();
-    if (!*found) gone.push_back(to_fetch[i].first);
+    state.bytes -= row.key.size() + fetches[i].where.length;
+    if (*found) {
+      state.bytes += row.key.size() + row.value.size();
+    } else {
+      gone.push_back(to_fetch[i].first);
+    }
   }
   for (auto row = gone.rbegin(); row != gone.rend(); ++row) {
     state.rows->erase(state.rows->begin() + static_cast<ptrdiff_t>(*row));

@@ -55,7 +55,9 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   const Geometry& geometry = info_.geometry;
   const Level level = left.node(geometry).level();
   LockedPage right;
-  Status status = co_await ClaimSibling(op, left, right);
+  // What comes from the pool is not trusted to be a node that can be split.
+  Status status = left.node(geometry).Validate();
+  if (status.ok()) status = co_await ClaimSibling(op, left, right);
   if (!status.ok()) {
     left.ForbidHandOver();  // a parent's buffer holds a publication's edits
     Status unlocked = co_await Unlock(op, left);

@@ -56,8 +56,8 @@ class BlinkTree final : public RangeIndex {
   Task<Result<bool>> Get(OpContext& op, std::string_view key, std::string* value) override;
   Task<Status> MultiGet(OpContext& op, std::span<const std::string_view> keys,
                         std::vector<std::optional<std::string>>* values) override;
-  Task<Result<ModifyResult>> ReadModifyWrite(OpContext& op, std::string_view key,
-                                             const ModifyFunction& modify) override;
+  Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
+                                    const ModifyFunction& modify, CurrentValue current) override;
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
 
   /// Reads the change counters of the whole search layer, then every node that changed since it was
@@ -194,7 +194,13 @@ class BlinkTree final : public RangeIndex {
   Task<Status> PrepareValue(OpContext& op, std::string_view value, dsm::ServerId server,
                             NewValue& fresh);
   Task<Status> PlaceValue(OpContext& op, const NewValue& fresh, Batch& leaf_batch);
+  /// Frees a block: its word, and RetireValue.
   Task<Status> DiscardValue(OpContext& op, OutOfLineValue where);
+  /// The part of it that follows when the block's word says free.
+  Task<Status> RetireValue(OpContext& op, OutOfLineValue where);
+  /// Writes the leaf back and frees `old_block`, in one round trip where both are on one server.
+  Task<Status> WriteBackAndFree(OpContext& op, LockedPage& leaf, Batch& batch,
+                                std::optional<OutOfLineValue> old_block);
 
   // scan.cc
   struct ScanState;

@@ -104,12 +104,18 @@ Task<Status> BlinkTree::PlaceValue(OpContext& op, const NewValue& fresh, Batch& 
 }
 
 Task<Status> BlinkTree::DiscardValue(OpContext& op, OutOfLineValue where) {
-  const size_t used = kBlockHeaderBytes + where.length;
   const uint64_t free_word = FreePageWord();
   Batch batch(where.block.server());
   batch.WriteWord(where.block.offset(), &free_word);
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
   if (!status.ok()) co_return status;
+  status = co_await RetireValue(op, where);
+  co_return status;
+}
+
+Task<Status> BlinkTree::RetireValue(OpContext& op, OutOfLineValue where) {
+  const size_t used = kBlockHeaderBytes + where.length;
+  Status status;
   if (auto block_bytes = dsm::ValueBlockBytes(used, pool_->layouts()[0].chunk_bytes)) {
     pool_->allocator().Retire(pool_->clock(), {dsm::ChunkKind::kValue, *block_bytes, 0},
                               {where.block, 0});
@@ -118,6 +124,28 @@ Task<Status> BlinkTree::DiscardValue(OpContext& op, OutOfLineValue where) {
     status = co_await pool_->allocator().FreeExtent(op, where.block, RoundUp(used, 8));
   }
   co_return status;
+}
+
+Task<Status> BlinkTree::WriteBackAndFree(OpContext& op, LockedPage& leaf, Batch& batch,
+                                         std::optional<OutOfLineValue> old_block) {
+  const uint64_t free_word = FreePageWord();
+  const bool together = old_block && old_block->block.server() == leaf.address.server();
+  AddWriteBack(leaf, batch);
+  // Behind the leaf that no longer names the block, and ahead of the unlock: a batch that is repeated
+  // after a failure still finds the block in nobody's hands.
+  if (together) batch.WriteWord(old_block->block.offset(), &free_word);
+  AddUnlock(leaf, batch);
+  Status status = co_await PostAndFinish(op, leaf, batch);
+  if (!status.ok() || !old_block) co_return status;
+  // The write is done, whether or not the old block can be given back.
+  Status freed;
+  if (together) {
+    freed = co_await RetireValue(op, *old_block);
+  } else {
+    freed = co_await DiscardValue(op, *old_block);
+  }
+  stats_.upkeep_given_up.fetch_add(!freed.ok(), std::memory_order_relaxed);
+  co_return Status::Ok();
 }
 
 }  // namespace farleaf::index

@@ -15,10 +15,6 @@ using protocol::Response;
 
 namespace {
 
-// Rows of a scan's first look into the index: a scan of a hundred is one look. Later looks are
-// sized by the rows seen, to end near the piece's size.
-constexpr uint64_t kFirstRows = 128;
-constexpr uint64_t kRowsMax = 8192;
 constexpr size_t kMultiGetBytesMax = size_t{16} * protocol::kPieceBytes;
 
 Task<Status> ExecuteGet(index::RangeIndex& tree, OpContext& op, const Request& request,
@@ -42,57 +38,33 @@ Task<Status> ExecuteMultiGet(index::RangeIndex& tree, OpContext& op, const Reque
   co_return Status::Ok();
 }
 
-// Appends rows to the piece until it is full. Returns whether rows were left over.
-bool TakeRows(std::vector<index::KeyValue>* from, std::vector<index::KeyValue>* piece,
-              size_t* bytes) {
-  for (index::KeyValue& row : *from) {
-    if (*bytes > protocol::kPieceBytes) return true;
-    *bytes += row.key.size() + row.value.size() + 8;
-    piece->push_back(std::move(row));
-  }
-  return false;
-}
-
+/// One piece of a scan: the rows that reach kPieceBytes, and where to go on.
 Task<Status> ExecuteScan(const HostedTree& tree, OpContext& op, const Request& request,
                          Response* response, ResponseStorage* storage) {
   index::ScanRange range;
   range.start = request.key;
   range.end = request.end;
+  range.limit = request.limit;
+  range.bytes_max = protocol::kPieceBytes;
   range.direction =
       request.reverse ? index::ScanDirection::kReverse : index::ScanDirection::kForward;
-  std::vector<index::KeyValue>& piece = storage->rows;
-  std::vector<index::KeyValue> rows;
-  std::string bound;  // what `range` looks at after the first look
+  std::vector<index::KeyValue>& rows = storage->rows;
+  const Status status = co_await tree.index->Scan(op, range, &rows);
+  if (!status.ok()) co_return status;
   size_t bytes = 0;
-  uint64_t look = kFirstRows;
-  while (piece.size() < request.limit) {
-    range.limit = std::min<uint64_t>(request.limit - piece.size(), look);
-    const Status status = co_await tree.index->Scan(op, range, &rows);
-    if (!status.ok()) co_return status;
-    const bool index_has_more = rows.size() >= range.limit;
-    const bool left_over = TakeRows(&rows, &piece, &bytes);
-    if (piece.size() == request.limit || (!left_over && !index_has_more)) break;
-    const std::string& last = piece.back().key;
-    if (request.reverse) {
-      bound = last;
-      range.end = bound;
-    } else {
-      auto next = SuccessorKey(last, tree.info);
-      if (!next) break;
-      bound = std::move(*next);
-      range.start = bound;
-    }
-    if (left_over || bytes > protocol::kPieceBytes) {
-      response->more = true;
-      storage->text = std::move(bound);
-      response->continuation = storage->text;
-      break;
-    }
-    const uint64_t row_bytes = bytes / piece.size() + 1;
-    look = std::clamp<uint64_t>((protocol::kPieceBytes - bytes) / row_bytes + 1, 1, kRowsMax);
+  response->rows.reserve(rows.size());
+  for (const index::KeyValue& row : rows) {
+    response->rows.push_back({row.key, row.value});
+    bytes += row.key.size() + row.value.size();
   }
-  response->rows.reserve(piece.size());
-  for (const index::KeyValue& row : piece) response->rows.push_back({row.key, row.value});
+  if (rows.size() == request.limit || bytes < range.bytes_max) co_return Status::Ok();
+  auto next =
+      request.reverse ? std::optional(rows.back().key) : SuccessorKey(rows.back().key, tree.info);
+  if (next) {
+    storage->text = std::move(*next);
+    response->more = true;
+    response->continuation = storage->text;
+  }
   co_return Status::Ok();
 }
 

@@ -52,8 +52,9 @@ class MapIndex final : public index::RangeIndex {
     co_return Status::Ok();
   }
 
-  index::Task<Result<index::ModifyResult>> ReadModifyWrite(
-      index::OpContext& op, std::string_view key, const index::ModifyFunction& modify) override {
+  index::Task<Result<index::ModifyResult>> Modify(index::OpContext& op, std::string_view key,
+                                                  const index::ModifyFunction& modify,
+                                                  index::CurrentValue /*current*/) override {
     Status begun = co_await Begin(op);
     if (!begun.ok()) co_return begun;
     FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
@@ -84,15 +85,12 @@ class MapIndex final : public index::RangeIndex {
     auto first = map_.lower_bound(range.start);
     auto last = range.end ? map_.lower_bound(*range.end) : map_.end();
     if (range.end && *range.end <= range.start) last = first;
-    if (range.direction == index::ScanDirection::kForward) {
-      for (; first != last && rows->size() < range.limit; ++first) {
-        rows->push_back({first->first, first->second});
-      }
-    } else {
-      while (first != last && rows->size() < range.limit) {
-        --last;
-        rows->push_back({last->first, last->second});
-      }
+    uint64_t bytes = 0;
+    while (first != last && rows->size() < range.limit && bytes < range.bytes_max) {
+      const auto& [key, value] =
+          range.direction == index::ScanDirection::kForward ? *first++ : *--last;
+      rows->push_back({key, value});
+      bytes += key.size() + value.size();
     }
     co_return Status::Ok();
   }

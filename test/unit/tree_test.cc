@@ -81,6 +81,35 @@ TEST(TreeTest, InsertCostsTwoRoundTripsAndASplitNowAndThen) {
   EXPECT_LE(round_trips, kKeys * 25 / 10);
 }
 
+TEST(TreeTest, OutOfLineValuesCostOneMoreRoundTripToReadAndNoneToWrite) {
+  LocalTree tree({.geometry = Geometry::Bytes(), .fabric = {.servers = 1}});
+  const std::string value(1'000, 'v');
+  for (int i = 0; i < 20; ++i) tree.Put("key" + std::to_string(i), value);
+  tree.Get("key7");
+  EXPECT_EQ(tree.cost().round_trips, 2u);
+  tree.Get("key77");  // absent
+  EXPECT_EQ(tree.cost().round_trips, 1u);
+  tree.Put("key7", value);
+  EXPECT_EQ(tree.cost().round_trips, 2u);
+  EXPECT_EQ(tree.cost().writes, 4u);  // new block, leaf, old block's word, unlock
+  tree.Update("key7", "now inline");
+  EXPECT_EQ(tree.cost().round_trips, 2u);
+  tree.Delete("key8");
+  EXPECT_EQ(tree.cost().round_trips, 2u);
+  EXPECT_EQ(tree.Scan({}).size(), 19u);
+  EXPECT_EQ(tree.cost().round_trips, 2u);  // the leaf, then all values together
+}
+
+TEST(TreeTest, ScanEndsBehindTheRowThatReachesItsBytes) {
+  LocalTree tree({.geometry = Geometry::Bytes()});
+  for (char c = 'a'; c <= 'z'; ++c) tree.Put(std::string(1, c), std::string(999, c));
+  EXPECT_EQ(tree.Scan({.bytes_max = 3'500}).size(), 4u);
+  const auto rows = tree.Scan({.bytes_max = 3'500, .direction = ScanDirection::kReverse});
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows.back().key, "w");
+  EXPECT_EQ(tree.Scan({.bytes_max = 1}).size(), 1u);
+}
+
 TEST(TreeTest, EmptiedTreeShrinksAndServesAgain) {
   LocalTree tree({.geometry = Geometry::Fixed8(256)});
   for (int round = 0; round < 3; ++round) {
