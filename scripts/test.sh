@@ -45,8 +45,10 @@ step() {
   [[ $outcome == passed ]]
 }
 
+# build PRESET [target]
 build() {
-  cmake --preset "$1" >/dev/null && cmake --build --preset "$1" --parallel "$jobs"
+  cmake --preset "$1" >/dev/null &&
+    cmake --build --preset "$1" --parallel "$jobs" ${2:+--target "$2"}
 }
 
 # tests PRESET [ctest arguments]: concurrent tests share the machine, so that no test may count on time.
@@ -58,10 +60,12 @@ tests() {
 
 asan_selection=(-LE slow)
 tsan_selection=(-L concurrency)
+tsan_target=concurrency_tests
 if $long; then
   export FARLEAF_TEST_LONG=1
   asan_selection=()
   tsan_selection=()
+  tsan_target=
 fi
 
 if step "release: build" build release; then
@@ -70,7 +74,7 @@ fi
 if step "asan: build" build asan; then
   step "asan: tests" tests asan "${asan_selection[@]}" || true
 fi
-if step "tsan: build" build tsan; then
+if step "tsan: build" build tsan $tsan_target; then
   step "tsan: tests" tests tsan "${tsan_selection[@]}" || true
 fi
 
