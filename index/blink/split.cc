@@ -97,8 +97,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   if (!same_server) {
     status = co_await PostUntilDone(op, right_batch);
     if (!status.ok()) {  // the right node is not linked: nothing has happened
-      pool_->redo_slots(right.address.server()).Give(right.lock_word);  // has no record of it
-      AbandonPage(right);
+      co_await VoidNewPage(op, right);
       left.ForbidHandOver();
       Status unlocked = co_await Unlock(op, left);
       if (!unlocked.ok()) co_return unlocked;
@@ -158,6 +157,26 @@ Task<Status> BlinkTree::PostUntilDone(OpContext& op, Batch& batch) {
     if (status.ok()) break;
   }
   co_return status;
+}
+
+Task<void> BlinkTree::VoidNewPage(OpContext& op, LockedPage& fresh) {
+  // Its image may have landed, and a cache that is stale enough may name it: it must not answer when
+  // the node beside it changes again. Where this fails too the memory server is lost, and with it the
+  // page.
+  Node node = fresh.node(info_.geometry);
+  const dsm::PageClass page_class = PageClassOf(node.level());
+  node.MarkDead(GlobalAddress());
+  Seal(fresh);
+  const uint64_t free_word = FreePageWord();
+  Batch batch(fresh.address.server());
+  AddWriteBack(fresh, batch);
+  batch.WriteWord(LockWordOffset(fresh.address), &free_word);
+  Status status = co_await PostUntilDone(op, batch);
+  pool_->redo_slots(fresh.address.server()).Give(fresh.lock_word);  // has no record of it
+  AbandonPage(fresh);
+  if (status.ok()) {
+    pool_->allocator().Retire(pool_->clock(), page_class, {fresh.address, node.version()});
+  }
 }
 
 void BlinkTree::AbandonPage(LockedPage& page) {

@@ -153,6 +153,8 @@ class BlinkTree final : public RangeIndex {
   void AddNewPage(LockedPage& fresh, Batch& batch);
   /// Posts a batch that may run any number of times, until it succeeds or keeps failing.
   Task<Status> PostUntilDone(OpContext& op, Batch& batch);
+  /// Gives back a page that was written, perhaps, and is not linked.
+  Task<void> VoidNewPage(OpContext& op, LockedPage& fresh);
   void AbandonPage(LockedPage& page);
 
   // publish.cc
