@@ -94,6 +94,35 @@ TEST_F(WorkerTest, LocalLockExcludesAcrossThreads) {
   EXPECT_EQ(sum, 4 * 8 * 200);
 }
 
+Task<void> WaitForTurn(LocalLockTable& locks, Worker& worker, GlobalAddress page, LockClass mine) {
+  std::byte image[8] = {};
+  [[maybe_unused]] auto turn = co_await locks.Acquire(worker, page, mine, image);
+  locks.Release(page);
+}
+
+/// Whether a lock taken by an acquisition of class `taken` is handed to one of class `waiting`.
+bool IsHandedOver(Worker& worker, LockClass taken, LockClass waiting) {
+  LocalLockTable locks;
+  const GlobalAddress page(0, 64);
+  auto holder = [](LocalLockTable& l, Worker& w, GlobalAddress p, LockClass c) -> Task<void> {
+    std::byte image[8] = {};
+    [[maybe_unused]] auto turn = co_await l.Acquire(w, p, c, image);
+  };
+  worker.Spawn(holder(locks, worker, page, taken));
+  worker.Spawn(WaitForTurn(locks, worker, page, waiting));
+  const bool handed_over = locks.ShouldHandOver(page, {.lock_word = 99, .slot_class = taken});
+  locks.Release(page);
+  worker.RunUntilIdle();
+  return handed_over;
+}
+
+TEST_F(WorkerTest, ALockIsNotHandedDownToALowerClass) {
+  auto worker = NewWorker();
+  EXPECT_TRUE(IsHandedOver(*worker, 0, 0));
+  EXPECT_TRUE(IsHandedOver(*worker, 0, 1));
+  EXPECT_FALSE(IsHandedOver(*worker, 1, 0)) << "its redo slot would count for a lower class";
+}
+
 TEST_F(WorkerTest, SleepEndsInOrder) {
   auto worker = NewWorker();
   std::vector<int> order;
