@@ -157,7 +157,8 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
 
   std::unique_ptr<ComputeServer> server(new ComputeServer());
   server->pool_ = std::move(*pool);
-  server->host_ = std::make_unique<PoolTreeHost>(server->pool_.get(), options.tree);
+  server->host_ =
+      std::make_unique<PoolTreeHost>(server->pool_.get(), options.bootstrap, options.tree);
   FARLEAF_RETURN_IF_ERROR(PrepareTrees(*server->host_, trees, *clock));
   NativeServerOptions native = options.native;
   native.instance = Mix64(seed);

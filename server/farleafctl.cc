@@ -184,7 +184,7 @@ class Control {
   farleaf::Status Open(StoreAccess access) {
     auto opened = arguments_.server.empty()
                       ? OpenPoolStore(arguments_.pool, arguments_.deadline_ms, access, &clock_)
-                      : OpenServerStore(arguments_.server, arguments_.deadline_ms);
+                      : OpenServerStore(arguments_.server, arguments_.deadline_ms, &clock_);
     if (!opened.ok()) return opened.status();
     store_ = std::move(*opened);
     return farleaf::Status::Ok();

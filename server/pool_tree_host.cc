@@ -96,8 +96,9 @@ index::BlinkTree* PoolTreeHost::FindTree(uint32_t id) {
 
 void PoolTreeHost::AppendStats(std::string* text) const {
   auto out = std::back_inserter(*text);
-  fmt::format_to(out, "pool.fabric {}\npool.memory_servers {}\npool.member {}\n",
-                 pool_->fabric().name(), pool_->fabric().regions().size(), pool_->self().id);
+  fmt::format_to(out, "pool.bootstrap {}\npool.fabric {}\npool.memory_servers {}\npool.member {}\n",
+                 bootstrap_, pool_->fabric().name(), pool_->fabric().regions().size(),
+                 pool_->self().id);
   std::lock_guard lock(mutex_);
   for (const auto& [id, tree] : trees_) {
     const index::TreeStats& stats = tree->stats();

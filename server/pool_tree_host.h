@@ -23,7 +23,9 @@ index::Geometry GeometryOf(protocol::TreeLayout layout, const protocol::TreeGeom
 
 class PoolTreeHost final : public TreeHost {
  public:
-  PoolTreeHost(dsm::Pool* pool, index::TreeOptions options) : pool_(pool), options_(options) {}
+  /// `bootstrap`: the URL by which `pool` was found, for whoever wants to look at the pool itself.
+  PoolTreeHost(dsm::Pool* pool, std::string bootstrap, index::TreeOptions options)
+      : pool_(pool), bootstrap_(std::move(bootstrap)), options_(options) {}
 
   uint32_t view() const override { return 1; }
   Result<std::unique_ptr<dsm::Worker>> OpenWorker() override { return pool_->OpenWorker(); }
@@ -40,6 +42,7 @@ class PoolTreeHost final : public TreeHost {
   HostedTree Keep(index::TreeInfo info);
 
   dsm::Pool* const pool_;
+  const std::string bootstrap_;
   const index::TreeOptions options_;
   mutable std::mutex mutex_;  // guards trees_; the trees in it stay
   std::map<uint32_t, std::unique_ptr<index::BlinkTree>> trees_;

@@ -18,7 +18,7 @@ class PoolStore final : public Store {
   PoolStore(std::unique_ptr<dsm::Pool> pool, std::unique_ptr<dsm::Worker> worker,
             uint64_t deadline_ms)
       : pool_(std::move(pool)),
-        host_(pool_.get(), index::TreeOptions()),
+        host_(pool_.get(), "", index::TreeOptions()),
         worker_(std::move(worker)),
         deadline_ms_(deadline_ms) {}
 

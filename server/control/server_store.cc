@@ -10,7 +10,8 @@ namespace {
 
 class ServerStore final : public Store {
  public:
-  explicit ServerStore(std::unique_ptr<client::Session> session) : session_(std::move(session)) {}
+  ServerStore(std::unique_ptr<client::Session> session, uint64_t deadline_ms, const Clock* clock)
+      : session_(std::move(session)), deadline_ms_(deadline_ms), clock_(clock) {}
 
   Result<std::vector<client::TreeInfo>> ListTrees() override { return session_->ListTrees(); }
   Result<client::TreeInfo> CreateTree(const client::TreeSpec& spec) override {
@@ -40,9 +41,24 @@ class ServerStore final : public Store {
     }
     return lines;
   }
+  /// A check reads every page of the memory servers, so it goes there itself, to the pool that the
+  /// compute server names.
   Result<index::CheckReport> Check() override {
-    return farleaf::Status::InvalidArgument(
-        "check reads the memory servers itself: give --pool URL instead of --server");
+    const auto text = session_->ServerStats();
+    if (!text.ok()) return text.status();
+    constexpr std::string_view kName = "pool.bootstrap ";
+    const size_t at = text->find(kName);
+    if (at == std::string::npos) {
+      return farleaf::Status::Unimplemented(session_->server() +
+                                            " does not tell its pool: give --pool URL instead");
+    }
+    const size_t begin = at + kName.size();
+    const std::string bootstrap = text->substr(begin, text->find('\n', begin) - begin);
+    auto pool = OpenPoolStore(bootstrap, deadline_ms_, StoreAccess::kRead, clock_);
+    if (!pool.ok()) {
+      return pool.status().WithContext("the pool of " + session_->server() + ", " + bootstrap);
+    }
+    return (*pool)->Check();
   }
 
  private:
@@ -53,18 +69,22 @@ class ServerStore final : public Store {
   }
 
   std::unique_ptr<client::Session> session_;
+  const uint64_t deadline_ms_;
+  const Clock* const clock_;
   std::optional<client::SessionTree> tree_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> OpenServerStore(const std::string& url, uint64_t deadline_ms) {
+Result<std::unique_ptr<Store>> OpenServerStore(const std::string& url, uint64_t deadline_ms,
+                                               const Clock* clock) {
   client::Options options;
   options.deadline_ms = deadline_ms;
   options.connect_timeout_ms = deadline_ms;
   auto session = client::Session::Connect(url, options);
   if (!session.ok()) return session.status();
-  return std::unique_ptr<Store>(std::make_unique<ServerStore>(std::move(*session)));
+  return std::unique_ptr<Store>(
+      std::make_unique<ServerStore>(std::move(*session), deadline_ms, clock));
 }
 
 }  // namespace farleaf::server

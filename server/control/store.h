@@ -36,8 +36,9 @@ class Store {
   virtual Result<index::CheckReport> Check() = 0;
 };
 
-Result<std::unique_ptr<Store>> OpenServerStore(const std::string& url, uint64_t deadline_ms);
-/// `clock` outlives the store.
+/// `clock` outlives either store.
+Result<std::unique_ptr<Store>> OpenServerStore(const std::string& url, uint64_t deadline_ms,
+                                               const Clock* clock);
 Result<std::unique_ptr<Store>> OpenPoolStore(const std::string& bootstrap, uint64_t deadline_ms,
                                              StoreAccess access, const Clock* clock);
 

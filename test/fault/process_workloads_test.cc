@@ -136,7 +136,7 @@ TEST_P(WorkloadTest, LongValuesCostOneRoundTripMore) {
   const std::vector<std::string> long_values{"-p", "fieldlength=1000", "-p", "recordcount=4000"};
   const Json phases = runs.Run('a', "load,run", "t", long_values);
   EXPECT_LE(RoundTrips(phases["run"], "READ"), 2.02);
-  EXPECT_LE(RoundTrips(phases["run"], "UPDATE"), 4.04);
+  EXPECT_LE(RoundTrips(phases["run"], "UPDATE"), 3.04);
   const Json scans = runs.Run('e', "run", "t", long_values)["run"];
   EXPECT_LE(RoundTrips(scans, "SCAN"), 3.2);
 }
