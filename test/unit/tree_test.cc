@@ -100,6 +100,46 @@ TEST(TreeTest, OutOfLineValuesCostOneMoreRoundTripToReadAndNoneToWrite) {
   EXPECT_EQ(tree.cost().round_trips, 2u);  // the leaf, then all values together
 }
 
+/// What a refresh of `tree`'s cache costs.
+dsm::FabricCounts WarmCacheCost(LocalTree& local, BlinkTree& tree) {
+  dsm::FabricCounts counts;
+  OpContext op{local.worker(), counts};
+  const Status status = local.worker().Run(tree.WarmCache(op));
+  EXPECT_TRUE(status.ok()) << status;
+  return counts;
+}
+
+TEST(TreeTest, CacheRefreshReadsOnlyWhatChanged) {
+  LocalTree local({.geometry = Geometry::Fixed8(256)});
+  constexpr uint64_t kKeys = 20'000;
+  for (uint64_t number : Shuffled(kKeys, 31)) local.Insert(Fixed(number * 100), Fixed(number));
+  // Another compute server's view of the same tree: a cache of its own, cold.
+  BlinkTree other(&local.pool(), local.tree().info(), {});
+  const dsm::FabricCounts cold = WarmCacheCost(local, other);
+  EXPECT_EQ(cold.round_trips, 3u);
+  EXPECT_EQ(other.cache().nodes(), local.tree().cache().nodes());
+  const dsm::FabricCounts unchanged = WarmCacheCost(local, other);
+  EXPECT_EQ(unchanged.round_trips, 2u);  // chunk tables, change counters; no node
+  EXPECT_GE(cold.bytes_read, unchanged.bytes_read + other.cache().nodes() * 256);
+
+  const uint64_t splits = local.tree().stats().splits;
+  for (uint64_t i = 1; i < 40; ++i) local.Insert(Fixed(i), Fixed(i));  // all in one place
+  const uint64_t split_pages = local.tree().stats().splits - splits;
+  ASSERT_GT(split_pages, 0u);
+  const dsm::FabricCounts changed = WarmCacheCost(local, other);
+  EXPECT_EQ(changed.round_trips, 3u);
+  EXPECT_GE(changed.bytes_read, unchanged.bytes_read + 256);
+  EXPECT_LE(changed.bytes_read, unchanged.bytes_read + 2 * split_pages * 256);
+  for (uint64_t i = 0; i < kKeys; i += 7) {
+    dsm::FabricCounts counts;
+    OpContext op{local.worker(), counts};
+    std::string value;
+    const auto found = local.worker().Run(other.Get(op, Fixed(i * 100), &value));
+    ASSERT_TRUE(found.ok() && *found) << i;
+    ASSERT_EQ(counts.round_trips, 1u) << i;
+  }
+}
+
 TEST(TreeTest, ScanEndsBehindTheRowThatReachesItsBytes) {
   LocalTree tree({.geometry = Geometry::Bytes()});
   for (char c = 'a'; c <= 'z'; ++c) tree.Put(std::string(1, c), std::string(999, c));
