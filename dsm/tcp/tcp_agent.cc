@@ -204,7 +204,10 @@ class TcpAgent::Loop {
   }
 
   void Remove(Member* member) {
-    members_.erase(member->nonce);  // closes the socket, which leaves the epoll set by that
+    // By itself a close takes the socket out of the set only if no other process holds it, as one that
+    // was forked from this one does.
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, member->connection.fd(), nullptr);
+    members_.erase(member->nonce);
     connections_count_->fetch_sub(1);
   }
 

@@ -254,6 +254,9 @@ void ServerThread::Receive(Peer& peer) {
 void ServerThread::DropSocket(Peer& peer) {
   peer.InputEnded();
   peer.Abandon();
+  // By itself a close takes the socket out of the set only if no other process holds it, as one that
+  // was forked from this one does.
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.socket.get(), nullptr);
   peer.socket.Close();
 }
 
