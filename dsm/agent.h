@@ -1,10 +1,13 @@
 // RegionAgent: what opens a memory server's region to clients of one fabric.
 //
-// Thread rule: built and destroyed by one thread; it has threads of its own.
+// Thread rule: built and destroyed by one thread, CutOff by any; it has threads of its own.
 #pragma once
 
 #include <cstddef>
 #include <string>
+
+#include "dsm/base/status.h"
+#include "dsm/member.h"
 
 namespace farleaf::dsm {
 
@@ -16,6 +19,11 @@ class RegionAgent {
   virtual const std::string& endpoint() const = 0;
   /// Connections that have passed the handshake and are open.
   virtual size_t connections() const = 0;
+  /// Destroys the connections of `member` and of its older incarnations, and refuses new ones of
+  /// them with Fenced for as long as the agent lives, whether there were any or not
+  /// (dsm/fenced_members.h). Ok: nothing from them can land any more. A handshake that is going on
+  /// meanwhile is either refused, or its connection destroyed before this returns. Does no harm twice.
+  virtual Status CutOff(const MemberIdentity& member) = 0;
 };
 
 }  // namespace farleaf::dsm

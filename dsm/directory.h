@@ -4,6 +4,7 @@
 // An endpoint is text, FABRIC:ADDRESS:
 //   shm:/run/farleaf/mycluster-0.sock      a Unix socket, on which the region is handed over
 //   tcp:10.0.0.7:7100   tcp:[::1]:7100     a listening socket of the TCP fabric
+//   verbs:10.0.0.7:7100                    an RDMA device's address
 //
 // A bootstrap URL names a directory (dsm/bootstrap/open_directory.h):
 //   memcached://HOST:PORT/CLUSTER          live: servers publish themselves with an expiry
@@ -23,9 +24,9 @@ namespace farleaf::dsm {
 
 struct ServerEndpoint {
   ServerId server = 0;
-  std::string endpoint;          ///< FABRIC:ADDRESS
-  uint64_t region_bytes = 0;     ///< 0 where the directory does not say (static file)
-  uint64_t incarnation = 0;      ///< 0 where the directory does not say
+  std::string endpoint;       ///< FABRIC:ADDRESS
+  uint64_t region_bytes = 0;  ///< 0 where the directory does not say (static file)
+  uint64_t incarnation = 0;   ///< 0 where the directory does not say
   bool operator==(const ServerEndpoint&) const = default;
 };
 

@@ -6,7 +6,7 @@ namespace farleaf::dsm {
 
 namespace {
 
-constexpr size_t kHelloFixedBytes = 24;
+constexpr size_t kHelloFixedBytes = 32;
 constexpr size_t kWelcomeFixedBytes = 24;
 
 std::string WithHeader(uint16_t version, const std::string& rest) {
@@ -27,10 +27,13 @@ std::string EncodeHello(const Hello& hello) {
   std::string rest;
   ByteWriter writer(&rest);
   writer.Write(hello.server);
-  writer.Write(hello.member);
-  writer.Write(uint32_t{0});
-  writer.Write(hello.member_incarnation);
+  writer.Write(hello.member.id);
+  writer.Write(static_cast<uint8_t>(hello.kind));
+  writer.Write(uint8_t{0});
+  writer.Write(hello.target.id);
+  writer.Write(hello.member.incarnation);
   writer.Write(hello.nonce);
+  writer.Write(hello.target.incarnation);
   writer.WriteBytes(hello.cluster);
   return WithHeader(hello.version, rest);
 }
@@ -70,15 +73,23 @@ Result<Hello> ParseHello(std::span<const std::byte> message) {
   reader.Read<uint16_t>();
   if (reader.ok() && hello.version != kProtocolVersion) return hello;
   hello.server = reader.Read<uint16_t>();
-  hello.member = reader.Read<uint16_t>();
-  reader.Read<uint32_t>();
-  hello.member_incarnation = reader.Read<uint64_t>();
+  hello.member.id = reader.Read<uint16_t>();
+  const uint8_t kind = reader.Read<uint8_t>();
+  reader.Read<uint8_t>();
+  hello.target.id = reader.Read<uint16_t>();
+  hello.member.incarnation = reader.Read<uint64_t>();
   hello.nonce = reader.Read<uint64_t>();
+  hello.target.incarnation = reader.Read<uint64_t>();
   if (!reader.ok()) {
     return Status::Corruption("a Hello of " + std::to_string(message.size()) + " bytes, at least " +
                               std::to_string(kHandshakeHeaderBytes + kHelloFixedBytes) +
                               " expected");
   }
+  if (kind != static_cast<uint8_t>(HelloKind::kAttach) &&
+      kind != static_cast<uint8_t>(HelloKind::kCutOff)) {
+    return Status::Corruption("a Hello of unknown kind " + std::to_string(kind));
+  }
+  hello.kind = static_cast<HelloKind>(kind);
   hello.cluster = std::string(AsChars(reader.ReadBytes(reader.remaining())));
   FARLEAF_RETURN_IF_ERROR(CheckClusterName(hello.cluster));
   return hello;
@@ -122,7 +133,20 @@ Status CheckHello(const Hello& hello, const ServerIdentity& self) {
     return Status::InvalidArgument("this is " + name + ", not " + Name(hello.server) +
                                    ": the directory's endpoint is wrong");
   }
+  if (hello.member.id >= kMembersMax) {
+    return Status::InvalidArgument(name + " knows no compute server " +
+                                   std::to_string(hello.member.id) + ": ids are below " +
+                                   std::to_string(kMembersMax));
+  }
+  if (hello.kind == HelloKind::kCutOff) return CheckCutOffTarget(self.region.server, hello.target);
   return Status::Ok();
+}
+
+Status CheckCutOffTarget(ServerId server, const MemberIdentity& target) {
+  if (target.id != 0 && target.id < kMembersMax) return Status::Ok();
+  return Status::InvalidArgument(Name(server) + " cannot cut off compute server " +
+                                 std::to_string(target.id) + ": ids are 1 to " +
+                                 std::to_string(kMembersMax - 1));
 }
 
 Status CheckWelcome(const Welcome& welcome, const Hello& sent, uint64_t expected_incarnation) {

@@ -19,12 +19,13 @@ constexpr size_t kAcceptsPerTurn = 64;
 }  // namespace
 
 HandshakeListener::HandshakeListener(UniqueFd listening, Options options, const Clock* clock,
-                                     Accepted accepted)
+                                     Accepted accepted, CutOffQueue::CutOff cut_off)
     : listening_(std::move(listening)),
       stop_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       options_(std::move(options)),
       clock_(clock),
-      accepted_(std::move(accepted)) {
+      accepted_(std::move(accepted)),
+      cut_offs_(std::move(cut_off)) {
   FARLEAF_CHECK(listening_.valid() && stop_fd_.valid(), errno);
   thread_ = std::thread([this] { Run(); });
 }
@@ -78,7 +79,7 @@ bool HandshakeListener::Advance(Pending& pending) {
   pending.received.append(raw, static_cast<size_t>(got));
   whole = HandshakeBytes(AsBytes(pending.received));
   if (!whole.ok()) {
-    Refuse(pending.fd.get(), whole.status());
+    SendLastWelcome(pending.fd.get(), options_.identity.region, whole.status());
     return false;
   }
   if (!*whole) return true;
@@ -86,17 +87,25 @@ bool HandshakeListener::Advance(Pending& pending) {
   auto hello = ParseHello(AsBytes(pending.received));
   Status status = hello.ok() ? CheckHello(*hello, options_.identity) : hello.status();
   if (!status.ok()) {
-    Refuse(pending.fd.get(), std::move(status));
+    SendLastWelcome(pending.fd.get(), options_.identity.region, std::move(status));
+    return false;
+  }
+  if (hello->kind == HelloKind::kCutOff) {
+    // Shared, because an Answer can be copied.
+    auto peer = std::make_shared<UniqueFd>(std::move(pending.fd));
+    cut_offs_.Submit(*hello, [peer, region = options_.identity.region](Status outcome) {
+      SendLastWelcome(peer->get(), region, std::move(outcome));
+    });
     return false;
   }
   accepted_(std::move(pending.fd), *hello);
   return false;
 }
 
-void HandshakeListener::Refuse(int fd, Status why) {
+void SendLastWelcome(int fd, const RegionInfo& region, Status outcome) {
   Welcome welcome;
-  welcome.refusal = std::move(why);
-  welcome.region = options_.identity.region;
+  welcome.refusal = std::move(outcome);
+  welcome.region = region;
   const std::string message = EncodeWelcome(welcome);
   // A peer that does not take these few bytes at once does not get to know why.
   [[maybe_unused]] const ssize_t sent = ::send(fd, message.data(), message.size(), MSG_NOSIGNAL);

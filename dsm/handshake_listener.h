@@ -1,10 +1,10 @@
 // HandshakeListener: a thread that accepts connections, reads each one's Hello within a deadline,
-// refuses what is wrong with a Welcome that says why, and hands the rest on. One implementation for
-// Unix sockets and TCP.
+// refuses what is wrong with a Welcome that says why, and hands the rest on. Requests to cut a compute
+// server off are carried out by a CutOffQueue. One implementation for Unix sockets and TCP.
 //
 // Invariants: at most pending_max connections are between accept and Hello; the one that waited
 // longest makes room. Nothing that a peer sends or omits blocks another peer.
-// Thread rule: `accepted` runs on the listener's thread.
+// Thread rule: `accepted` runs on the listener's thread, `cut_off` on one of its own.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "dsm/base/clock.h"
+#include "dsm/cut_off_queue.h"
 #include "dsm/handshake.h"
 #include "dsm/socket.h"
 
@@ -30,8 +31,9 @@ class HandshakeListener {
     size_t pending_max = 256;
   };
 
-  HandshakeListener(UniqueFd listening, Options options, const Clock* clock, Accepted accepted);
-  /// Stops listening, then ends the thread.
+  HandshakeListener(UniqueFd listening, Options options, const Clock* clock, Accepted accepted,
+                    CutOffQueue::CutOff cut_off);
+  /// Stops listening, then ends the threads.
   ~HandshakeListener();
   HandshakeListener(const HandshakeListener&) = delete;
 
@@ -45,7 +47,6 @@ class HandshakeListener {
   void AcceptAll();
   /// False: the connection is finished with here, one way or another.
   bool Advance(Pending& pending);
-  void Refuse(int fd, Status why);
 
   UniqueFd listening_;
   UniqueFd stop_fd_;
@@ -53,7 +54,11 @@ class HandshakeListener {
   const Clock* clock_;
   Accepted accepted_;
   std::vector<Pending> pending_;
+  CutOffQueue cut_offs_;
   std::thread thread_;
 };
+
+/// Sends the Welcome that ends a handshake: a refusal, or the confirmation of a cut. To be closed then.
+void SendLastWelcome(int fd, const RegionInfo& region, Status outcome);
 
 }  // namespace farleaf::dsm

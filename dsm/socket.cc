@@ -66,6 +66,34 @@ bool SocketAddress::is_unspecified() const {
   return false;
 }
 
+uint16_t SocketAddress::port() const {
+  if (storage.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+  }
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+SocketAddress NumericAddress(const sockaddr& raw, std::optional<uint16_t> port) {
+  SocketAddress address;
+  char host[INET6_ADDRSTRLEN] = {};
+  if (raw.sa_family == AF_INET6) {
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+    *v6 = reinterpret_cast<const sockaddr_in6&>(raw);
+    if (port) v6->sin6_port = htons(*port);
+    address.bytes = sizeof *v6;
+    ::inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
+    address.text = "[" + std::string(host) + "]:" + std::to_string(address.port());
+  } else {
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+    *v4 = reinterpret_cast<const sockaddr_in&>(raw);
+    if (port) v4->sin_port = htons(*port);
+    address.bytes = sizeof *v4;
+    ::inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
+    address.text = std::string(host) + ":" + std::to_string(address.port());
+  }
+  return address;
+}
+
 Result<SocketAddress> ResolveTcp(std::string_view host_port) {
   const std::string given(host_port);
   const Status bad = Status::InvalidArgument("'" + given + "' is not HOST:PORT");
@@ -164,18 +192,10 @@ int TakeConnectError(int fd) {
 Result<std::string> LocalTcpAddress(int listening_fd) {
   sockaddr_storage storage{};
   socklen_t bytes = sizeof storage;
-  char host[INET6_ADDRSTRLEN] = {};
   if (::getsockname(listening_fd, reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) {
     return OsError("cannot read a socket's address");
   }
-  if (storage.ss_family == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&storage);
-    ::inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
-    return "[" + std::string(host) + "]:" + std::to_string(ntohs(v6->sin6_port));
-  }
-  const auto* v4 = reinterpret_cast<const sockaddr_in*>(&storage);
-  ::inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
-  return std::string(host) + ":" + std::to_string(ntohs(v4->sin_port));
+  return NumericAddress(*reinterpret_cast<const sockaddr*>(&storage)).text;
 }
 
 }  // namespace farleaf::dsm

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,7 +47,12 @@ struct SocketAddress {
 
   bool is_loopback() const;
   bool is_unspecified() const;  ///< 0.0.0.0 or [::]: all addresses of this machine
+  uint16_t port() const;        ///< REQUIRES: IPv4 or IPv6
 };
+
+/// An IPv4 or IPv6 address with its text in numbers, "HOST:PORT", and its port replaced if one is
+/// given.
+SocketAddress NumericAddress(const sockaddr& raw, std::optional<uint16_t> port = std::nullopt);
 
 /// Resolves "HOST:PORT" or "[IPV6]:PORT". InvalidArgument names the text. May ask a name server.
 Result<SocketAddress> ResolveTcp(std::string_view host_port);

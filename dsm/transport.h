@@ -11,7 +11,11 @@
 //      acquires).
 //   4. A READ of more than 8 bytes may be torn, cache lines in any order: check a checksum.
 //   5. The effect of a failed batch is unknown: some prefix of it ran, possibly half a WRITE. When
-//      the failure is reported, nothing of the batch can land any more.
+//      the failure is reported, nothing of the batch can land any more, unless it is Unknown: then the
+//      memory server did not answer in time, and nothing is known. Failed with Fenced: the same,
+//      and the memory server has cut this compute server off (Fabric::CutOff): what was posted before
+//      the cut may have run in part, what was posted after it did not, and every later batch to that
+//      memory server fails with Fenced too.
 // Offsets and lengths of READs and WRITEs are multiples of 8, lengths are not 0.
 //
 // Thread rule: a Transport and its batches belong to one thread. A Fabric is thread-safe.
@@ -32,6 +36,7 @@
 #include "dsm/base/result.h"
 #include "dsm/base/status.h"
 #include "dsm/fabric_counts.h"
+#include "dsm/member.h"
 
 namespace farleaf::dsm {
 
@@ -141,6 +146,7 @@ class Batch {
   }
 
   // For transports: exactly one CompleteWith follows each Post.
+  RoundTripState* round_trip() const { return round_trip_; }
   void set_round_trip(RoundTripState* state) { round_trip_ = state; }
   void CompleteWith(Status status) {
     status_ = std::move(status);
@@ -209,6 +215,17 @@ class Fabric {
   virtual std::string_view name() const = 0;                ///< "shm", "tcp", …
   virtual std::span<const RegionInfo> regions() const = 0;  ///< ascending server id
   virtual Result<std::unique_ptr<Transport>> OpenTransport() = 0;
+  /// This process is compute server `self` from now on: memory servers are told so, and transports
+  /// opened later belong to it. Transports opened before stay anonymous, and are to be closed: no cut
+  /// would reach them. Fenced: a memory server has cut `self` off. Blocks like OpenTransport.
+  /// REQUIRES: called once at most, and self.id is not 0.
+  virtual Status Identify(const MemberIdentity& self) = 0;
+  /// Has a memory server cut `member`, and its older incarnations, off for good: their connections
+  /// are destroyed (shm: the process is killed), new ones are refused with Fenced. Ok: confirmed,
+  /// nothing from them can land at that memory server any more. Any failure: they may be cut off or
+  /// not, so ask again; it does no harm twice. Fenced: this process is itself cut off there. Blocks,
+  /// bounded by the connect timeout.
+  virtual Status CutOff(ServerId server, const MemberIdentity& member) = 0;
 };
 
 }  // namespace farleaf::dsm

@@ -7,12 +7,21 @@ farleaf_packages=(
   libboost1.81-dev libisal-dev libfmt-dev libspdlog-dev
   libjemalloc-dev libmemcached-dev memcached libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   libgtest-dev libbenchmark-dev libabsl-dev
+  libibverbs-dev librdmacm-dev ibverbs-providers
   python3
 )
 
+# What scripts/rdma_vm.sh needs besides.
+farleaf_rdma_vm_packages=(
+  qemu-system-x86 linux-image-amd64 busybox-static cpio kmod zstd python3
+  iproute2 rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest
+)
+
+# install_packages [PACKAGE...]: those, or farleaf_packages.
 install_packages() {
   local package missing=()
-  for package in "${farleaf_packages[@]}"; do
+  (($# > 0)) || set -- "${farleaf_packages[@]}"
+  for package in "$@"; do
     if [[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" != installed ]]; then
       missing+=("$package")
     fi

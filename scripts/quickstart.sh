@@ -10,7 +10,7 @@
 #   OPERATIONS=1000000   operations of each workload
 #   THREADS              threads of ycsb (default: as many as processors)
 #   KEYS=fixed8          fixed8 (8-byte keys and values) or bytes (YCSB's strings)
-#   FABRIC=shm           shm or tcp
+#   FABRIC=shm           shm or tcp; verbs with the address of an RDMA device in FARLEAF_RDMA_ADDRESS
 #   REGION_MIB           memory of each of the two servers (default: by RECORDS and KEYS)
 #   IN_FLIGHT            operations in flight in each thread (1 on shm, where a verb ends at once; else 32)
 # Full results are left in results/quickstart/, one JSON file and one log a run.
@@ -41,8 +41,17 @@ case $KEYS in
   bytes) REGION_MIB=${REGION_MIB:-$((256 + RECORDS / 1000 * 3))} ;;
   *) echo "quickstart.sh: KEYS=$KEYS is neither fixed8 nor bytes" >&2; exit 2 ;;
 esac
-[[ $FABRIC == shm || $FABRIC == tcp ]] ||
-  { echo "quickstart.sh: FABRIC=$FABRIC is neither shm nor tcp" >&2; exit 2; }
+memory_server_flags=(--fabric "$FABRIC")
+case $FABRIC in
+  shm | tcp) ;;
+  verbs)
+    [[ -n ${FARLEAF_RDMA_ADDRESS:-} ]] || {
+      echo "quickstart.sh: FABRIC=verbs needs the address of an RDMA device in FARLEAF_RDMA_ADDRESS" >&2
+      exit 2
+    }
+    memory_server_flags+=(--listen "$FARLEAF_RDMA_ADDRESS:0" --insecure) ;;
+  *) echo "quickstart.sh: FABRIC=$FABRIC is none of shm, tcp and verbs" >&2; exit 2 ;;
+esac
 
 install_packages
 
@@ -102,7 +111,7 @@ bootstrap=memcached://127.0.0.1:$port/quickstart
 
 for id in 0 1; do
   start "memory_server_$id" "$bin/memory_server" --bootstrap "$bootstrap" --id "$id" \
-    --size "${REGION_MIB}MiB" --fabric "$FABRIC" --socket "$work/memory-$id.sock"
+    --size "${REGION_MIB}MiB" "${memory_server_flags[@]}" --socket "$work/memory-$id.sock"
 done
 start compute_server "$bin/compute_server" --bootstrap "$bootstrap" --memory-servers-min 2 \
   --listen 127.0.0.1:0 --ready-file "$work/compute.ready"

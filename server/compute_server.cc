@@ -8,7 +8,6 @@
 #include "client/internal/socket.h"
 #include "dsm/base/log.h"
 #include "dsm/base/random.h"
-#include "dsm/bootstrap/open_directory.h"
 #include "dsm/bootstrap/open_fabric.h"
 
 namespace farleaf::server {
@@ -143,12 +142,10 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
     if (!tree.ok()) return tree.status();
     trees.push_back(std::move(*tree));
   }
-  auto directory = dsm::OpenDirectory(options.bootstrap);
-  if (!directory.ok()) return directory.status();
   dsm::OpenFabricOptions fabric_options;
   fabric_options.servers_min = options.memory_servers_min;
   fabric_options.wait_ms = options.join_wait_ms;
-  auto fabric = dsm::OpenFabric(**directory, fabric_options, clock);
+  auto fabric = dsm::OpenFabric(options.bootstrap, fabric_options, clock);
   if (!fabric.ok()) return fabric.status();
   dsm::PoolOptions pool_options;
   pool_options.seed = seed;
@@ -157,8 +154,9 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
 
   std::unique_ptr<ComputeServer> server(new ComputeServer());
   server->pool_ = std::move(*pool);
-  server->host_ =
-      std::make_unique<PoolTreeHost>(server->pool_.get(), options.bootstrap, options.tree);
+  // What clients are told is the pool's directory, not this machine's way to it.
+  const std::string directory_url = options.bootstrap.substr(0, options.bootstrap.find('?'));
+  server->host_ = std::make_unique<PoolTreeHost>(server->pool_.get(), directory_url, options.tree);
   FARLEAF_RETURN_IF_ERROR(PrepareTrees(*server->host_, trees, *clock));
   NativeServerOptions native = options.native;
   native.instance = Mix64(seed);

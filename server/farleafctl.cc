@@ -1,6 +1,7 @@
 // farleafctl: looks into and changes a pool or what a compute server serves.
 //
-// Exit codes: 0 done · 1 failed · 2 wrong arguments · 3 the key, or the tree, is not there.
+// Exit codes: 0 done · 1 failed · 2 wrong arguments · 3 the key, the tree or the
+// compute server is not there.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -33,7 +34,8 @@ struct Arguments {
   TextForm form = TextForm::kAuto;
   client::TreeGeometry geometry;
   uint64_t limit = 1'000;
-  uint64_t deadline_ms = 0;  // 0: the command's default
+  dsm::MemberIdentity member;  // incarnation 0: the one in the member table
+  uint64_t deadline_ms = 0;    // 0: the command's default
   bool reverse = false;
   bool all = false;
   bool json = false;
@@ -90,6 +92,55 @@ class Control {
       fmt::print("{}", CheckReportText(*report));
     }
     return report->ok() ? kDone : kFailed;
+  }
+
+  Result<int> Members() {
+    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
+    const auto members = store_->Members();
+    if (!members.ok()) return members.status();
+    if (!arguments_.json) fmt::print("{:>4}  {:>11}  {}\n", "id", "incarnation", "state");
+    std::string json;
+    for (const auto& [identity, live] : *members) {
+      if (!live && !arguments_.all) continue;
+      if (!arguments_.json) {
+        fmt::print("{:>4}  {:>11}  {}\n", identity.id, identity.incarnation,
+                   live ? "live" : "left");
+      }
+      json += fmt::format("{}{{\"id\": {}, \"incarnation\": {}, \"live\": {}}}",
+                          json.empty() ? "" : ",\n ", identity.id, identity.incarnation, live);
+    }
+    if (arguments_.json) fmt::print("[{}]\n", json);
+    return kDone;
+  }
+
+  Result<int> CutOff() {
+    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
+    dsm::MemberIdentity member = arguments_.member;
+    if (member.incarnation == 0) {
+      const auto newest = NewestIncarnation(member.id);
+      if (!newest.ok()) return newest.status();
+      member.incarnation = *newest;
+    }
+    const auto outcomes = store_->CutOff(member);
+    if (!outcomes.ok()) return outcomes.status();
+    bool confirmed = true;
+    std::string json;
+    for (const auto& [server, status] : *outcomes) {
+      confirmed &= status.ok();
+      if (!arguments_.json) {
+        fmt::print("memory server {}: {}\n", server,
+                   status.ok() ? member.ToString() + " is cut off"
+                               : "not confirmed, so ask again: " + status.ToString());
+      }
+      json += fmt::format("{}{{\"server\": {}, \"cut_off\": {}, \"error\": {}}}",
+                          json.empty() ? "" : ",\n  ", server, status.ok(),
+                          status.ok() ? "null" : JsonString(status.ToString()));
+    }
+    if (arguments_.json) {
+      fmt::print("{{\"id\": {}, \"incarnation\": {}, \"memory_servers\":\n [{}]}}\n", member.id,
+                 member.incarnation, json);
+    }
+    return confirmed ? kDone : kFailed;
   }
 
   Result<int> CreateTree() {
@@ -189,6 +240,16 @@ class Control {
     store_ = std::move(*opened);
     return farleaf::Status::Ok();
   }
+  Result<uint64_t> NewestIncarnation(dsm::MemberId id) {
+    const auto members = store_->Members();
+    if (!members.ok()) return members.status();
+    for (const PoolMember& each : *members) {
+      if (each.identity.id == id) return each.identity.incarnation;
+    }
+    return farleaf::Status::NotFound("compute server " + std::to_string(id) +
+                                     " was never in this pool; \"members --all\" lists those that "
+                                     "were");
+  }
   farleaf::Status OpenTree(StoreAccess access) {
     FARLEAF_RETURN_IF_ERROR(Open(access));
     auto tree = store_->OpenTree(arguments_.tree);
@@ -281,6 +342,24 @@ void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
   command("trees", "lists the trees", &Control::Trees);
   command("check", "validates every tree and accounts for every page (exit code 1: errors found)",
           &Control::Check);
+  command("members", "lists the pool's compute servers, with those that died", &Control::Members)
+      ->add_flag("--all", arguments->all, "those that have left too");
+  CLI::App* const cut_off = command(
+      "cut-off", "has all memory servers cut a compute server off for good", &Control::CutOff);
+  cut_off->footer(
+      "Its connections are destroyed (on shm, its process is killed). Once a memory server has\n"
+      "confirmed that, nothing from the compute server can land there any more. Pages that it\n"
+      "had locked stay locked, and its id stays taken, until it is recovered: this takes no\n"
+      "lock over. Restarted, it joins the pool with another incarnation.\n"
+      "Exit code: 0 if all memory servers have confirmed it, 1 if not (ask again; it does no\n"
+      "harm twice), 3 if there never was such a compute server.");
+  cut_off->add_option("id", arguments->member.id, "the compute server, as \"members\" lists it")
+      ->required()
+      ->check(CLI::Range(uint64_t{1}, uint64_t{dsm::kMembersMax - 1}));
+  cut_off
+      ->add_option("--incarnation", arguments->member.incarnation,
+                   "this one and all older ones; if not given, the newest")
+      ->check(CLI::Range(uint64_t{1}, UINT64_MAX));
   CLI::App* const create = command("create-tree", "creates a tree", &Control::CreateTree);
   create->add_option("name", arguments->name, "the new tree's name")->required();
   create->add_option("--layout", arguments->layout, "fixed8 or bytes")

@@ -9,6 +9,7 @@
 #include "dsm/shm/shm_agent.h"
 #include "dsm/socket.h"
 #include "dsm/tcp/tcp_agent.h"
+#include "dsm/verbs/verbs_agent.h"
 
 namespace farleaf::server {
 
@@ -35,7 +36,8 @@ Status CheckListen(const MemoryServerOptions& options) {
         "the memory layer has no authentication; on a network that you trust, allow it with "
         "--insecure");
   }
-  if (address->is_unspecified() && options.advertise.empty()) {
+  const bool device_tells = options.fabric == FabricChoice::kVerbs && !options.rdma_device.empty();
+  if (address->is_unspecified() && options.advertise.empty() && !device_tells) {
     return Status::InvalidArgument("listen " + options.listen +
                                    " names no address that clients could connect to; give one with "
                                    "--advertise HOST:PORT");
@@ -68,15 +70,20 @@ void DeclareOptions(ConfigSchema& schema, MemoryServerOptions* options) {
   schema.AddString("file", "expose this file (a DAX device, say) instead of anonymous memory",
                    &options->file);
   schema.AddBool("prefault", "touch all memory before serving", &options->prefault);
-  schema.AddEnum("fabric", "how clients reach the memory", &options->fabric,
-                 {{"shm", FabricChoice::kShm}, {"tcp", FabricChoice::kTcp}});
+  schema.AddEnum(
+      "fabric", "how clients reach the memory", &options->fabric,
+      {{"shm", FabricChoice::kShm}, {"tcp", FabricChoice::kTcp}, {"verbs", FabricChoice::kVerbs}});
   schema.AddString("socket", "shm: Unix socket; if empty /tmp/farleaf-CLUSTER-ID.sock",
                    &options->socket);
-  schema.AddString("listen", "tcp: HOST:PORT; port 0 lets the system choose", &options->listen);
-  schema.AddString("advertise", "tcp: HOST:PORT for clients, if not the one listened on",
+  schema.AddString("listen", "tcp, verbs: HOST:PORT; port 0 lets the system choose",
+                   &options->listen);
+  schema.AddString("advertise", "tcp, verbs: HOST:PORT for clients, if not the one listened on",
                    &options->advertise);
-  schema.AddBool("insecure", "tcp: allow addresses other than loopback (no authentication!)",
+  schema.AddBool("insecure", "tcp, verbs: allow addresses other than loopback (no authentication!)",
                  &options->insecure);
+  schema.AddString("rdma_device",
+                   "verbs: DEVICE[:PORT[:GID INDEX]]; if empty the device that listen belongs to",
+                   &options->rdma_device);
   schema.AddInteger("agent_threads", "tcp: threads that execute clients' verbs",
                     &options->agent_threads, 1, 256);
   AddLogOptions(schema, &options->log);
@@ -91,7 +98,7 @@ Result<std::unique_ptr<MemoryServer>> MemoryServer::Start(const MemoryServerOpti
                                    options.cluster + "'");
   }
   FARLEAF_RETURN_IF_ERROR(CheckMemory(options));
-  if (options.fabric == FabricChoice::kTcp) FARLEAF_RETURN_IF_ERROR(CheckListen(options));
+  if (options.fabric != FabricChoice::kShm) FARLEAF_RETURN_IF_ERROR(CheckListen(options));
   std::unique_ptr<MemoryServer> server(new MemoryServer(std::move(deps)));
   server->endpoint_ = {options.id, "", options.region_bytes, server->deps_.incarnation};
   FARLEAF_RETURN_IF_ERROR(server->MakeRegion(options));
@@ -146,6 +153,16 @@ Status MemoryServer::StartAgent(const MemoryServerOptions& options) {
                                                           std::to_string(options.id) + ".sock"
                                                     : options.socket;
     auto agent = dsm::ShmAgent::Start({.socket_path = path}, identity, *region_, deps_.clock);
+    if (!agent.ok()) return agent.status();
+    agent_ = std::move(*agent);
+  } else if (options.fabric == FabricChoice::kVerbs) {
+    dsm::VerbsAgent::Options agent_options;
+    agent_options.listen = options.listen;
+    agent_options.advertise = options.advertise;
+    auto device = dsm::ParseDeviceChoice(options.rdma_device);
+    if (!device.ok()) return device.status().WithContext("rdma_device");
+    agent_options.device = std::move(*device);
+    auto agent = dsm::VerbsAgent::Start(agent_options, identity, region_->bytes());
     if (!agent.ok()) return agent.status();
     agent_ = std::move(*agent);
   } else {

@@ -21,7 +21,7 @@
 
 namespace farleaf::server {
 
-enum class FabricChoice : uint8_t { kShm, kTcp };
+enum class FabricChoice : uint8_t { kShm, kTcp, kVerbs };
 
 struct MemoryServerOptions {
   dsm::ServerId id = 0;
@@ -32,12 +32,13 @@ struct MemoryServerOptions {
   bool prefault = false;  ///< touch every page before opening
   FabricChoice fabric = FabricChoice::kShm;
   std::string socket;                  ///< shm; empty: /tmp/farleaf-CLUSTER-ID.sock
-  std::string listen = "127.0.0.1:0";  ///< tcp
-  std::string advertise;               ///< tcp; HOST:PORT that clients connect to, if not `listen`
-  bool insecure = false;               ///< tcp; allow addresses other than loopback
-  uint32_t agent_threads = 1;          ///< tcp
-  std::string cluster;                 ///< if given, the directory must be this cluster's
-  std::string bootstrap;               ///< URL of the directory
+  std::string listen = "127.0.0.1:0";  ///< tcp, verbs
+  std::string advertise;       ///< tcp, verbs; HOST:PORT that clients connect to, if not `listen`
+  bool insecure = false;       ///< tcp, verbs; allow addresses other than loopback
+  std::string rdma_device;     ///< verbs; DEVICE[:PORT[:GID INDEX]], if `listen` leaves it open
+  uint32_t agent_threads = 1;  ///< tcp
+  std::string cluster;         ///< if given, the directory must be this cluster's
+  std::string bootstrap;       ///< URL of the directory
   LogOptions log;
 };
 

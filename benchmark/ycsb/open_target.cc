@@ -2,7 +2,6 @@
 
 #include "benchmark/ycsb/client_target.h"
 #include "benchmark/ycsb/pool_target.h"
-#include "dsm/bootstrap/open_directory.h"
 #include "dsm/bootstrap/open_fabric.h"
 
 namespace farleaf::ycsb {
@@ -11,13 +10,6 @@ namespace {
 
 constexpr std::string_view kLocal = "local:", kPool = "pool:", kClient = "farleaf:",
                            kUnixClient = "farleaf+unix:";
-
-Result<std::unique_ptr<dsm::Fabric>> AttachToPool(std::string_view bootstrap_url,
-                                                  const Clock* clock) {
-  auto directory = dsm::OpenDirectory(bootstrap_url);
-  if (!directory.ok()) return directory.status();
-  return dsm::OpenFabric(**directory, dsm::OpenFabricOptions{}, clock);
-}
 
 }  // namespace
 
@@ -31,7 +23,8 @@ Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetO
     return OpenPoolTarget(std::move(*fabric), options, clock);
   }
   if (url.starts_with(kPool)) {
-    auto fabric = AttachToPool(std::string_view(url).substr(kPool.size()), clock);
+    auto fabric = dsm::OpenFabric(std::string_view(url).substr(kPool.size()),
+                                  dsm::OpenFabricOptions{}, clock);
     if (!fabric.ok()) return fabric.status();
     return OpenPoolTarget(std::move(*fabric), options, clock);
   }

@@ -58,8 +58,10 @@ Result<DirectoryFile> ParseDirectoryFile(std::string_view text, const std::strin
     if (error != std::errc() || end != first.data() + first.size()) {
       return wrong("'" + first + "' is not a memory server id (0 to 65535)");
     }
-    if (!second.starts_with("shm:") && !second.starts_with("tcp:")) {
-      return wrong("endpoint '" + second + "' is neither shm:PATH nor tcp:HOST:PORT");
+    if (!second.starts_with("shm:") && !second.starts_with("tcp:") &&
+        !second.starts_with("verbs:")) {
+      return wrong("endpoint '" + second +
+                   "' is none of shm:PATH, tcp:HOST:PORT and verbs:HOST:PORT");
     }
     for (const ServerEndpoint& other : parsed.servers) {
       if (other.server == id) return wrong("memory server " + first + " is listed twice");

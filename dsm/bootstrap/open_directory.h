@@ -10,7 +10,8 @@
 
 namespace farleaf::dsm {
 
-/// `memcached://HOST:PORT/CLUSTER` or `file:PATH`. InvalidArgument: anything else, naming the URL.
+/// `memcached://HOST:PORT/CLUSTER` or `file:PATH`, without the options that a bootstrap URL may carry
+/// (dsm/bootstrap/open_fabric.h). InvalidArgument: anything else, naming the URL.
 /// A memcached that does not answer is an error of the directory's calls, not of opening it.
 Result<std::unique_ptr<Directory>> OpenDirectory(std::string_view url);
 

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "dsm/base/clock.h"
 #include "dsm/directory.h"
 #include "dsm/shm/shm_fabric.h"
 #include "dsm/tcp/tcp_link.h"
 #include "dsm/transport.h"
+#include "dsm/verbs/options.h"
 
 namespace farleaf::dsm {
 
@@ -20,6 +22,7 @@ struct OpenFabricOptions {
   uint64_t poll_interval_ms = 50;
   TcpLinkOptions tcp;
   ShmFabricOptions shm;
+  VerbsOptions verbs;
 };
 
 /// Waits, bounded, until the directory answers, lists at least servers_min memory servers with the
@@ -28,5 +31,14 @@ struct OpenFabricOptions {
 /// missing when the time was over. `clock` outlives the fabric.
 Result<std::unique_ptr<Fabric>> OpenFabric(Directory& directory, const OpenFabricOptions& options,
                                            const Clock* clock);
+
+/// The same with the directory that a bootstrap URL names. Behind a '?', the URL may carry options of
+/// this machine's side of the fabric, NAME=VALUE, separated by '&':
+///   rdma_device=DEVICE[:PORT[:GID INDEX]]   through which to connect; else what routing chooses
+///   rdma_queue_pairs=N                      of this process to one memory server; above, shared
+///   rdma_ack_timeout_ms=N  rdma_retries=N   until a connection is given up (VerbsOptions)
+/// InvalidArgument names what is wrong in it.
+Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view bootstrap_url,
+                                           const OpenFabricOptions& options, const Clock* clock);
 
 }  // namespace farleaf::dsm

@@ -56,6 +56,10 @@ class DelayFabric final : public Fabric {
   std::string_view name() const override { return name_; }
   std::span<const RegionInfo> regions() const override { return below_->regions(); }
   Result<std::unique_ptr<Transport>> OpenTransport() override;
+  Status Identify(const MemberIdentity& self) override { return below_->Identify(self); }
+  Status CutOff(ServerId server, const MemberIdentity& member) override {
+    return below_->CutOff(server, member);
+  }
   Fabric& below() { return *below_; }
 
  private:

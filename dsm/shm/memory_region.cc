@@ -17,7 +17,9 @@ namespace {
 
 constexpr uint64_t kHugepageBytes = 2 << 20;
 
-Status OsError(const std::string& what) { return Status::IoError(what + ": " + std::strerror(errno)); }
+Status OsError(const std::string& what) {
+  return Status::IoError(what + ": " + std::strerror(errno));
+}
 
 /// Opens, sizes and maps one kind of memory; the descriptor is closed again on failure.
 Result<std::pair<int, std::byte*>> OpenAndMap(int fd, uint64_t bytes, const std::string& what) {
@@ -57,22 +59,25 @@ Result<MemoryRegion> MemoryRegion::Create(const Options& options) {
       return mapped.status().WithContext("reserve them in /proc/sys/vm/nr_hugepages");
     }
   } else if (options.hugepages == Hugepages::kRequire) {
-    return Status::InvalidArgument("a region on hugepages must be a multiple of 2 MiB, not " + size);
+    return Status::InvalidArgument("a region on hugepages must be a multiple of 2 MiB, not " +
+                                   size);
   }
-  auto mapped = OpenAndMap(::memfd_create("farleaf", MFD_CLOEXEC), options.bytes,
-                           "shared memory of " + size);
+  auto mapped =
+      OpenAndMap(::memfd_create("farleaf", MFD_CLOEXEC), options.bytes, "shared memory of " + size);
   if (!mapped.ok()) return mapped.status();
   // Transparent hugepages where the system offers them for shared memory; a refusal costs nothing.
-  if (options.hugepages != Hugepages::kNever) ::madvise(mapped->second, options.bytes, MADV_HUGEPAGE);
+  if (options.hugepages != Hugepages::kNever)
+    ::madvise(mapped->second, options.bytes, MADV_HUGEPAGE);
   return MemoryRegion(mapped->first, mapped->second, options.bytes, false);
 }
 
 Result<MemoryRegion> MemoryRegion::Attach(int fd, uint64_t bytes) {
   struct stat info {};
-  if (::fstat(fd, &info) != 0 || (S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_size) < bytes)) {
+  if (::fstat(fd, &info) != 0 ||
+      (S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_size) < bytes)) {
     ::close(fd);
-    return Status::Corruption("the region handed over is smaller than the " + std::to_string(bytes) +
-                              " bytes announced");
+    return Status::Corruption("the region handed over is smaller than the " +
+                              std::to_string(bytes) + " bytes announced");
   }
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) {
@@ -81,6 +86,13 @@ Result<MemoryRegion> MemoryRegion::Attach(int fd, uint64_t bytes) {
     return status;
   }
   ::madvise(data, bytes, MADV_HUGEPAGE);
+  // A child would go on writing when this process has been killed to cut it off.
+  if (::madvise(data, bytes, MADV_DONTFORK) != 0) {
+    Status status = OsError("cannot keep the region from processes forked from this one");
+    ::munmap(data, bytes);
+    ::close(fd);
+    return status;
+  }
   return MemoryRegion(fd, static_cast<std::byte*>(data), bytes, false);
 }
 

@@ -25,7 +25,8 @@ class MemoryRegion {
   /// Fresh memory, all zero, that can be handed to other processes by its descriptor. IoError names
   /// the size and the operating system's reason.
   static Result<MemoryRegion> Create(const Options& options);
-  /// Maps a region that another process handed over. Takes ownership of `fd`.
+  /// Maps a region that another process handed over; children of this process do not inherit the
+  /// mapping. Takes ownership of `fd`.
   static Result<MemoryRegion> Attach(int fd, uint64_t bytes);
 
   MemoryRegion(MemoryRegion&& other) noexcept;

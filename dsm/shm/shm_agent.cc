@@ -13,7 +13,8 @@ ShmAgent::ShmAgent(const Options& options, const ServerIdentity& identity, int r
     : options_(options),
       identity_(identity),
       endpoint_("shm:" + options.socket_path),
-      region_fd_(region_fd) {}
+      region_fd_(region_fd),
+      fenced_(identity.region.server) {}
 
 Result<std::unique_ptr<ShmAgent>> ShmAgent::Start(const Options& options,
                                                   const ServerIdentity& identity,
@@ -28,11 +29,13 @@ Result<std::unique_ptr<ShmAgent>> ShmAgent::Start(const Options& options,
   std::unique_ptr<ShmAgent> agent(new ShmAgent(absolute, identity, region.fd()));
   HandshakeListener::Options listener_options;
   listener_options.identity = identity;
-  agent->listener_ =
-      std::make_unique<HandshakeListener>(std::move(*listening), listener_options, clock,
-                                          [raw = agent.get()](UniqueFd fd, const Hello& hello) {
-                                            raw->HandOver(std::move(fd), hello);
-                                          });
+  agent->listener_ = std::make_unique<HandshakeListener>(
+      std::move(*listening), listener_options, clock,
+      [raw = agent.get()](UniqueFd fd, const Hello& hello) { raw->HandOver(std::move(fd), hello); },
+      [raw = agent.get()](const Hello& hello) -> Status {
+        FARLEAF_RETURN_IF_ERROR(raw->fenced_.Check(hello.member));
+        return raw->CutOff(hello.target);
+      });
   return agent;
 }
 
@@ -41,26 +44,78 @@ ShmAgent::~ShmAgent() {
   listener_.reset();
 }
 
-void ShmAgent::HandOver(UniqueFd fd, const Hello&) {
-  Welcome welcome;
-  welcome.region = identity_.region;
+Status ShmAgent::Admit(int socket, const Hello& hello, std::optional<PeerProcess>* process) const {
+  FARLEAF_RETURN_IF_ERROR(fenced_.Check(hello.member));
+  const std::string name = "memory server " + std::to_string(identity_.region.server);
+  if (clients_.size() >= options_.connections_max) {
+    return Status::ResourceExhausted(name + " has all of its " +
+                                     std::to_string(options_.connections_max) +
+                                     " connections in use");
+  }
+  if (hello.member.id == 0) return Status::Ok();
+  auto peer = PeerProcess::Of(socket);
+  if (!peer.ok()) {
+    return peer.status().WithContext(name + " takes in no process that it could not cut off");
+  }
+  process->emplace(std::move(*peer));
+  return Status::Ok();
+}
+
+void ShmAgent::HandOver(UniqueFd fd, const Hello& hello) {
   std::lock_guard lock(mutex_);
   ForgetClosed();
-  const bool has_room = clients_.size() < options_.connections_max;
-  if (!has_room) {
-    welcome.refusal = Status::ResourceExhausted(
-        "memory server " + std::to_string(identity_.region.server) + " has all of its " +
-        std::to_string(options_.connections_max) + " connections in use");
+  Welcome welcome;
+  welcome.region = identity_.region;
+  std::optional<PeerProcess> process;
+  welcome.refusal = Admit(fd.get(), hello, &process);
+  const std::string message = EncodeWelcome(welcome);
+  if (!welcome.refusal.ok()) {
+    // A client that has gone meanwhile need not know.
+    (void)SendWithDescriptor(fd.get(), message, -1);
+    return;
   }
-  const Status sent =
-      SendWithDescriptor(fd.get(), EncodeWelcome(welcome), has_room ? region_fd_ : -1);
-  // A client that has gone meanwhile is simply not attached.
-  if (sent.ok() && has_room) clients_.push_back(std::move(fd));
+  clients_.push_back({std::move(fd), hello.member, std::move(process)});
+  if (!SendWithDescriptor(clients_.back().socket.get(), message, region_fd_).ok()) {
+    clients_.pop_back();  // it has gone meanwhile
+  }
+}
+
+Status ShmAgent::CutOff(const MemberIdentity& member) {
+  fenced_.Fence(member);
+  std::vector<PeerProcess> processes;
+  {
+    std::lock_guard lock(mutex_);
+    ForgetClosed();
+    for (const Client& client : clients_) {
+      if (!client.process || !IsCutOffBy(client.member, member)) continue;
+      processes.push_back(client.process->Duplicate());
+    }
+  }
+  const std::string name = "memory server " + std::to_string(identity_.region.server);
+  for (const PeerProcess& process : processes) {
+    if (process.is_this_process()) {
+      return Status::InvalidArgument(member.ToString() + " runs in the process of " + name +
+                                     ", which would have to be killed to cut it off: run compute " +
+                                     "servers in processes of their own");
+    }
+  }
+  // All are killed before the first is waited for.
+  for (const PeerProcess& process : processes) {
+    Status killed = process.Kill();
+    if (!killed.ok()) return killed.WithContext(name + " cannot cut off " + member.ToString());
+  }
+  for (const PeerProcess& process : processes) {
+    if (process.WaitForExit(options_.exit_timeout_ms)) continue;
+    return Status::DeadlineExceeded(name + " has killed process " + std::to_string(process.pid()) +
+                                    " of " + member.ToString() + ", which has not ended after " +
+                                    std::to_string(options_.exit_timeout_ms) + " ms; ask again");
+  }
+  return Status::Ok();
 }
 
 void ShmAgent::ForgetClosed() const {
-  std::erase_if(clients_, [](const UniqueFd& client) {
-    pollfd state{client.get(), POLLIN, 0};
+  std::erase_if(clients_, [](const Client& client) {
+    pollfd state{client.socket.get(), POLLIN, 0};
     return ::poll(&state, 1, 0) > 0;  // a client never sends after its Hello
   });
 }

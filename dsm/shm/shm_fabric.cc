@@ -47,8 +47,31 @@ Result<Welcome> ShakeHands(int socket, const Hello& hello, const Clock& clock, u
 
 }  // namespace
 
-Status ShmFabric::Attach(const ServerEndpoint& endpoint, const std::string& cluster,
-                         const ShmFabricOptions& options, const Clock& clock) {
+Result<ShmFabric::Greeted> ShmFabric::Greet(const SocketAddress& address, Hello hello,
+                                            uint64_t expected_incarnation) const {
+  hello.cluster = cluster_;
+  {
+    std::lock_guard lock(mutex_);
+    hello.member = self_;
+  }
+  const std::string name = "memory server " + std::to_string(hello.server);
+  Greeted greeted;
+  // A Unix socket connects at once or not at all.
+  auto socket = StartConnect(address);
+  if (!socket.ok()) {
+    return Status::Unavailable(name +
+                               " is not reachable: " + std::string(socket.status().message()));
+  }
+  greeted.socket = std::move(*socket);
+  const uint64_t deadline_ns = clock_->NowNs() + options_.connect_timeout_ms * kNsPerMs;
+  auto welcome = ShakeHands(greeted.socket.get(), hello, *clock_, deadline_ns, &greeted.region_fd);
+  if (!welcome.ok()) return welcome.status().WithContext(name + " at " + address.text);
+  FARLEAF_RETURN_IF_ERROR(CheckWelcome(*welcome, hello, expected_incarnation));
+  greeted.region = welcome->region;
+  return greeted;
+}
+
+Status ShmFabric::Attach(const ServerEndpoint& endpoint) {
   const std::string name = "memory server " + std::to_string(endpoint.server);
   if (!endpoint.endpoint.starts_with(kPrefix)) {
     return Status::InvalidArgument(name + ": endpoint '" + endpoint.endpoint +
@@ -56,27 +79,18 @@ Status ShmFabric::Attach(const ServerEndpoint& endpoint, const std::string& clus
   }
   auto address = UnixAddress(std::string_view(endpoint.endpoint).substr(kPrefix.size()));
   if (!address.ok()) return address.status().WithContext(name);
-  // A Unix socket connects at once or not at all.
-  auto socket = StartConnect(*address);
-  if (!socket.ok()) {
-    return Status::Unavailable(name +
-                               " is not reachable: " + std::string(socket.status().message()));
-  }
   Hello hello;
   hello.server = endpoint.server;
-  hello.cluster = cluster;
-  const uint64_t deadline_ns = clock.NowNs() + options.connect_timeout_ms * kNsPerMs;
-  UniqueFd region_fd;
-  auto welcome = ShakeHands(socket->get(), hello, clock, deadline_ns, &region_fd);
-  if (!welcome.ok()) return welcome.status().WithContext(name + " at " + address->text);
-  FARLEAF_RETURN_IF_ERROR(CheckWelcome(*welcome, hello, 0));
-  if (!region_fd.valid()) return Status::Corruption(name + " handed no region over");
-  auto region = MemoryRegion::Attach(region_fd.Release(), welcome->region.region_bytes);
+  auto greeted = Greet(*address, std::move(hello), 0);
+  if (!greeted.ok()) return greeted.status();
+  if (!greeted->region_fd.valid()) return Status::Corruption(name + " handed no region over");
+  auto region = MemoryRegion::Attach(greeted->region_fd.Release(), greeted->region.region_bytes);
   if (!region.ok()) return region.status().WithContext(name);
   table_->Add(endpoint.server, region->bytes());
+  addresses_.push_back(std::move(*address));
   regions_.push_back(std::move(*region));
-  infos_.push_back(welcome->region);
-  sockets_.push_back(std::move(*socket));
+  infos_.push_back(greeted->region);
+  sockets_.push_back(std::move(greeted->socket));
   return Status::Ok();
 }
 
@@ -85,17 +99,58 @@ Result<std::unique_ptr<ShmFabric>> ShmFabric::Connect(const std::vector<ServerEn
                                                       const ShmFabricOptions& options,
                                                       const Clock* clock) {
   FARLEAF_RETURN_IF_ERROR(CheckClusterName(cluster));
-  std::unique_ptr<ShmFabric> fabric(new ShmFabric);
+  std::unique_ptr<ShmFabric> fabric(new ShmFabric(cluster, options, clock));
   for (const ServerEndpoint& endpoint : endpoints) {
-    FARLEAF_RETURN_IF_ERROR(fabric->Attach(endpoint, cluster, options, *clock));
+    FARLEAF_RETURN_IF_ERROR(fabric->Attach(endpoint));
   }
-  fabric->stop_fd_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!fabric->stop_fd_.valid()) return OsError("cannot watch the memory servers");
-  fabric->watcher_ = std::thread([raw = fabric.get()] { raw->Watch(); });
+  FARLEAF_RETURN_IF_ERROR(fabric->StartWatching());
   return fabric;
 }
 
-ShmFabric::~ShmFabric() {
+ShmFabric::~ShmFabric() { StopWatching(); }
+
+// One attachment serves all transports, so it is this that has to bear the name: each memory server is
+// greeted anew, now by name, and the anonymous socket is closed. The mapping stays as it is.
+Status ShmFabric::Identify(const MemberIdentity& self) {
+  {
+    std::lock_guard lock(mutex_);
+    FARLEAF_CHECK(self_.id == 0 && self.id != 0, self_.id, self.id);
+    self_ = self;
+  }
+  std::vector<UniqueFd> sockets;
+  for (size_t i = 0; i < infos_.size(); ++i) {
+    Hello hello;
+    hello.server = infos_[i].server;
+    auto greeted = Greet(addresses_[i], std::move(hello), infos_[i].incarnation);
+    if (!greeted.ok()) return greeted.status();
+    sockets.push_back(std::move(greeted->socket));
+  }
+  std::lock_guard lock(mutex_);
+  StopWatching();
+  sockets_ = std::move(sockets);
+  return StartWatching();
+}
+
+Status ShmFabric::CutOff(ServerId server, const MemberIdentity& member) {
+  for (size_t i = 0; i < infos_.size(); ++i) {
+    if (infos_[i].server != server) continue;
+    Hello hello;
+    hello.server = server;
+    hello.kind = HelloKind::kCutOff;
+    hello.target = member;
+    return Greet(addresses_[i], std::move(hello), infos_[i].incarnation).status();
+  }
+  return Status::Unavailable("memory server " + std::to_string(server) + " is not in this pool");
+}
+
+Status ShmFabric::StartWatching() {
+  stop_fd_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop_fd_.valid()) return OsError("cannot watch the memory servers");
+  watcher_ = std::thread([this] { Watch(); });
+  return Status::Ok();
+}
+
+void ShmFabric::StopWatching() {
   if (!watcher_.joinable()) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(stop_fd_.get(), &one, sizeof one);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -102,10 +103,12 @@ class Connection {
 /// One agent thread with its connections.
 class TcpAgent::Loop {
  public:
-  Loop(std::span<std::byte> region, ServerIdentity identity, std::atomic<size_t>* connections)
+  Loop(std::span<std::byte> region, ServerIdentity identity, const FencedMembers* fenced,
+       std::atomic<size_t>* connections)
       : region_(region),
         identity_(std::move(identity)),
         name_("memory server " + std::to_string(identity_.region.server)),
+        fenced_(fenced),
         connections_count_(connections),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -124,25 +127,38 @@ class TcpAgent::Loop {
   }
 
   /// From the listener's thread: this connection is ours from now on.
-  void Add(UniqueFd fd, uint64_t nonce) {
+  void Add(UniqueFd fd, const Hello& hello) {
     {
       std::lock_guard lock(mutex_);
-      arrived_.push_back({std::move(fd), nonce});
+      arrived_.push_back({std::move(fd), hello.nonce, hello.member});
     }
     Wake();
+  }
+  /// Returns when this thread has destroyed the connections of `member`, and so runs no batch of it.
+  /// REQUIRES: it is fenced already.
+  void Destroy(const MemberIdentity& member) {
+    std::unique_lock lock(mutex_);
+    to_destroy_.push_back(member);
+    const uint64_t number = ++cuts_asked_;
+    Wake();
+    cuts_changed_.wait(lock, [&] { return cuts_done_ >= number; });
   }
 
  private:
   struct Arrived {
     UniqueFd fd;
     uint64_t nonce;
+    MemberIdentity from;
   };
-  struct Member {
+  struct Attached {
     uint64_t nonce;
+    MemberIdentity from;
     Connection connection;
     bool output_watched = false;
-    Member(uint64_t n, UniqueFd fd, std::span<std::byte> region, const std::string& name)
-        : nonce(n), connection(std::move(fd), region, name) {}
+    Attached(Arrived arrived, std::span<std::byte> region, const std::string& name)
+        : nonce(arrived.nonce),
+          from(arrived.from),
+          connection(std::move(arrived.fd), region, name) {}
   };
 
   void Wake() {
@@ -156,75 +172,106 @@ class TcpAgent::Loop {
       const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);
       bool woken = false;
       for (int i = 0; i < count; ++i) {
-        auto* member = static_cast<Member*>(events[static_cast<size_t>(i)].data.ptr);
-        woken |= member == nullptr;
-        if (member != nullptr) Serve(member);
+        auto* attached = static_cast<Attached*>(events[static_cast<size_t>(i)].data.ptr);
+        woken |= attached == nullptr;
+        if (attached != nullptr) Serve(attached);
       }
       // Last, because it may destroy connections that the events above name.
-      if (woken && !TakeArrivals()) return;
+      if (woken && !TakeOrders()) return;
     }
   }
 
-  bool TakeArrivals() {
+  /// What other threads left for this one to do. False: to end.
+  bool TakeOrders() {
     uint64_t count;
     [[maybe_unused]] const ssize_t drained = ::read(wake_.get(), &count, sizeof count);
     std::vector<Arrived> arrived;
+    std::vector<MemberIdentity> to_destroy;
+    uint64_t cuts = 0;
     {
       std::lock_guard lock(mutex_);
       if (stop_) return false;
       arrived.swap(arrived_);
+      to_destroy.swap(to_destroy_);
+      cuts = cuts_asked_;
     }
-    for (Arrived& one : arrived) {
-      if (auto old = members_.find(one.nonce); old != members_.end()) Remove(old->second.get());
-      auto member = std::make_unique<Member>(one.nonce, std::move(one.fd), region_, name_);
-      Member* raw = member.get();
-      members_[one.nonce] = std::move(member);
-      connections_count_->fetch_add(1);
-      epoll_event event{EPOLLIN, {.ptr = raw}};
-      if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, raw->connection.fd(), &event) != 0) {
-        Remove(raw);
-        continue;
-      }
-      raw->connection.SendWelcome(identity_.region);
-      Serve(raw);
+    for (Arrived& one : arrived) Attach(std::move(one));
+    for (const MemberIdentity& cut : to_destroy) DestroyAll(cut);
+    {
+      std::lock_guard lock(mutex_);
+      cuts_done_ = cuts;
     }
+    cuts_changed_.notify_all();
     return true;
   }
 
-  void Serve(Member* member) {
-    if (!member->connection.Advance()) {
-      Remove(member);
+  void Attach(Arrived one) {
+    if (auto old = attached_.find(one.nonce); old != attached_.end()) Remove(old->second.get());
+    // Behind that: a refusal too tells the client that its old connection is destroyed.
+    if (Status allowed = fenced_->Check(one.from); !allowed.ok()) {
+      SendLastWelcome(one.fd.get(), identity_.region, std::move(allowed));
       return;
     }
-    const bool wants_output = member->connection.wants_output();
-    if (wants_output == member->output_watched) return;
-    member->output_watched = wants_output;
-    epoll_event event{wants_output ? uint32_t{EPOLLOUT} : uint32_t{EPOLLIN}, {.ptr = member}};
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, member->connection.fd(), &event);
+    auto attached = std::make_unique<Attached>(std::move(one), region_, name_);
+    Attached* raw = attached.get();
+    attached_[raw->nonce] = std::move(attached);
+    connections_count_->fetch_add(1);
+    epoll_event event{EPOLLIN, {.ptr = raw}};
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, raw->connection.fd(), &event) != 0) {
+      Remove(raw);
+      return;
+    }
+    raw->connection.SendWelcome(identity_.region);
+    Serve(raw);
   }
 
-  void Remove(Member* member) {
+  void DestroyAll(const MemberIdentity& cut) {
+    std::vector<Attached*> found;
+    for (const auto& [nonce, attached] : attached_) {
+      if (IsCutOffBy(attached->from, cut)) found.push_back(attached.get());
+    }
+    for (Attached* attached : found) Remove(attached);
+  }
+
+  void Serve(Attached* attached) {
+    if (!attached->connection.Advance()) {
+      Remove(attached);
+      return;
+    }
+    const bool wants_output = attached->connection.wants_output();
+    if (wants_output == attached->output_watched) return;
+    attached->output_watched = wants_output;
+    epoll_event event{wants_output ? uint32_t{EPOLLOUT} : uint32_t{EPOLLIN}, {.ptr = attached}};
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, attached->connection.fd(), &event);
+  }
+
+  void Remove(Attached* attached) {
     // By itself a close takes the socket out of the set only if no other process holds it, as one that
     // was forked from this one does.
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, member->connection.fd(), nullptr);
-    members_.erase(member->nonce);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, attached->connection.fd(), nullptr);
+    attached_.erase(attached->nonce);
     connections_count_->fetch_sub(1);
   }
 
   std::span<std::byte> region_;
   ServerIdentity identity_;
   std::string name_;
+  const FencedMembers* fenced_;
   std::atomic<size_t>* connections_count_;
   UniqueFd epoll_;
   UniqueFd wake_;
-  std::unordered_map<uint64_t, std::unique_ptr<Member>> members_;  // by nonce
-  std::mutex mutex_;                                               // guards arrived_, stop_
+  std::unordered_map<uint64_t, std::unique_ptr<Attached>> attached_;  // by nonce
+  std::mutex mutex_;  // guards what follows, up to stop_
   std::vector<Arrived> arrived_;
+  std::vector<MemberIdentity> to_destroy_;
+  uint64_t cuts_asked_ = 0, cuts_done_ = 0;
+  std::condition_variable cuts_changed_;
   bool stop_ = false;
   std::thread thread_;
 };
 
-TcpAgent::TcpAgent() = default;
+TcpAgent::TcpAgent(const Options& options, const ServerIdentity& identity)
+    : options_(options), identity_(identity), fenced_(identity.region.server) {}
 
 TcpAgent::~TcpAgent() {
   listener_.reset();
@@ -241,32 +288,41 @@ Result<std::unique_ptr<TcpAgent>> TcpAgent::Start(const Options& options,
   auto local = LocalTcpAddress(listening->get());
   if (!local.ok()) return local.status();
 
-  std::unique_ptr<TcpAgent> agent(new TcpAgent);
+  std::unique_ptr<TcpAgent> agent(new TcpAgent(options, identity));
   agent->endpoint_ = "tcp:" + (options.advertise.empty() ? *local : options.advertise);
   FARLEAF_CHECK(options.threads > 0);
   for (uint32_t i = 0; i < options.threads; ++i) {
-    agent->loops_.push_back(std::make_unique<Loop>(region, identity, &agent->connections_));
+    agent->loops_.push_back(
+        std::make_unique<Loop>(region, identity, &agent->fenced_, &agent->connections_));
   }
-  auto accepted = [raw = agent.get(), limit = options.connections_max, identity](
-                      UniqueFd fd, const Hello& hello) {
-    if (raw->connections_.load() >= limit) {
-      Welcome welcome;
-      welcome.region = identity.region;
-      welcome.refusal = Status::ResourceExhausted(
-          "memory server " + std::to_string(identity.region.server) + " has all of its " +
-          std::to_string(limit) + " connections in use");
-      const std::string message = EncodeWelcome(welcome);
-      [[maybe_unused]] const ssize_t sent =
-          ::send(fd.get(), message.data(), message.size(), MSG_NOSIGNAL);
-      return;
-    }
-    raw->loops_[hello.nonce % raw->loops_.size()]->Add(std::move(fd), hello.nonce);
-  };
   HandshakeListener::Options listener_options;
   listener_options.identity = identity;
-  agent->listener_ = std::make_unique<HandshakeListener>(std::move(*listening), listener_options,
-                                                         clock, std::move(accepted));
+  agent->listener_ = std::make_unique<HandshakeListener>(
+      std::move(*listening), listener_options, clock,
+      [raw = agent.get()](UniqueFd fd, const Hello& hello) { raw->Accept(std::move(fd), hello); },
+      [raw = agent.get()](const Hello& hello) -> Status {
+        FARLEAF_RETURN_IF_ERROR(raw->fenced_.Check(hello.member));
+        return raw->CutOff(hello.target);
+      });
   return agent;
+}
+
+void TcpAgent::Accept(UniqueFd fd, const Hello& hello) {
+  if (connections_.load() < options_.connections_max) {
+    loops_[hello.nonce % loops_.size()]->Add(std::move(fd), hello);
+    return;
+  }
+  SendLastWelcome(
+      fd.get(), identity_.region,
+      Status::ResourceExhausted("memory server " + std::to_string(identity_.region.server) +
+                                " has all of its " + std::to_string(options_.connections_max) +
+                                " connections in use"));
+}
+
+Status TcpAgent::CutOff(const MemberIdentity& member) {
+  fenced_.Fence(member);
+  for (const auto& loop : loops_) loop->Destroy(member);
+  return Status::Ok();
 }
 
 }  // namespace farleaf::dsm

@@ -4,6 +4,8 @@
 // Invariants:
 //   - connections with one nonce belong to one agent thread, so that an older one is destroyed
 //     before the newer one's Welcome is sent;
+//   - a connection's agent thread is the one that checks the fence for it and that destroys it when
+//     its compute server is cut off (the rule of dsm/fenced_members.h);
 //   - a connection holds at most 512 KiB of buffers, and its peer cannot make an agent thread wait.
 // Thread rule: see RegionAgent.
 #pragma once
@@ -15,6 +17,7 @@
 
 #include "dsm/agent.h"
 #include "dsm/base/clock.h"
+#include "dsm/fenced_members.h"
 #include "dsm/handshake_listener.h"
 #include "dsm/socket.h"
 
@@ -36,12 +39,17 @@ class TcpAgent final : public RegionAgent {
 
   const std::string& endpoint() const override { return endpoint_; }
   size_t connections() const override { return connections_.load(); }
+  Status CutOff(const MemberIdentity& member) override;
 
  private:
   class Loop;
-  TcpAgent();
+  TcpAgent(const Options& options, const ServerIdentity& identity);
+  void Accept(UniqueFd fd, const Hello& hello);
 
+  const Options options_;
+  const ServerIdentity identity_;
   std::string endpoint_;
+  FencedMembers fenced_;
   std::atomic<size_t> connections_{0};
   std::vector<std::unique_ptr<Loop>> loops_;
   std::unique_ptr<HandshakeListener> listener_;  // destroyed first: it feeds the loops

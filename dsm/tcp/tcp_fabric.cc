@@ -88,18 +88,29 @@ void AwaitLinks(std::span<const std::unique_ptr<TcpLink>> links) {
 
 }  // namespace
 
+Result<Hello> TcpFabric::NewHello(ServerId server) const {
+  Hello hello;
+  hello.server = server;
+  hello.cluster = cluster_;
+  {
+    std::lock_guard lock(mutex_);
+    hello.member = self_;
+  }
+  // From the system, not from a seed: two processes with one nonce would destroy each other's
+  // connections.
+  if (::getrandom(&hello.nonce, sizeof hello.nonce, 0) != sizeof hello.nonce) {
+    return OsError("no random numbers");
+  }
+  return hello;
+}
+
 Result<std::vector<std::unique_ptr<TcpLink>>> TcpFabric::OpenLinks() const {
   std::vector<std::unique_ptr<TcpLink>> links;
   for (size_t i = 0; i < targets_.size(); ++i) {
-    Hello hello;
-    hello.server = targets_[i].server;
-    hello.cluster = cluster_;
-    // From the system, not from a seed: two processes with one nonce would cut each other off.
-    if (::getrandom(&hello.nonce, sizeof hello.nonce, 0) != sizeof hello.nonce) {
-      return OsError("no random numbers");
-    }
+    auto hello = NewHello(targets_[i].server);
+    if (!hello.ok()) return hello.status();
     const uint64_t expected_incarnation = i < regions_.size() ? regions_[i].incarnation : 0;
-    links.push_back(std::make_unique<TcpLink>(targets_[i].address, std::move(hello),
+    links.push_back(std::make_unique<TcpLink>(targets_[i].address, std::move(*hello),
                                               expected_incarnation, options_, clock_));
   }
   AwaitLinks(links);
@@ -138,6 +149,28 @@ Result<std::unique_ptr<Transport>> TcpFabric::OpenTransport() {
   for (const Target& target : targets_) servers.push_back(target.server);
   return std::unique_ptr<Transport>(
       std::make_unique<TcpTransport>(std::move(*links), std::move(servers), clock_));
+}
+
+Status TcpFabric::Identify(const MemberIdentity& self) {
+  std::lock_guard lock(mutex_);
+  FARLEAF_CHECK(self_.id == 0 && self.id != 0, self_.id, self.id);
+  self_ = self;  // each transport's handshake tells the memory servers
+  return Status::Ok();
+}
+
+Status TcpFabric::CutOff(ServerId server, const MemberIdentity& member) {
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    if (targets_[i].server != server) continue;
+    auto hello = NewHello(server);
+    if (!hello.ok()) return hello.status();
+    hello->kind = HelloKind::kCutOff;
+    hello->target = member;
+    const auto link = std::make_unique<TcpLink>(targets_[i].address, std::move(*hello),
+                                                regions_[i].incarnation, options_, clock_);
+    AwaitLinks({&link, 1});
+    return link->up() ? Status::Ok() : link->failure();
+  }
+  return Status::Unavailable("memory server " + std::to_string(server) + " is not in this pool");
 }
 
 }  // namespace farleaf::dsm

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ class TcpFabric final : public Fabric {
   /// Waits, bounded by connect_timeout_ms, until each server is connected or has failed. A server
   /// that is gone does not prevent a transport: batches for it fail.
   Result<std::unique_ptr<Transport>> OpenTransport() override;
+  Status Identify(const MemberIdentity& self) override;
+  Status CutOff(ServerId server, const MemberIdentity& member) override;
 
  private:
   struct Target {
@@ -38,6 +41,8 @@ class TcpFabric final : public Fabric {
   };
   TcpFabric(std::string cluster, const TcpLinkOptions& options, const Clock* clock)
       : cluster_(std::move(cluster)), options_(options), clock_(clock) {}
+  /// A Hello of a nonce of its own, in the name of whom Identify named.
+  Result<Hello> NewHello(ServerId server) const;
   Result<std::vector<std::unique_ptr<TcpLink>>> OpenLinks() const;
 
   std::string cluster_;
@@ -45,6 +50,8 @@ class TcpFabric final : public Fabric {
   const Clock* clock_;
   std::vector<Target> targets_;      // ascending id
   std::vector<RegionInfo> regions_;  // in the same order
+  mutable std::mutex mutex_;         // guards self_
+  MemberIdentity self_;
 };
 
 }  // namespace farleaf::dsm

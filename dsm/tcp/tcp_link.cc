@@ -26,12 +26,10 @@ TcpLink::TcpLink(SocketAddress address, Hello hello, uint64_t expected_incarnati
                  const TcpLinkOptions& options, const Clock* clock)
     : address_(std::move(address)),
       hello_(std::move(hello)),
-      name_("memory server " + std::to_string(hello_.server)),
       expected_incarnation_(expected_incarnation),
       options_(options),
       clock_(clock),
-      failure_(Status::Unavailable(name_ + " was never connected")),
-      backoff_ms_(options.backoff_ms_min),
+      recovery_("memory server " + std::to_string(hello_.server), options.recovery, clock),
       in_(kReceiveBytes),
       out_(kSendCopiedBytesMax) {}
 
@@ -40,7 +38,7 @@ TcpLink::TcpLink(SocketAddress address, Hello hello, uint64_t expected_incarnati
 
 void TcpLink::Connect() {
   if (state_ != State::kDown) return;
-  attempt_deadline_ns_ = clock_->NowNs() + options_.connect_timeout_ms * kNsPerMs;
+  recovery_.AttemptStarted();
   greeting_.clear();
   auto fd = StartConnect(address_);
   if (!fd.ok()) {
@@ -111,13 +109,10 @@ void TcpLink::Accept(const Welcome& welcome) {
   region_ = welcome.region;
   expected_incarnation_ = region_.incarnation;
   state_ = State::kUp;
-  backoff_ms_ = options_.backoff_ms_min;
   next_sequence_ = 1;
   timing_ = false;
   // The server has destroyed the old connection before it sent this Welcome.
-  FailDoomed(Status::Unavailable(name_ + ": the connection broke (" + doomed_reason_ +
-                                 ") and was restored; the effect of this batch is unknown"));
-  for (Batch* batch : std::exchange(waiting_, {})) Enqueue(*batch);
+  for (Batch* batch : recovery_.Restored()) Enqueue(*batch);
   Flush();
 }
 
@@ -134,52 +129,20 @@ void TcpLink::Drop() {
 
 void TcpLink::Break(const std::string& reason) {
   Drop();
-  for (Batch* batch : replies_.TakeAll()) doomed_.push_back(batch);
-  doomed_reason_ = reason;
-  failure_ = Status::Unavailable(name_ + " lost: " + reason);
-  doomed_deadline_ns_ = clock_->NowNs() + options_.connect_timeout_ms * kNsPerMs;
+  for (Batch* batch : replies_.TakeAll()) recovery_.Doom(batch);
+  recovery_.Broke(reason);
   Connect();
 }
 
 void TcpLink::AttemptFailed(Status why, Server server) {
   Drop();
-  const uint64_t now_ns = clock_->NowNs();
-  retry_at_ns_ = now_ns + backoff_ms_ * kNsPerMs;
-  backoff_ms_ = std::min(backoff_ms_ * 2, options_.backoff_ms_max);
-  const std::string reason = doomed_.empty() ? std::string(why.message())
-                                             : doomed_reason_ + "; " + std::string(why.message());
-  failure_ = Status(why.code() == StatusCode::kNotFound ? StatusCode::kUnavailable : why.code(),
-                    name_ + " lost: " + reason);
-  if (server == Server::kGone) {
-    FailDoomed(failure_);
-  } else if (!doomed_.empty()) {
-    if (now_ns < doomed_deadline_ns_) return;  // Poll tries again
-    FailDoomed(Status::Unknown(name_ + " lost: " + reason +
-                               "; it does not answer, so the outcome is unknown"));
-  }
-  FailWaiting(failure_);
+  recovery_.AttemptFailed(std::move(why), server);
 }
 
 void TcpLink::LoseForGood(Status why) {
   Drop();
   state_ = State::kLost;
-  failure_ = std::move(why);
-  FailDoomed(failure_);
-  FailWaiting(failure_);
-}
-
-void TcpLink::FailDoomed(const Status& status) {
-  for (Batch* batch : std::exchange(doomed_, {})) {
-    ++completed_;
-    batch->CompleteWith(status);
-  }
-}
-
-void TcpLink::FailWaiting(const Status& status) {
-  for (Batch* batch : std::exchange(waiting_, {})) {
-    ++completed_;
-    batch->CompleteWith(status);
-  }
+  recovery_.LoseForGood(std::move(why));
 }
 
 // ---- Sending
@@ -190,14 +153,7 @@ void TcpLink::Post(Batch& batch) {
     Enqueue(batch);
     return;
   }
-  const bool may_try = connecting() || !doomed_.empty() ||
-                       (state_ == State::kDown && clock_->NowNs() >= retry_at_ns_);
-  if (!may_try) {
-    batch.CompleteWith(failure_);
-    return;
-  }
-  waiting_.push_back(&batch);
-  if (state_ == State::kDown && doomed_.empty()) Connect();
+  if (recovery_.Wait(batch, connecting())) Connect();
 }
 
 void TcpLink::AppendOwned(std::span<const std::byte> bytes) {
@@ -331,17 +287,17 @@ size_t TcpLink::Poll() {
       ReceiveWelcome();
       break;
     case State::kDown:
-      if (!doomed_.empty() && clock_->NowNs() >= retry_at_ns_) Connect();
+      if (recovery_.retry_due()) Connect();
       break;
     case State::kLost:
       break;
   }
-  if (connecting() && clock_->NowNs() >= attempt_deadline_ns_) {
+  if (connecting() && recovery_.attempt_overdue()) {
     AttemptFailed(Status::Unavailable(address_.text + " does not answer within " +
-                                      std::to_string(options_.connect_timeout_ms) + " ms"),
+                                      std::to_string(options_.recovery.connect_timeout_ms) + " ms"),
                   Server::kMaybeThere);
   }
-  return std::exchange(completed_, 0);
+  return std::exchange(completed_, 0) + recovery_.TakeCompleted();
 }
 
 short TcpLink::poll_events() const {
@@ -359,8 +315,8 @@ short TcpLink::poll_events() const {
 }
 
 uint64_t TcpLink::due_ns() const {
-  if (connecting()) return attempt_deadline_ns_;
-  if (state_ == State::kDown && !doomed_.empty()) return retry_at_ns_;
+  if (connecting()) return recovery_.attempt_deadline_ns();
+  if (state_ == State::kDown) return recovery_.retry_due_ns();
   if (state_ == State::kUp && !replies_.empty() && timing_) {
     return progress_ns_ + options_.stall_timeout_ms * kNsPerMs;
   }

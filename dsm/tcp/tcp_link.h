@@ -5,11 +5,7 @@
 //     ▲            │              │          │
 //     └────────────┴──────────────┴──────────┘  broken
 //
-// What happens to batches when a connection breaks: those in flight are *doomed*. They are reported
-// only when nothing of them can land any more: when a new handshake (same nonce) has confirmed that
-// the memory server destroyed the old connection, or when nobody listens on its address, since then
-// the process and its memory are gone. If neither is known within connect_timeout_ms, they end as
-// Unknown. Batches posted meanwhile wait for the new connection, with the same bound.
+// What happens to batches when a connection breaks: see dsm/link_recovery.h.
 //
 // Invariants:
 //   - no call blocks;
@@ -24,6 +20,7 @@
 
 #include "dsm/base/clock.h"
 #include "dsm/handshake.h"
+#include "dsm/link_recovery.h"
 #include "dsm/socket.h"
 #include "dsm/tcp/byte_queue.h"
 #include "dsm/tcp/reply_reader.h"
@@ -32,10 +29,8 @@
 namespace farleaf::dsm {
 
 struct TcpLinkOptions {
-  uint64_t connect_timeout_ms = 1'000;  ///< for connecting and the handshake together
-  uint64_t stall_timeout_ms = 5'000;    ///< without any progress while batches are in flight
-  uint64_t backoff_ms_min = 10;         ///< between attempts to reconnect, doubling
-  uint64_t backoff_ms_max = 1'000;
+  LinkRecoveryOptions recovery = {};
+  uint64_t stall_timeout_ms = 5'000;  ///< without any progress while batches are in flight
 };
 
 class TcpLink {
@@ -55,12 +50,12 @@ class TcpLink {
   bool up() const { return state_ == State::kUp; }
   bool connecting() const { return state_ == State::kConnecting || state_ == State::kGreeting; }
   /// Why it is not up. REQUIRES: neither up nor connecting.
-  const Status& failure() const { return failure_; }
+  const Status& failure() const { return recovery_.failure(); }
   /// REQUIRES: was up once.
   const RegionInfo& region() const { return region_; }
 
   /// Whether a batch was completed since the last Poll.
-  bool has_completions() const { return completed_ > 0; }
+  bool has_completions() const { return completed_ > 0 || recovery_.has_completed(); }
   /// For a poll(): -1 if there is nothing to wait for on a socket.
   int fd() const { return fd_.get(); }
   short poll_events() const;
@@ -83,27 +78,21 @@ class TcpLink {
   void Accept(const Welcome& welcome);
   /// The connection is no more; what was in flight is doomed.
   void Break(const std::string& reason);
-  enum class Server : uint8_t { kGone, kMaybeThere };
+  using Server = LinkRecovery::Server;
   void AttemptFailed(Status why, Server server);
   void LoseForGood(Status why);
   void Drop();
-  void FailDoomed(const Status& status);
-  void FailWaiting(const Status& status);
 
   const SocketAddress address_;
   const Hello hello_;
-  const std::string name_;  ///< "memory server 3"
   uint64_t expected_incarnation_;
   const TcpLinkOptions options_;
   const Clock* clock_;
 
   State state_ = State::kDown;
   UniqueFd fd_;
-  Status failure_;
+  LinkRecovery recovery_;
   RegionInfo region_;
-  uint64_t attempt_deadline_ns_ = 0;  ///< kConnecting, kGreeting
-  uint64_t retry_at_ns_ = 0;          ///< kDown
-  uint64_t backoff_ms_;
   std::string greeting_;  ///< bytes of the Welcome so far
 
   ReplyReader replies_;
@@ -113,10 +102,6 @@ class TcpLink {
   uint64_t progress_ns_ = 0;
   bool timing_ = false;  ///< progress_ns_ counts
 
-  std::deque<Batch*> waiting_;  ///< for the connection to come up; nothing of them was sent
-  std::deque<Batch*> doomed_;
-  std::string doomed_reason_;
-  uint64_t doomed_deadline_ns_ = 0;
   size_t completed_ = 0;
 };
 

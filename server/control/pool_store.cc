@@ -1,8 +1,8 @@
 // The Store behind a pool that this process joins.
+#include <algorithm>
 #include <array>
 #include <utility>
 
-#include "dsm/bootstrap/open_directory.h"
 #include "dsm/bootstrap/open_fabric.h"
 #include "server/config.h"
 #include "server/control/store.h"
@@ -12,6 +12,8 @@ namespace farleaf::server {
 namespace {
 
 using Lines = std::vector<std::pair<std::string, std::string>>;
+
+constexpr uint64_t kConnectMsMax = 10'000;
 
 class PoolStore final : public Store {
  public:
@@ -80,6 +82,28 @@ class PoolStore final : public Store {
     return worker_->Run(index::CheckPool(op, *pool_, {}));
   }
 
+  Result<std::vector<PoolMember>> Members() override {
+    std::vector<uint64_t> words(dsm::kMembersMax);
+    FARLEAF_RETURN_IF_ERROR(worker_->Run(
+        ReadWords(*worker_, counts_, dsm::kCatalogServer, dsm::kMembersOffset, words)));
+    std::vector<PoolMember> members;
+    // Word 0 is the ticket counter.
+    for (uint32_t id = 1; id < dsm::kMembersMax; ++id) {
+      const auto word = dsm::MemberWord::Decode(words[id]);
+      if (word.incarnation == 0) continue;
+      members.push_back({{static_cast<dsm::MemberId>(id), word.incarnation}, word.live});
+    }
+    return members;
+  }
+
+  Result<std::vector<CutOffOutcome>> CutOff(const dsm::MemberIdentity& member) override {
+    std::vector<CutOffOutcome> outcomes;
+    for (const dsm::RegionLayout& layout : pool_->layouts()) {
+      outcomes.push_back({layout.server, pool_->fabric().CutOff(layout.server, member)});
+    }
+    return outcomes;
+  }
+
  private:
   dsm::OpContext NewOp() {
     const uint64_t now_ns = pool_->clock().NowNs();
@@ -101,14 +125,12 @@ class PoolStore final : public Store {
   }
 
   farleaf::Status AddMembers(Lines* lines) {
-    std::vector<uint64_t> words(dsm::kMembersMax);
-    FARLEAF_RETURN_IF_ERROR(worker_->Run(
-        ReadWords(*worker_, counts_, dsm::kCatalogServer, dsm::kMembersOffset, words)));
+    const auto members = Members();
+    if (!members.ok()) return members.status();
     std::string live;
-    // Word 0 is the ticket counter.
-    for (uint32_t id = 1; id < dsm::kMembersMax; ++id) {
-      if (!dsm::MemberWord::Decode(words[id]).live || id == pool_->self().id) continue;
-      live += (live.empty() ? "" : ",") + std::to_string(id);
+    for (const PoolMember& member : *members) {
+      if (!member.live || member.identity.id == pool_->self().id) continue;
+      live += (live.empty() ? "" : ",") + std::to_string(member.identity.id);
     }
     lines->emplace_back("pool.compute_servers", live.empty() ? "none" : live);
     return farleaf::Status::Ok();
@@ -152,16 +174,19 @@ class PoolStore final : public Store {
 
 Result<std::unique_ptr<Store>> OpenPoolStore(const std::string& bootstrap, uint64_t deadline_ms,
                                              StoreAccess access, const Clock* clock) {
-  auto directory = dsm::OpenDirectory(bootstrap);
-  if (!directory.ok()) {
-    // Not found is what a key or a tree is; a directory's file is a wrong argument.
-    if (directory.status().code() != StatusCode::kNotFound) return directory.status();
-    return Status::InvalidArgument(std::string(directory.status().message()));
-  }
   dsm::OpenFabricOptions fabric_options;
   fabric_options.wait_ms = deadline_ms;
-  auto fabric = dsm::OpenFabric(**directory, fabric_options, clock);
-  if (!fabric.ok()) return fabric.status();
+  // Also what a memory server may take to cut a compute server off.
+  const uint64_t connect_ms = std::min(deadline_ms, kConnectMsMax);
+  fabric_options.tcp.recovery.connect_timeout_ms = connect_ms;
+  fabric_options.shm.connect_timeout_ms = connect_ms;
+  fabric_options.verbs.recovery.connect_timeout_ms = connect_ms;
+  auto fabric = dsm::OpenFabric(bootstrap, fabric_options, clock);
+  if (!fabric.ok()) {
+    // Not found is what a key or a tree is; a directory's file is a wrong argument.
+    if (fabric.status().code() != StatusCode::kNotFound) return fabric.status();
+    return Status::InvalidArgument(std::string(fabric.status().message()));
+  }
   dsm::PoolOptions pool_options;
   if (access == StoreAccess::kRead) pool_options.role = dsm::PoolOptions::Role::kObserver;
   auto pool = dsm::Pool::Join(std::move(*fabric), pool_options, clock);

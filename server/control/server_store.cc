@@ -41,9 +41,25 @@ class ServerStore final : public Store {
     }
     return lines;
   }
-  /// A check reads every page of the memory servers, so it goes there itself, to the pool that the
-  /// compute server names.
+  // What concerns the memory servers goes there itself, to the pool that the compute server names.
   Result<index::CheckReport> Check() override {
+    const auto pool = OpenItsPool();
+    if (!pool.ok()) return pool.status();
+    return (*pool)->Check();
+  }
+  Result<std::vector<PoolMember>> Members() override {
+    const auto pool = OpenItsPool();
+    if (!pool.ok()) return pool.status();
+    return (*pool)->Members();
+  }
+  Result<std::vector<CutOffOutcome>> CutOff(const dsm::MemberIdentity& member) override {
+    const auto pool = OpenItsPool();
+    if (!pool.ok()) return pool.status();
+    return (*pool)->CutOff(member);
+  }
+
+ private:
+  Result<std::unique_ptr<Store>> OpenItsPool() {
     const auto text = session_->ServerStats();
     if (!text.ok()) return text.status();
     constexpr std::string_view kName = "pool.bootstrap ";
@@ -58,10 +74,8 @@ class ServerStore final : public Store {
     if (!pool.ok()) {
       return pool.status().WithContext("the pool of " + session_->server() + ", " + bootstrap);
     }
-    return (*pool)->Check();
+    return pool;
   }
-
- private:
   Result<client::TreeInfo> Keep(Result<client::SessionTree> tree) {
     if (!tree.ok()) return tree.status();
     tree_.emplace(std::move(*tree));

@@ -11,10 +11,24 @@
 #include <vector>
 
 #include "client/operation.h"
+#include "dsm/address.h"
 #include "dsm/base/clock.h"
+#include "dsm/member.h"
 #include "index/blink/check.h"
 
 namespace farleaf::server {
+
+/// A compute server, as the pool's member table has it.
+struct PoolMember {
+  dsm::MemberIdentity identity;  ///< the newest of this id
+  bool live = false;             ///< it has not left; it may have died
+};
+
+/// What one memory server answered to a cut.
+struct CutOffOutcome {
+  dsm::ServerId server = 0;
+  Status status;
+};
 
 /// Whether the command changes anything: a pool is joined as a member, or only looked at.
 enum class StoreAccess : uint8_t { kRead, kWrite };
@@ -34,6 +48,10 @@ class Store {
   virtual Result<std::vector<std::pair<std::string, std::string>>> Status() = 0;
   /// Of every tree and page of the pool. It takes as long as it takes.
   virtual Result<index::CheckReport> Check() = 0;
+  /// Every id that was ever given, in ascending order.
+  virtual Result<std::vector<PoolMember>> Members() = 0;
+  /// Has every memory server cut `member`, and its older incarnations, off (dsm/transport.h).
+  virtual Result<std::vector<CutOffOutcome>> CutOff(const dsm::MemberIdentity& member) = 0;
 };
 
 /// `clock` outlives either store.

@@ -201,7 +201,8 @@ TEST(DirectoryFileTest, WrongLinesAreNamed) {
   EXPECT_EQ(error("cluster a\n65536 tcp:x:1"),
             "invalid argument: d, line 2: '65536' is not a memory server id (0 to 65535)");
   EXPECT_EQ(error("cluster a\n1 x:1"),
-            "invalid argument: d, line 2: endpoint 'x:1' is neither shm:PATH nor tcp:HOST:PORT");
+            "invalid argument: d, line 2: endpoint 'x:1' is none of shm:PATH, tcp:HOST:PORT and "
+            "verbs:HOST:PORT");
   EXPECT_EQ(error("cluster a\n1"),
             "invalid argument: d, line 2: 'cluster NAME' or 'ID ENDPOINT' expected");
   EXPECT_EQ(error("cluster a\n1 tcp:x:1\n1 tcp:x:2"),
@@ -254,6 +255,25 @@ TEST_F(OpenFabricTest, ConnectsToAllThatAreListed) {
   ASSERT_TRUE(fabric.ok()) << fabric.status();
   EXPECT_EQ((*fabric)->name(), "tcp");
   EXPECT_EQ((*fabric)->regions().size(), 2u);
+}
+
+TEST_F(OpenFabricTest, TheUrlCarriesOptionsOfTheFabric) {
+  TempFolder folder;
+  std::ofstream(folder.File("d")) << "cluster tested\n0 " << tcp.server(0).endpoint().endpoint
+                                  << "\n1 " << tcp.server(1).endpoint().endpoint << "\n";
+  const std::string url = "file:" + folder.File("d");
+  for (const char* good :
+       {"", "?", "?rdma_device=mlx5_0:1:3",
+        "?rdma_device=&rdma_queue_pairs=8&rdma_ack_timeout_ms=20&rdma_retries=7"}) {
+    auto fabric = OpenFabric(url + good, options, &clock);
+    EXPECT_TRUE(fabric.ok()) << good << ": " << fabric.status();
+  }
+  for (const char* bad : {"?rdma_device=a:b", "?rdma_device=a:1:2:3", "?rdma_queue_pairs=0",
+                          "?rdma_retries=8", "?rdma_retries=", "?rdma_retries", "?speed=fast",
+                          "?rdma_ack_timeout_ms=-1", "?rdma_ack_timeout_ms=1x&rdma_retries=1"}) {
+    auto fabric = OpenFabric(url + bad, options, &clock);
+    EXPECT_EQ(fabric.status().code(), StatusCode::kInvalidArgument) << bad;
+  }
 }
 
 TEST_F(OpenFabricTest, SaysWhatIsMissingWhenTheTimeIsOver) {

@@ -9,6 +9,7 @@
 #include "dsm/base/bytes.h"
 #include "dsm/handshake.h"
 #include "dsm/tcp/frame.h"
+#include "dsm/tcp/tcp_fabric.h"
 #include "test/support/fabric_under_test.h"
 
 namespace farleaf::dsm {
@@ -29,6 +30,20 @@ class RawClient {
   void Send(std::string_view bytes) {
     FARLEAF_CHECK(::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
                   static_cast<ssize_t>(bytes.size()));
+  }
+  /// Waits for room as long as the peer takes bytes.
+  void SendAll(std::string_view bytes) {
+    while (!bytes.empty() && Ready(POLLOUT)) {
+      const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      FARLEAF_CHECK(sent > 0 || errno == EAGAIN, errno);
+      if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
+    }
+    FARLEAF_CHECK(bytes.empty(), bytes.size());
+  }
+  /// To a peer that may have closed.
+  void TrySend(std::string_view bytes) {
+    [[maybe_unused]] const ssize_t sent =
+        ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
   /// What comes until `count` bytes are there or the peer closes.
   std::string Receive(size_t count) {
@@ -71,6 +86,27 @@ Hello GoodHello(ServerId server = 0) {
   return hello;
 }
 
+// The example of dsm/format.md.
+TEST(HandshakeFormatTest, AHelloIsWhatTheFormatSays) {
+  Hello hello;
+  hello.member = {5, 3};
+  hello.nonce = 0x1122334455667788;
+  hello.cluster = "rack";
+  const std::string expected(
+      "FLHS\2\0\x24\0"
+      "\0\0\5\0\1\0\0\0"
+      "\3\0\0\0\0\0\0\0"
+      "\x88\x77\x66\x55\x44\x33\x22\x11"
+      "\0\0\0\0\0\0\0\0"
+      "rack",
+      44);
+  EXPECT_EQ(EncodeHello(hello), expected);
+  auto parsed = ParseHello(AsBytes(expected));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->member, hello.member);
+  EXPECT_EQ(parsed->kind, HelloKind::kAttach);
+}
+
 struct HandshakeTest : ::testing::TestWithParam<FabricKind> {
   FabricUnderTest cluster{GetParam()};
   std::string endpoint = cluster.server(0).endpoint().endpoint;
@@ -102,15 +138,47 @@ TEST_P(HandshakeTest, AnotherClusterIsRefused) {
 
 TEST_P(HandshakeTest, AnotherVersionIsRefused) {
   Hello hello = GoodHello();
-  hello.version = 2;
+  hello.version = kProtocolVersion + 1;
   EXPECT_EQ(Refusal(hello),
-            "invalid argument: memory server 0 speaks protocol version 1, this program 2");
+            "invalid argument: memory server 0 speaks protocol version 2, this program 3");
 }
 
 TEST_P(HandshakeTest, AnotherServerIsRefused) {
   EXPECT_EQ(Refusal(GoodHello(5)),
             "invalid argument: this is memory server 0, not memory server 5: the directory's "
             "endpoint is wrong");
+}
+
+TEST_P(HandshakeTest, AComputeServerThatCannotBeIsRefused) {
+  Hello hello = GoodHello();
+  hello.member = {kMembersMax, 1};
+  EXPECT_EQ(Refusal(hello),
+            "invalid argument: memory server 0 knows no compute server 4096: ids are below 4096");
+}
+
+TEST_P(HandshakeTest, AnUnknownKindIsRefused) {
+  Hello hello = GoodHello();
+  hello.kind = static_cast<HelloKind>(3);
+  EXPECT_EQ(Refusal(hello), "corruption: a Hello of unknown kind 3");
+}
+
+TEST_P(HandshakeTest, ACutIsConfirmedAndWhomItMeansIsRefusedFromThenOn) {
+  Hello cut = GoodHello();
+  cut.kind = HelloKind::kCutOff;
+  cut.target = {5, 7};
+  EXPECT_EQ(Refusal(cut), "ok");
+  Hello hello = GoodHello();
+  for (const uint64_t incarnation : {1, 7}) {
+    hello.member = {5, incarnation};
+    EXPECT_EQ(Refusal(hello),
+              "fenced: " + hello.member.ToString() +
+                  " was cut off by memory server 0; restart it, so that it joins the pool with a "
+                  "new incarnation");
+  }
+  hello.member = {5, 8};
+  RawClient newer(endpoint);
+  newer.Send(EncodeHello(hello));
+  EXPECT_TRUE(newer.ReceiveWelcome().refusal.ok());
 }
 
 TEST_P(HandshakeTest, AnythingElseIsRefused) {
@@ -258,6 +326,31 @@ TEST_F(TcpBytesTest, ANewConnectionWithTheSameNonceEndsTheOldOne) {
   EXPECT_EQ(ReceiveReply(fresh, &rest).code, StatusCode::kOk);
 }
 
+// The same for a cut. What is left of the WRITE is sent after it, into the closed connection.
+TEST_F(TcpBytesTest, ACutEndsAWriteOfWhichHalfIsThere) {
+  constexpr uint32_t kHalf = 1 << 20, kOffset = 1 << 20;
+  Hello hello = GoodHello();
+  hello.member = {5, 1};
+  RawClient writer(cluster.server(0).endpoint().endpoint);
+  writer.Send(EncodeHello(hello));
+  ASSERT_TRUE(writer.ReceiveWelcome().refusal.ok());
+  const std::string frame = Frame(1, {{2, 2 * kHalf, kOffset}}, std::string(2 * kHalf, 'w'));
+  const size_t first = frame.size() - kHalf;
+  writer.SendAll(std::string_view(frame).substr(0, first));
+  TestClient client(cluster.fabric(), cluster.clock());
+  const uint64_t deadline_ns = cluster.clock().NowNs() + TestClient::kDeadlineNs;
+  while (client.ReadWord(0, kOffset + kHalf - 8) == 0) {
+    ASSERT_LT(cluster.clock().NowNs(), deadline_ns) << "the first half never came";
+  }
+  Status cut = cluster.server(0).agent->CutOff({5, 1});
+  EXPECT_TRUE(cut.ok()) << cut;
+  writer.TrySend(std::string_view(frame).substr(first));
+  EXPECT_TRUE(writer.IsClosed());
+  for (uint64_t offset = kOffset + kHalf; offset < kOffset + 2 * kHalf; offset += 4096) {
+    ASSERT_EQ(client.ReadWord(0, offset), 0u) << offset;
+  }
+}
+
 struct TcpReconnectTest : ::testing::Test {
   FabricUnderTest cluster{FabricKind::kTcp};
   TestClient client{cluster.fabric(), cluster.clock()};
@@ -303,16 +396,18 @@ TEST_F(TcpReconnectTest, AServerWithTheSameIncarnationIsTakenUpAgain) {
 struct OddServer {
   explicit OddServer(std::string answer)
       : answer_(std::move(answer)),
-        listener_(Listening(), {.identity = {"tested", {0, 1 << 20, 5}}}, &clock_,
-                  [this](UniqueFd fd, const Hello&) {
-                    Welcome welcome;
-                    welcome.region = {0, 1 << 20, 5};
-                    const std::string bytes = EncodeWelcome(welcome) + answer_;
-                    std::lock_guard lock(mutex_);
-                    open_.push_back(std::move(fd));
-                    EXPECT_EQ(::send(open_.back().get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
-                              static_cast<ssize_t>(bytes.size()));
-                  }) {}
+        listener_(
+            Listening(), {.identity = {"tested", {0, 1 << 20, 5}}}, &clock_,
+            [this](UniqueFd fd, const Hello&) {
+              Welcome welcome;
+              welcome.region = {0, 1 << 20, 5};
+              const std::string bytes = EncodeWelcome(welcome) + answer_;
+              std::lock_guard lock(mutex_);
+              open_.push_back(std::move(fd));
+              EXPECT_EQ(::send(open_.back().get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+                        static_cast<ssize_t>(bytes.size()));
+            },
+            [](const Hello&) { return Status::Unimplemented("an odd server cuts nobody off"); }) {}
   UniqueFd Listening() {
     auto any = ResolveTcp("127.0.0.1:0");
     auto fd = Listen(*any);
@@ -334,9 +429,9 @@ struct OddServer {
 };
 
 Status ReadFrom(OddServer& server) {
-  auto fabric =
-      TcpFabric::Connect({server.endpoint}, "tested",
-                         {.connect_timeout_ms = 20'000, .stall_timeout_ms = 50}, &server.clock_);
+  auto fabric = TcpFabric::Connect(
+      {server.endpoint}, "tested",
+      {.recovery = {.connect_timeout_ms = 20'000}, .stall_timeout_ms = 50}, &server.clock_);
   FARLEAF_CHECK(fabric.ok(), fabric.status());
   TestClient client(**fabric, server.clock_);
   uint64_t word = 0;
@@ -356,8 +451,8 @@ TEST(OddServerTest, SilenceEndsAtTheStallTimeout) {
 // Pipelining, counted rather than timed: one system call carries all that was posted.
 TEST(OddServerTest, WhatIsPostedTogetherLeavesTogether) {
   OddServer server("");
-  auto fabric = TcpFabric::Connect({server.endpoint}, "tested", {.connect_timeout_ms = 20'000},
-                                   &server.clock_);
+  auto fabric = TcpFabric::Connect({server.endpoint}, "tested",
+                                   {.recovery = {.connect_timeout_ms = 20'000}}, &server.clock_);
   ASSERT_TRUE(fabric.ok()) << fabric.status();
   TestClient client(**fabric, server.clock_);
   std::list<Batch> batches;

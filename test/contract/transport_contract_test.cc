@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <list>
@@ -155,8 +156,9 @@ TEST_P(TransportContract, AFlagAnnouncesTheDataBeforeIt) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Rule 2: between batches of one transport to one server, without waiting in between.
-TEST_P(TransportContract, BatchesOfOneTransportTakeEffectInOrder) {
+// Rule 2: between batches of one transport to one server, without waiting in between. A READ sees what
+// was written before it, and perhaps what was written behind it.
+TEST_P(TransportContract, AReadSeesTheWritesOfEarlierBatches) {
   std::list<Batch> batches;
   std::vector<uint64_t> words(200), seen(200);
   RoundTripState state;
@@ -166,22 +168,31 @@ TEST_P(TransportContract, BatchesOfOneTransportTakeEffectInOrder) {
     client.Post((batches.emplace_back(0).ReadWord(kA, &seen[i]), batches.back()), state);
   }
   client.Await(state);
-  EXPECT_EQ(seen, words);
+  for (size_t i = 0; i < words.size(); ++i) EXPECT_GE(seen[i], words[i]);
+  EXPECT_EQ(client.ReadWord(0, kA), words.back());
 }
 
 TEST_P(TransportContract, ALaterVerbSeesAnEarlierWriteOfItsBatch) {
   const uint64_t word = 7;
-  uint64_t old = 0, added = 0, seen = 0;
-  Batch batch(0);
-  batch.WriteWord(kA, &word);
-  batch.CompareAndSwap(kA, 7, 8, &old);
-  batch.FetchAdd(kA, 1, &added);
-  batch.ReadWord(kA, &seen);
-  Status status = client.Run(batch);
-  ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(old, 7u);
-  EXPECT_EQ(added, 8u);
-  EXPECT_EQ(seen, 9u);
+  for (uint64_t round = 0; round < 20; ++round) {
+    uint64_t old = 0, seen = 0;
+    Batch swap(0);
+    swap.WriteWord(kA, &word);
+    swap.CompareAndSwap(kA, 7, 8, &old);
+    swap.ReadWord(kA, &seen);
+    Status status = client.Run(swap);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(old, 7u);
+    EXPECT_EQ(seen, 8u);
+    Batch add(0);
+    add.WriteWord(kA, &word);
+    add.FetchAdd(kA, 2, &old);
+    add.ReadWord(kA, &seen);
+    status = client.Run(add);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(old, 7u);
+    EXPECT_EQ(seen, 9u);
+  }
 }
 
 TEST_P(TransportContract, AWriteBehindAReadIsRefused) {
@@ -239,6 +250,7 @@ TEST_P(TransportContract, LargeAndSmallBatchesMix) {
   }
   client.Await(state);
   EXPECT_TRUE(sent == received);
+  std::sort(old.begin(), old.end());  // nothing orders an atomic behind another
   for (size_t i = 0; i < old.size(); ++i) EXPECT_EQ(old[i], i);
 }
 
@@ -251,6 +263,7 @@ TEST_P(TransportContract, BatchesToDifferentServersRunTogether) {
     client.Post(batches.back(), state);
   }
   client.Await(state);
+  std::sort(old.begin(), old.end());
   for (size_t i = 0; i < old.size(); ++i) EXPECT_EQ(old[i], i / 2);
 }
 
@@ -341,6 +354,7 @@ TEST_P(TransportContract, ATransportOpensBesideALostServer) {
 }
 
 TEST_P(TransportContract, WaitEndsWhenTheWakeDescriptorIsReadable) {
+  if (GetParam() == FabricKind::kSim) GTEST_SKIP() << "virtual time passes at once";
   std::atomic<bool> waiting{false};
   const uint64_t started_ns = cluster.clock().NowNs();
   std::thread waker([&] {
@@ -416,9 +430,7 @@ TEST_P(TransportContract, CoroutinesOfManyWorkersRunBesideEachOther) {
             uint64_t{kWorkers * kCoroutines * kTimes});
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, TransportContract,
-                         ::testing::Values(FabricKind::kLocal, FabricKind::kShm, FabricKind::kTcp,
-                                           FabricKind::kTcpTwoAgents, FabricKind::kLocalDelayed),
+INSTANTIATE_TEST_SUITE_P(Fabrics, TransportContract, ::testing::ValuesIn(AllFabrics()),
                          [](const auto& kind) { return FabricKindName(kind.param); });
 
 }  // namespace

@@ -277,7 +277,7 @@ TEST_P(ClusterTest, AMemberOfAnotherClusterIsRefusedWithBothNames) {
   EXPECT_TRUE(server.says("strangers") && server.says("tested")) << server.output;
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabric, ClusterTest, ::testing::Values("shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Fabric, ClusterTest, ::testing::ValuesIn(dsm::ProcessFabricNames()),
                          [](const auto& each) { return each.param; });
 
 }  // namespace

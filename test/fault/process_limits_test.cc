@@ -88,7 +88,7 @@ TEST_P(FullPoolTest, IsToldToClientsAndHasRoomAgainAfterDeletes) {
   EXPECT_EQ(ended.code, 0) << ended.output;
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabric, FullPoolTest, ::testing::Values("shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Fabric, FullPoolTest, ::testing::ValuesIn(dsm::ProcessFabricNames()),
                          [](const auto& each) { return each.param; });
 
 // ---- values --------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ TEST(LimitsTest, ValuesUpTo16MiBAreStoredAndLargerOnesRefused) {
 // ---- ends ----------------------------------------------------------------------------------------
 
 TEST(EndTest, NothingIsLeftBehind) {
-  for (const char* fabric : {"shm", "tcp"}) {
+  for (const std::string& fabric : dsm::ProcessFabricNames()) {
     ProcessCluster cluster({.fabric = fabric, .bootstrap = Bootstrap::kMemcached});
     cluster.StartMemoryServers();
     const std::string client_socket = cluster.File("clients.sock");

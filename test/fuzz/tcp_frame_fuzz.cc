@@ -147,6 +147,10 @@ std::vector<std::string> FuzzSeeds() {
   const std::string requests("\0\1", 2), replies("\1\1", 2), handshakes("\2\1", 2);
   Hello hello;
   hello.cluster = "tested";
+  Hello cut_off = hello;
+  cut_off.kind = HelloKind::kCutOff;
+  cut_off.member = {1, 2};
+  cut_off.target = {3, 4};
   Welcome welcome, refusal;
   welcome.region = {0, kRegionBytes, 5};
   refusal.refusal = farleaf::Status::InvalidArgument("another cluster");
@@ -158,6 +162,7 @@ std::vector<std::string> FuzzSeeds() {
           Reply(3, farleaf::StatusCode::kOk, 0) + Reply(4, farleaf::StatusCode::kOk, 4096),
       replies + Reply(1, farleaf::StatusCode::kInvalidArgument, 20),
       handshakes + EncodeHello(hello),
+      handshakes + EncodeHello(cut_off),
       handshakes + EncodeWelcome(welcome),
       handshakes + EncodeWelcome(refusal),
   };

@@ -1,7 +1,7 @@
-// Memory servers in this process, and a fabric attached to them: one for each kind of fabric, so
-// that one test runs on all of them.
+// Memory servers in this process, and fabrics attached to them: one for each kind of fabric, so that
+// one test runs on all of them.
 //
-// Thread rule: one thread builds and kills; the fabric is thread-safe.
+// Thread rule: one thread builds and kills; the fabrics are thread-safe.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,29 +9,29 @@
 
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "dsm/agent.h"
 #include "dsm/base/clock.h"
+#include "dsm/bootstrap/in_process_directory.h"
+#include "dsm/bootstrap/open_fabric.h"
 #include "dsm/delay/delay_fabric.h"
+#include "dsm/region_layout.h"
 #include "dsm/shm/local_fabric.h"
 #include "dsm/shm/memory_region.h"
 #include "dsm/shm/shm_agent.h"
-#include "dsm/shm/shm_fabric.h"
+#include "dsm/sim/sim_world.h"
 #include "dsm/socket.h"
 #include "dsm/tcp/tcp_agent.h"
-#include "dsm/tcp/tcp_fabric.h"
 #include "dsm/transport.h"
+#include "dsm/verbs/verbs_agent.h"
+#include "test/support/locking_fabric.h"
+#include "test/support/shared_fabric.h"
+#include "test/support/tested_fabrics.h"
 
 namespace farleaf::dsm {
-
-enum class FabricKind : uint8_t { kLocal, kShm, kTcp, kTcpTwoAgents, kLocalDelayed };
-
-inline std::string FabricKindName(FabricKind kind) {
-  constexpr const char* kNames[] = {"local", "shm", "tcp", "tcp_two_agents", "local_delayed"};
-  return kNames[static_cast<size_t>(kind)];
-}
 
 /// A directory for sockets and files of one test, removed at the end.
 class TempFolder {
@@ -64,54 +64,100 @@ struct RegionServer {
 class FabricUnderTest {
  public:
   static constexpr uint64_t kRegionBytes = uint64_t{40} << 20;
-  static constexpr uint32_t kServers = 2;
+  struct Options {
+    uint32_t servers = 2;
+    uint64_t region_bytes = kRegionBytes;  ///< of each server
+    uint64_t chunk_bytes = kChunkBytesDefault;
+  };
 
-  explicit FabricUnderTest(FabricKind kind) : kind_(kind) {
+  explicit FabricUnderTest(FabricKind kind) : FabricUnderTest(kind, Options()) {}
+  FabricUnderTest(FabricKind kind, Options options) : kind_(kind), options_(options) {
     if (kind == FabricKind::kLocal || kind == FabricKind::kLocalDelayed) {
-      auto local = LocalFabric::Create(
-          {.servers = kServers, .region_bytes = kRegionBytes, .hugepages = Hugepages::kNever});
+      auto local = LocalFabric::Create({.servers = options.servers,
+                                        .region_bytes = options.region_bytes,
+                                        .chunk_bytes = options.chunk_bytes,
+                                        .hugepages = Hugepages::kNever});
       FARLEAF_CHECK(local.ok(), local.status());
-      local_ = local->get();
-      fabric_ = std::move(*local);
-      if (kind == FabricKind::kLocalDelayed) {
-        const DelayOptions delay{.delay_ns = 20'000, .jitter_ns_max = 50'000, .seed = 7};
-        fabric_ = std::make_unique<DelayFabric>(std::move(fabric_), delay, &clock_);
+      local_ = std::move(*local);
+    } else if (kind == FabricKind::kSim) {
+      world_ = std::make_unique<SimWorld>(SimWorld::Options{.servers = options.servers,
+                                                            .region_bytes = options.region_bytes,
+                                                            .chunk_bytes = options.chunk_bytes});
+    } else {
+      for (uint32_t i = 0; i < options.servers; ++i) {
+        servers_.push_back(StartServer(static_cast<ServerId>(i), 100 + i));
+        Status status = directory_.Publish(servers_.back().endpoint());
+        FARLEAF_CHECK(status.ok(), status);
       }
-      return;
     }
-    std::vector<ServerEndpoint> endpoints;
-    for (uint32_t i = 0; i < kServers; ++i) {
-      servers_.push_back(StartServer(static_cast<ServerId>(i), 100 + i));
-      endpoints.push_back(servers_.back().endpoint());
-    }
-    fabric_ = Connect(endpoints);
+    fabric_ = Connect();
   }
 
   Fabric& fabric() { return *fabric_; }
-  const Clock& clock() const { return clock_; }
+  const Clock& clock() const { return world_ ? world_->clock() : clock_; }
   FabricKind kind() const { return kind_; }
   bool is_tcp() const { return kind_ == FabricKind::kTcp || kind_ == FabricKind::kTcpTwoAgents; }
+
+  /// A fabric to the same memory servers with connections of its own, as another process has one.
+  /// This object outlives it. Thread-safe. `local` is for kLocal.
+  std::unique_ptr<Fabric> Connect() { return Connect(SharedFabric::Options()); }
+  std::unique_ptr<Fabric> Connect(SharedFabric::Options local) {
+    if (kind_ == FabricKind::kLocal) return std::make_unique<SharedFabric>(local_.get(), local);
+    if (kind_ == FabricKind::kSim) {
+      std::lock_guard lock(world_mutex_);
+      return std::make_unique<LockingFabric>(world_->NewFabric(), &world_mutex_);
+    }
+    if (kind_ == FabricKind::kLocalDelayed) {
+      const DelayOptions delay{.delay_ns = 20'000, .jitter_ns_max = 50'000, .seed = 7};
+      return std::make_unique<DelayFabric>(std::make_unique<SharedFabric>(local_.get()), delay,
+                                           &clock_);
+    }
+    const OpenFabricOptions patient{
+        .servers_min = options_.servers,
+        .tcp = {.recovery = {.connect_timeout_ms = 5'000}, .stall_timeout_ms = 60'000},
+        .shm = {.connect_timeout_ms = 20'000},
+        .verbs = {.recovery = {.connect_timeout_ms = 20'000}, .ack_timeout_ms = 500}};
+    auto fabric = OpenFabric(directory_, patient, &clock_);
+    FARLEAF_CHECK(fabric.ok(), fabric.status());
+    return std::move(*fabric);
+  }
 
   /// What a process's death looks like to its clients.
   void KillServer(ServerId server) {
     if (local_) {
       local_->KillServer(server);
+    } else if (world_) {
+      std::lock_guard lock(world_mutex_);
+      world_->CrashServer(server);
     } else {
       servers_[server].agent.reset();
     }
   }
   RegionServer& server(ServerId id) { return servers_[id]; }
+  /// A memory server's memory. REQUIRES: no verb is on its way.
+  std::span<std::byte> region_bytes(ServerId id) {
+    if (world_) return world_->region_bytes(id);
+    return local_ ? local_->region_bytes(id) : servers_[id].region->bytes();
+  }
 
   RegionServer StartServer(ServerId id, uint64_t incarnation,
-                           const std::string& listen = "127.0.0.1:0") {
+                           const std::string& listen = ListenHost() + ":0") {
     RegionServer server;
-    auto region = MemoryRegion::Create({kRegionBytes, Hugepages::kNever, ""});
+    auto layout = RegionLayout::For(id, options_.region_bytes, options_.chunk_bytes);
+    FARLEAF_CHECK(layout.ok(), layout.status());
+    layout->incarnation = incarnation;
+    auto region = MemoryRegion::Create({options_.region_bytes, Hugepages::kNever, ""});
     FARLEAF_CHECK(region.ok(), region.status());
+    FormatRegion(*layout, region->bytes());
     server.region = std::make_unique<MemoryRegion>(std::move(*region));
-    server.identity = {"tested", {id, kRegionBytes, incarnation}};
+    server.identity = {"tested", {id, options_.region_bytes, incarnation}};
     if (kind_ == FabricKind::kShm) {
       auto agent = ShmAgent::Start({folder_.File(std::to_string(id) + ".sock")}, server.identity,
                                    *server.region, &clock_);
+      FARLEAF_CHECK(agent.ok(), agent.status());
+      server.agent = std::move(*agent);
+    } else if (kind_ == FabricKind::kVerbs) {
+      auto agent = VerbsAgent::Start({.listen = listen}, server.identity, server.region->bytes());
       FARLEAF_CHECK(agent.ok(), agent.status());
       server.agent = std::move(*agent);
     } else {
@@ -126,24 +172,16 @@ class FabricUnderTest {
   }
 
  private:
-  std::unique_ptr<Fabric> Connect(const std::vector<ServerEndpoint>& endpoints) {
-    if (kind_ == FabricKind::kShm) {
-      auto shm = ShmFabric::Connect(endpoints, "tested", {.connect_timeout_ms = 20'000}, &clock_);
-      FARLEAF_CHECK(shm.ok(), shm.status());
-      return std::move(*shm);
-    }
-    const TcpLinkOptions options{.connect_timeout_ms = 5'000, .stall_timeout_ms = 60'000};
-    auto tcp = TcpFabric::Connect(endpoints, "tested", options, &clock_);
-    FARLEAF_CHECK(tcp.ok(), tcp.status());
-    return std::move(*tcp);
-  }
-
   FabricKind kind_;
+  Options options_;
   MonotonicClock clock_;
   TempFolder folder_;
+  InProcessDirectory directory_{"tested"};
+  std::unique_ptr<LocalFabric> local_;  // or
+  std::mutex world_mutex_;              // guards world_'s inside
+  std::unique_ptr<SimWorld> world_;     // or
   std::vector<RegionServer> servers_;
-  LocalFabric* local_ = nullptr;
-  std::unique_ptr<Fabric> fabric_;
+  std::unique_ptr<Fabric> fabric_;  // destroyed first
 };
 
 /// One thread's use of a transport, step by step: no coroutines.

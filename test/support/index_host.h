@@ -16,6 +16,7 @@
 #include "dsm/shm/local_fabric.h"
 #include "index/blink/catalog.h"
 #include "index/blink/tree.h"
+#include "test/support/fabric_under_test.h"
 #include "test/support/map_index.h"
 #include "test/support/shared_fabric.h"
 
@@ -67,23 +68,20 @@ class TreeMembers final : public IndexHost {
     index::Geometry geometry = index::Geometry::Fixed8(256);
     index::TreeOptions tree;
     size_t members = 2;
-    uint64_t defer_seed = 0;  ///< as in SharedFabric: not 0 makes verbs suspend
+    dsm::FabricKind fabric = dsm::FabricKind::kLocal;
+    uint64_t defer_seed = 0;  ///< as in SharedFabric: not 0 makes verbs of kLocal suspend
     uint64_t region_bytes = uint64_t{32} << 20;
     uint32_t servers = 2;
   };
 
-  explicit TreeMembers(Options options) {
-    auto fabric = dsm::LocalFabric::Create({.servers = options.servers,
-                                            .region_bytes = options.region_bytes,
-                                            .chunk_bytes = dsm::kChunkBytesMin,
-                                            .hugepages = dsm::Hugepages::kNever});
-    FARLEAF_CHECK(fabric.ok(), fabric.status());
-    fabric_ = std::move(*fabric);
+  explicit TreeMembers(Options options)
+      : servers_(options.fabric, {.servers = options.servers,
+                                  .region_bytes = options.region_bytes,
+                                  .chunk_bytes = dsm::kChunkBytesMin}) {
     for (size_t i = 0; i < options.members; ++i) {
-      const uint64_t seed = options.defer_seed == 0 ? 0 : options.defer_seed + i * 1000;
-      auto shared = std::make_unique<dsm::SharedFabric>(
-          fabric_.get(), dsm::SharedFabric::Options{.defer_seed = seed});
-      auto pool = dsm::Pool::Join(std::move(shared), {.seed = i + 1}, &clock_);
+      dsm::SharedFabric::Options deferring;
+      if (options.defer_seed != 0) deferring.defer_seed = options.defer_seed + i * 1000;
+      auto pool = dsm::Pool::Join(servers_.Connect(deferring), {.seed = i + 1}, &clock());
       FARLEAF_CHECK(pool.ok(), pool.status());
       members_.push_back({std::move(*pool), nullptr});
       Open(options, i);
@@ -93,9 +91,9 @@ class TreeMembers final : public IndexHost {
   size_t members() const override { return members_.size(); }
   index::RangeIndex& index(size_t member) override { return *members_[member].tree; }
   index::BlinkTree& tree(size_t member) { return *members_[member].tree; }
-  dsm::LocalFabric& fabric() { return *fabric_; }
+  dsm::FabricUnderTest& servers() { return servers_; }
   dsm::Pool& pool(size_t member) { return *members_[member].pool; }
-  const Clock& clock() const { return clock_; }
+  const Clock& clock() const { return servers_.clock(); }
   std::unique_ptr<dsm::Worker> OpenWorker(size_t member) override {
     auto worker = members_[member].pool->OpenWorker();
     FARLEAF_CHECK(worker.ok(), worker.status());
@@ -106,7 +104,7 @@ class TreeMembers final : public IndexHost {
   size_t ChunksInUse() {
     size_t used = 0;
     for (const dsm::RegionLayout& layout : pool(0).layouts()) {
-      const std::byte* table = fabric_->region_bytes(layout.server).data() + dsm::kChunkTableOffset;
+      const std::byte* table = servers_.region_bytes(layout.server).data() + dsm::kChunkTableOffset;
       for (uint64_t chunk = 0; chunk < layout.chunk_count; ++chunk) {
         const auto word = dsm::ChunkWord::Decode(LoadLittle<uint64_t>(table + 8 * chunk));
         used += word.kind != dsm::ChunkKind::kUnused && word.kind != dsm::ChunkKind::kRedo;
@@ -131,8 +129,7 @@ class TreeMembers final : public IndexHost {
     members_[i].tree = std::make_unique<index::BlinkTree>(&pool, *info, options.tree);
   }
 
-  MonotonicClock clock_;
-  std::unique_ptr<dsm::LocalFabric> fabric_;  // outlives the members
+  dsm::FabricUnderTest servers_;  // outlives the members
   std::vector<Member> members_;
 };
 
@@ -154,20 +151,29 @@ inline IndexKind TreeKind(std::string name, TreeMembers::Options options) {
           [options] { return std::make_unique<TreeMembers>(options); }};
 }
 
-/// Every index there is, with pages small enough that splits and merges are frequent.
+/// Every index there is, with pages small enough that splits and merges are frequent; trees on each
+/// of the fabrics between processes too.
 inline std::vector<IndexKind> AllIndexKinds() {
   using index::Geometry;
   const Geometry small_bytes{index::Layout::kBytes, 256, 36, 24};
   const Geometry medium_bytes{index::Layout::kBytes, 512, 60, 40};
-  return {MapKind("MapFixed8", true),
-          MapKind("MapBytes", false),
-          TreeKind("TreeFixed8", {.geometry = Geometry::Fixed8(256)}),
-          TreeKind("TreeFixed8LateVerbs", {.geometry = Geometry::Fixed8(256), .defer_seed = 1}),
-          TreeKind("TreeFixed8Uncached",
-                   {.geometry = Geometry::Fixed8(256), .tree = {.cache = index::CacheMode::kNone}}),
-          TreeKind("TreeBytes", {.geometry = small_bytes}),
-          TreeKind("TreeBytesLateVerbs", {.geometry = medium_bytes, .defer_seed = 7}),
-          TreeKind("TreeBytesLargeKeys", {.geometry = Geometry::Bytes()})};
+  std::vector<IndexKind> kinds{
+      MapKind("MapFixed8", true),
+      MapKind("MapBytes", false),
+      TreeKind("TreeFixed8", {.geometry = Geometry::Fixed8(256)}),
+      TreeKind("TreeFixed8LateVerbs", {.geometry = Geometry::Fixed8(256), .defer_seed = 1}),
+      TreeKind("TreeFixed8Uncached",
+               {.geometry = Geometry::Fixed8(256), .tree = {.cache = index::CacheMode::kNone}}),
+      TreeKind("TreeBytes", {.geometry = small_bytes}),
+      TreeKind("TreeBytesLateVerbs", {.geometry = medium_bytes, .defer_seed = 7}),
+      TreeKind("TreeBytesLargeKeys", {.geometry = Geometry::Bytes()})};
+  for (const dsm::FabricKind fabric : dsm::ProcessFabrics()) {
+    const std::string name = dsm::FabricKindName(fabric);
+    kinds.push_back(
+        TreeKind("TreeFixed8_" + name, {.geometry = Geometry::Fixed8(256), .fabric = fabric}));
+    kinds.push_back(TreeKind("TreeBytes_" + name, {.geometry = small_bytes, .fabric = fabric}));
+  }
+  return kinds;
 }
 
 }  // namespace farleaf::test

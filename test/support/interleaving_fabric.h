@@ -34,14 +34,22 @@ class InterleavingFabric final : public Fabric {
   std::string_view name() const override { return "interleaving"; }
   std::span<const RegionInfo> regions() const override { return servers_->regions(); }
   Result<std::unique_ptr<Transport>> OpenTransport() override {
-    return std::unique_ptr<Transport>(std::make_unique<Interleaved>(servers_, random_, fail_));
+    return std::unique_ptr<Transport>(
+        std::make_unique<Interleaved>(servers_, self_, random_, fail_));
+  }
+  Status Identify(const MemberIdentity& self) override {
+    self_ = self;
+    return Status::Ok();
+  }
+  Status CutOff(ServerId server, const MemberIdentity& member) override {
+    return servers_->CutOffBy(self_, server, member);
   }
 
  private:
   class Interleaved final : public Transport {
    public:
-    Interleaved(LocalFabric* servers, Random* random, BatchFault fail)
-        : servers_(servers), random_(random), fail_(std::move(fail)) {
+    Interleaved(LocalFabric* servers, const MemberIdentity& self, Random* random, BatchFault fail)
+        : servers_(servers), self_(self), random_(random), fail_(std::move(fail)) {
       queues_.resize(servers->regions().size());
     }
     void Post(Batch& batch) override {
@@ -68,6 +76,9 @@ class InterleavingFabric final : public Fabric {
     /// Runs one verb, or a piece of one. Returns whether that completed the batch.
     bool Step(ServerId server) {
       Posted& front = queues_[server].front();
+      if (Status allowed = servers_->CheckMember(server, self_); !allowed.ok()) {
+        return Complete(server, std::move(allowed));
+      }
       if (front.fail_after == static_cast<int>(front.verb)) {
         return Complete(server, Status::Unavailable("a fault that the test planted"));
       }
@@ -104,12 +115,14 @@ class InterleavingFabric final : public Fabric {
     }
 
     LocalFabric* servers_;
+    MemberIdentity self_;
     Random* random_;
     BatchFault fail_;
     std::vector<std::deque<Posted>> queues_;  // by server id
   };
 
   LocalFabric* servers_;
+  MemberIdentity self_;
   Random* random_;
   BatchFault fail_;
 };

@@ -23,7 +23,7 @@ inline Task<Status> WriteOneWord(OpContext& op, GlobalAddress address, uint64_t 
 }
 
 struct PoolMember {
-  PoolMember(Fabric* servers, const Clock* clock, AllocatorOptions options = {},
+  PoolMember(LocalFabric* servers, const Clock* clock, AllocatorOptions options = {},
              SharedFabric::Options fabric = {}) {
     auto joined =
         Pool::Join(std::make_unique<SharedFabric>(servers, fabric), {.allocator = options}, clock);

@@ -8,10 +8,10 @@
 
 namespace farleaf {
 
-std::string FreeAddress() {
+std::string FreeAddress(const std::string& host) {
   std::random_device device;
   for (int attempt = 0; attempt < 1'000; ++attempt) {
-    const std::string address = fmt::format("127.0.0.1:{}", 10'000 + device() % 20'000);
+    const std::string address = fmt::format("{}:{}", host, 10'000 + device() % 20'000);
     auto target = dsm::ResolveTcp(address);
     FARLEAF_CHECK(target.ok(), target.status());
     if (dsm::Listen(*target).ok()) return address;
@@ -34,7 +34,9 @@ ProcessCluster::ProcessCluster(ClusterOptions options) : options_(std::move(opti
   if (options_.bootstrap == Bootstrap::kMemcached) {
     memcached_ = std::make_unique<MemcachedUnderTest>(File("memcached.txt"));
   }
-  for (int id = 0; id < options_.memory_servers; ++id) addresses_.push_back(FreeAddress());
+  for (int id = 0; id < options_.memory_servers; ++id) {
+    addresses_.push_back(FreeAddress(dsm::ListenHost()));
+  }
   if (options_.bootstrap == Bootstrap::kFile) WriteDirectoryFile();
 }
 
@@ -54,10 +56,9 @@ void ProcessCluster::WriteDirectoryFile() const {
   std::ofstream file(File("pool"));
   file << "cluster " << options_.name << "\n";
   for (int id = 0; id < options_.memory_servers; ++id) {
-    const std::string endpoint = options_.fabric == "shm"
-                                     ? "shm:" + socket(id)
-                                     : "tcp:" + addresses_[static_cast<size_t>(id)];
-    file << id << " " << endpoint << "\n";
+    const std::string& place =
+        options_.fabric == "shm" ? socket(id) : addresses_[static_cast<size_t>(id)];
+    file << id << " " << options_.fabric << ":" << place << "\n";
   }
 }
 
@@ -66,13 +67,15 @@ std::string ProcessCluster::bootstrap_url() const {
 }
 
 std::vector<std::string> ProcessCluster::MemoryServerFlags(int id) const {
-  return {"--bootstrap",  bootstrap_url(),
-          "--id",         std::to_string(id),
-          "--size",       options_.region,
-          "--chunk-size", options_.chunk,
-          "--fabric",     options_.fabric,
-          "--socket",     socket(id),
-          "--listen",     addresses_[static_cast<size_t>(id)]};
+  std::vector<std::string> flags{"--bootstrap",  bootstrap_url(),
+                                 "--id",         std::to_string(id),
+                                 "--size",       options_.region,
+                                 "--chunk-size", options_.chunk,
+                                 "--fabric",     options_.fabric,
+                                 "--socket",     socket(id),
+                                 "--listen",     addresses_[static_cast<size_t>(id)]};
+  if (dsm::ListenHost() != dsm::kLoopback) flags.push_back("--insecure");
+  return flags;
 }
 
 void ProcessCluster::StartMemoryServer(int id) {

@@ -20,12 +20,13 @@
 #include "test/support/child_process.h"
 #include "test/support/fabric_under_test.h"
 #include "test/support/memcached_under_test.h"
+#include "test/support/tested_fabrics.h"
 
 namespace farleaf {
 
-/// A loopback port that is free now, from below the range that the system hands out by itself, so
-/// that a server can be started on it again after a pause.
-std::string FreeAddress();
+/// HOST:PORT with a port that is free now, from below the range that the system hands out by itself,
+/// so that a server can be started on it again after a pause.
+std::string FreeAddress(const std::string& host = dsm::kLoopback);
 
 /// "build/release/bin/ycsb" for "ycsb".
 std::string ProgramPath(const std::string& name);
@@ -97,7 +98,7 @@ class ProcessCluster {
   const ClusterOptions options_;
   dsm::TempFolder folder_;
   std::unique_ptr<MemcachedUnderTest> memcached_;
-  std::vector<std::string> addresses_;  // of the memory servers, tcp
+  std::vector<std::string> addresses_;  // of the memory servers, not on shm
   std::map<int, std::unique_ptr<ChildProcess>> memory_servers_;
   int started_ = 0;
 };

@@ -1,5 +1,5 @@
 // SharedFabric: several Pools of one test on the memory servers of one LocalFabric, as if each were
-// a process of its own. On request its batches do not complete at once, so that coroutines of one
+// a process of its own, which can be cut off. On request its batches do not complete at once, so that coroutines of one
 // thread interleave as they do on a network.
 //
 // Thread rule: as Fabric and Transport.
@@ -8,6 +8,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "dsm/base/random.h"
@@ -24,20 +25,32 @@ class SharedFabric final : public Fabric {
     /// While it is true, deferred batches stay where they are.
     std::atomic<bool>* hold = nullptr;
   };
-  explicit SharedFabric(Fabric* fabric) : SharedFabric(fabric, Options{}) {}
-  SharedFabric(Fabric* fabric, Options options) : fabric_(fabric), options_(options) {}
+  explicit SharedFabric(LocalFabric* fabric) : SharedFabric(fabric, Options{}) {}
+  SharedFabric(LocalFabric* fabric, Options options) : fabric_(fabric), options_(options) {}
 
   std::string_view name() const override { return fabric_->name(); }
   std::span<const RegionInfo> regions() const override { return fabric_->regions(); }
   Result<std::unique_ptr<Transport>> OpenTransport() override {
-    auto inner = fabric_->OpenTransport();
+    auto inner = fabric_->OpenTransportOf(self());
     if (!inner.ok() || options_.defer_seed == 0) return inner;
     const uint64_t number = opened_.fetch_add(1);
     return std::unique_ptr<Transport>(std::make_unique<DeferringTransport>(
         std::move(*inner), Mix64(options_.defer_seed + number), options_.hold));
   }
+  Status Identify(const MemberIdentity& self) override {
+    std::lock_guard lock(mutex_);
+    self_ = self;
+    return Status::Ok();
+  }
+  Status CutOff(ServerId server, const MemberIdentity& member) override {
+    return fabric_->CutOffBy(self(), server, member);
+  }
 
  private:
+  MemberIdentity self() {
+    std::lock_guard lock(mutex_);
+    return self_;
+  }
   class DeferringTransport final : public Transport {
    public:
     DeferringTransport(std::unique_ptr<Transport> inner, uint64_t seed, std::atomic<bool>* hold)
@@ -64,9 +77,11 @@ class SharedFabric final : public Fabric {
     std::deque<Batch*> posted_;
   };
 
-  Fabric* fabric_;
+  LocalFabric* fabric_;
   Options options_;
   std::atomic<uint64_t> opened_{0};
+  std::mutex mutex_;  // guards self_
+  MemberIdentity self_;
 };
 
 }  // namespace farleaf::dsm

@@ -1,0 +1,231 @@
+// Compute servers and tools that an operator cuts off with farleafctl in the middle of their work: they
+// end, or fail every request, with a reason, and the pool serves the others.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "client/client.h"
+#include "test/support/process.h"
+#include "test/support/put_load.h"
+
+namespace farleaf {
+namespace {
+
+constexpr uint64_t kDeadlineMs = 1'000;
+// What a bounded wait may take beyond its bound on a machine that does much else.
+constexpr int kPatienceMs = 15'000;
+constexpr int kKilled = 128 + SIGKILL;
+
+struct FencingTest : ::testing::TestWithParam<std::string> {
+  // Chunks are small, so that even a small tree lies on both memory servers.
+  ProcessCluster cluster{{.fabric = GetParam(), .chunk = "64KiB"}};
+
+  void SetUp() override { cluster.StartMemoryServers(); }
+  /// Whether to be cut off is to be killed.
+  bool kills() const { return GetParam() == "shm"; }
+
+  Ended Control(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--pool", cluster.bootstrap_url()});
+    return cluster.Run("farleafctl", arguments);
+  }
+  /// "3" for a compute server named "compute server 3".
+  static std::string IdOf(const ComputeServerProcess& server) {
+    const std::string name = server.Name();
+    return name.substr(name.rfind(' ') + 1);
+  }
+  std::string LiveIds() {
+    const Ended members = Control({"members", "--json"});
+    EXPECT_EQ(members.code, 0) << members.output;
+    std::string ids;
+    for (const auto& member : nlohmann::json::parse(members.output)) {
+      ids += (ids.empty() ? "" : ",") + std::to_string(member["id"].get<int>());
+    }
+    return ids;
+  }
+  void CutOff(const std::string& id) {
+    const Ended cut = Control({"cut-off", id});
+    EXPECT_EQ(cut.code, 0) << cut.output;
+    for (const std::string server : {"0", "1"}) {
+      EXPECT_TRUE(cut.says("memory server " + server + ": compute server " + id +
+                           " (incarnation 1) " + "is cut off\n"))
+          << cut.output;
+      EXPECT_TRUE(cluster.memory_server(std::stoi(server))
+                      .WaitForOutput("memory server " + server + " cuts off compute server " + id))
+          << cluster.memory_server(std::stoi(server)).Output();
+    }
+  }
+  static std::unique_ptr<client::Client> Connect(const ComputeServerProcess& server) {
+    client::Options options;
+    options.deadline_ms = kDeadlineMs;
+    auto client = client::Client::Connect(server.url(), options);
+    FARLEAF_CHECK(client.ok(), client.status(), server.process->Output());
+    return std::move(*client);
+  }
+  static client::Tree CreateTree(client::Client& client) {
+    client::TreeSpec spec;
+    spec.name = "tested";
+    spec.layout = client::TreeLayout::kBytes;
+    auto tree = client.CreateTree(spec, {.deadline_ms = 30'000});
+    FARLEAF_CHECK(tree.ok(), tree.status());
+    return *tree;
+  }
+};
+
+bool Says(const Status& status, std::string_view text) {
+  return status.message().find(text) != std::string_view::npos;
+}
+
+TEST_P(FencingTest, AComputeServerIsCutOffUnderLoadAndTheOthersServe) {
+  ComputeServerProcess cut = cluster.StartComputeServer();
+  ComputeServerProcess other = cluster.StartComputeServer();
+  auto client = Connect(cut), other_client = Connect(other);
+  client::Tree tree = CreateTree(*client);
+  auto other_tree = other_client->OpenTree("tested");
+  ASSERT_TRUE(other_tree.ok()) << other_tree.status();
+  PutLoad load(tree);
+  ASSERT_TRUE(load.WaitForAcknowledged(4'000)) << cut.process->Output();
+  CutOff(IdOf(cut));
+  ASSERT_TRUE(load.WaitForFailed());
+  const auto at_the_cut = PutLoad::GetAll(*other_tree);
+  if (kills()) {
+    EXPECT_EQ(cluster.WaitFor(*cut.process, kPatienceMs).code, kKilled);
+  } else {
+    // It goes on serving, and says each time why it cannot.
+    ASSERT_TRUE(load.WaitForFailed(load.failed() + 200));
+    const auto refused = tree.Get(PutLoad::KeyName(0), {.deadline_ms = 30'000});
+    EXPECT_EQ(refused.status().code(), StatusCode::kFenced) << refused.status();
+    EXPECT_TRUE(
+        Says(refused.status(), cut.Name() + " (incarnation 1) was cut off by memory server"))
+        << refused.status();
+  }
+  load.Stop();
+  if (!kills()) {
+    for (const Status& failure : load.failures()) {
+      EXPECT_TRUE(Says(failure, " was cut off by memory server ")) << failure;
+    }
+    cut.process->Signal(SIGTERM);
+    const Ended ended = cluster.WaitFor(*cut.process, kPatienceMs);
+    EXPECT_EQ(ended.code, 1) << ended.output;
+    EXPECT_TRUE(ended.says("the pool was not left in good order: ")) << ended.output;
+    EXPECT_TRUE(ended.says(" was cut off by memory server ")) << ended.output;
+  }
+  // What it had locked stays locked; all else is as it was at the cut, and can be written.
+  const auto is_locked = [&](const Status& status) {
+    return status.code() == StatusCode::kDeadlineExceeded && Says(status, cut.Name());
+  };
+  const auto values = PutLoad::GetAll(*other_tree);
+  for (int i = 0; i < PutLoad::kAllKeys; ++i) {
+    const auto& value = values[static_cast<size_t>(i)];
+    const auto& before = at_the_cut[static_cast<size_t>(i)];
+    ASSERT_TRUE(value.ok() && before.ok()) << value.status() << before.status();
+    EXPECT_EQ(*value, *before) << PutLoad::KeyName(i);
+    EXPECT_TRUE(load.MayHold(i, *value)) << load.Describe(i) << ", read " << value->value_or("-");
+  }
+  std::vector<std::future<Result<bool>>> puts;
+  for (int i = 0; i < PutLoad::kAllKeys; ++i) {
+    puts.push_back(other_tree->PutAsync(PutLoad::KeyName(i), PutLoad::ValueOf(1'000'000),
+                                        {.deadline_ms = 3'000}));
+  }
+  int written = 0;
+  for (auto& put : puts) {
+    const auto outcome = put.get();
+    EXPECT_TRUE(outcome.ok() || is_locked(outcome.status())) << outcome.status();
+    written += outcome.ok();
+  }
+  EXPECT_GT(written, 0);
+  // Its successor is another compute server, and is let in.
+  ComputeServerProcess successor = cluster.StartComputeServer({}, cut.address);
+  EXPECT_NE(successor.Name(), cut.Name());
+  auto successor_client = Connect(successor);
+  const auto trees = successor_client->ListTrees();
+  EXPECT_TRUE(trees.ok()) << trees.status();
+  for (ComputeServerProcess* each : {&other, &successor}) {
+    each->process->Signal(SIGTERM);
+    const Ended ended = cluster.WaitFor(*each->process, kPatienceMs);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+  }
+  EXPECT_EQ(LiveIds(), IdOf(cut)) << "stays taken until it is recovered";
+  cluster.StopMemoryServers();
+}
+
+TEST_P(FencingTest, AStoppedComputeServerIsCutOffAndFindsOutWhenItGoesOn) {
+  ComputeServerProcess cut = cluster.StartComputeServer();
+  auto client = Connect(cut);
+  client::Tree tree = CreateTree(*client);
+  PutLoad load(tree);
+  ASSERT_TRUE(load.WaitForAcknowledged(1'000)) << cut.process->Output();
+  cut.process->Signal(SIGSTOP);
+  CutOff(IdOf(cut));
+  EXPECT_EQ(cut.process->running(), !kills());
+  cut.process->Signal(SIGCONT);
+  ASSERT_TRUE(load.WaitForFailed());
+  load.Stop();
+  if (kills()) {
+    EXPECT_EQ(cluster.WaitFor(*cut.process, kPatienceMs).code, kKilled);
+  } else {
+    const auto refused = tree.Put("k", "v", {.deadline_ms = 30'000});
+    EXPECT_EQ(refused.status().code(), StatusCode::kFenced) << refused.status();
+  }
+  cluster.StopMemoryServers();
+}
+
+TEST_P(FencingTest, YcsbThatIsCutOffEndsWithTheReason) {
+  auto ycsb =
+      cluster.Start("ycsb", {"--target", cluster.pool_target(), "-P",
+                             std::string(FARLEAF_WORKLOADS) + "/workloada", "--phase", "load,run",
+                             "-p", "recordcount=20000", "-p", "operationcount=1000000000", "-p",
+                             "farleaf.keys=fixed8", "--threads", "2", "--in-flight", "8"});
+  ASSERT_TRUE(ycsb->WaitForOutput("# phase load")) << ycsb->Output();
+  const std::string id = LiveIds();
+  CutOff(id);
+  const Ended ended = cluster.WaitFor(*ycsb, kPatienceMs);
+  EXPECT_EQ(ended.code, kills() ? kKilled : 1) << ended.output;
+  if (!kills()) {
+    EXPECT_TRUE(
+        ended.says("compute server " + id + " (incarnation 1) was cut off by memory server"))
+        << ended.output;
+  }
+  const Ended trees = Control({"trees"});
+  EXPECT_EQ(trees.code, 0) << trees.output;
+  cluster.StopMemoryServers();
+}
+
+TEST_P(FencingTest, ControlListsAndCutsOffThroughPoolAndServer) {
+  ComputeServerProcess server = cluster.StartComputeServer();
+  const std::string id = IdOf(server);
+  EXPECT_EQ(Control({"members"}).output,
+            "  id  incarnation  state\n   " + id + "            1  live\n");
+  const Ended json = cluster.Run("farleafctl", {"--server", server.url(), "members", "--json"});
+  EXPECT_EQ(json.output, "[{\"id\": " + id + ", \"incarnation\": 1, \"live\": true}]\n");
+  // Nobody is harmed by what concerns others.
+  EXPECT_EQ(Control({"cut-off", "0"}).code, 2);
+  EXPECT_EQ(Control({"cut-off", "4096"}).code, 2);
+  EXPECT_EQ(Control({"cut-off", "ten"}).code, 2);
+  EXPECT_EQ(Control({"cut-off"}).code, 2);
+  EXPECT_EQ(Control({"cut-off", id, "--incarnation", "0"}).code, 2);
+  const Ended never = Control({"cut-off", "4000"});
+  EXPECT_EQ(never.code, 3) << never.output;
+  EXPECT_TRUE(never.says("compute server 4000 was never in this pool")) << never.output;
+  EXPECT_EQ(Control({"cut-off", "4000", "--incarnation", "7"}).code, 0);
+  auto client = Connect(server);
+  EXPECT_TRUE(client->ListTrees().ok());
+  // Through its own server, and twice.
+  for (int time = 0; time < 2; ++time) {
+    const Ended cut =
+        time == 0 ? cluster.Run("farleafctl", {"--server", server.url(), "--json", "cut-off", id})
+                  : Control({"--json", "cut-off", id});
+    EXPECT_EQ(cut.code, 0) << cut.output;
+    const auto told = nlohmann::json::parse(cut.output);
+    EXPECT_EQ(told["incarnation"], 1);
+    ASSERT_EQ(told["memory_servers"].size(), 2u);
+    for (const auto& each : told["memory_servers"]) EXPECT_EQ(each["cut_off"], true);
+  }
+  EXPECT_FALSE(client->ListTrees().ok());
+  cluster.StopMemoryServers();
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabric, FencingTest, ::testing::ValuesIn(dsm::ProcessFabricNames()),
+                         [](const auto& each) { return each.param; });
+
+}  // namespace
+}  // namespace farleaf
