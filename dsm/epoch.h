@@ -54,7 +54,8 @@ class EpochDomain {
 
     /// A quiescent point. REQUIRES: online.
     void Quiesce() {
-      slot_->epoch.store(domain_->epoch_.load(std::memory_order_acquire), std::memory_order_release);
+      slot_->epoch.store(domain_->epoch_.load(std::memory_order_acquire),
+                         std::memory_order_release);
     }
     /// Before the first pointer is read. Sequentially consistent: either a retirer sees this
     /// participant online, or the participant sees the unlinking that came before the retirement.

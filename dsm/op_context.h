@@ -12,10 +12,12 @@ namespace farleaf::dsm {
 
 struct OpContext {
   Worker& worker;
-  FabricCounts& counts;          ///< charged with everything this operation causes
+  FabricCounts& counts;               ///< charged with everything this operation causes
   uint64_t deadline_ns = UINT64_MAX;  ///< on worker.clock(); every wait ends there
 
-  bool expired() const { return deadline_ns != UINT64_MAX && worker.clock().NowNs() >= deadline_ns; }
+  bool expired() const {
+    return deadline_ns != UINT64_MAX && worker.clock().NowNs() >= deadline_ns;
+  }
 };
 
 }  // namespace farleaf::dsm

@@ -26,7 +26,8 @@ struct PageClass {
 };
 
 inline constexpr uint32_t kPageBytesMin = 128;
-/// Of a leaf or search page. A redo slot must hold the page's after-image.
+/// Of a leaf or search page. (Pages that are written under locks are a little smaller: a redo slot
+/// holds after-image and head, dsm/redo_record.h.)
 inline constexpr uint32_t kPageBytesMax = kRedoSlotBytes;
 inline constexpr uint16_t kTreesMax = 128;  ///< tree ids are 1..128, so that each has a free list
 /// The greatest value block that ChunkWord::page_units can name. Chunks may be larger.

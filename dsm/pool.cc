@@ -198,6 +198,11 @@ Status Pool::TakeMemberId(Worker& worker) {
   OpContext op{worker, counts};
   auto identity = worker.Run(TakeId(op));
   if (!identity.ok()) return identity.status();
+  if (Status known = fabric_->Identify(*identity); !known.ok()) {
+    // Nobody else gives the id back. If that fails too, it is found dead like any other.
+    (void)worker.Run(GiveIdBack(op, *identity));
+    return known;
+  }
   self_ = *identity;
   return Status::Ok();
 }

@@ -4,7 +4,8 @@
 // Joining reads every region's header, compares the incarnations with those that the pool was made
 // with (region words), draws a ticket by FETCH-ADD from member word 0 of the
 // catalog server, and takes the first free member word from there on by CAS: the compute server id
-// and its incarnation.
+// and its incarnation. From then on the fabric carries that name, so that memory servers can cut this
+// compute server off; what joined it was anonymous, and is closed.
 //
 // Thread rule: thread-safe after Join; each thread opens its own Worker.
 #pragma once
@@ -39,7 +40,8 @@ class Pool {
  public:
   /// Unavailable if the catalog server (id 0) is missing, or a server was restarted and has lost what
   /// it held; Corruption or InvalidArgument if a region
-  /// is not one this program understands; ResourceExhausted if all member ids are taken.
+  /// is not one this program understands; ResourceExhausted if all member ids are taken; Fenced if
+  /// it was cut off while it joined.
   static Result<std::unique_ptr<Pool>> Join(std::unique_ptr<Fabric> fabric, PoolOptions options,
                                             const Clock* clock);
   /// Leaves, if Leave was not called.
@@ -50,6 +52,7 @@ class Pool {
   Status Leave();
 
   const MemberIdentity& self() const { return self_; }
+  Fabric& fabric() { return *fabric_; }
   const Fabric& fabric() const { return *fabric_; }
   std::span<const RegionLayout> layouts() const { return allocator_->layouts(); }
   Allocator& allocator() { return *allocator_; }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -25,7 +26,7 @@ namespace farleaf::dsm {
 
 /// Position of a lock in the order in which an operation may take locks.
 using LockClass = uint8_t;
-inline constexpr uint32_t kLockClasses = 50;
+inline constexpr uint32_t kLockClasses = 51;
 
 class RedoSlots {
  public:
@@ -46,6 +47,15 @@ class RedoSlots {
                     slot.sequence}
         .Encode();
   }
+  /// Where this member's slots begin on this server; 0 until set_area.
+  uint64_t area() const { return area_.load(std::memory_order_acquire); }
+  void set_area(uint64_t offset) { area_.store(offset, std::memory_order_release); }
+  /// The slot that a lock word of this member names. REQUIRES: the area is set.
+  uint64_t SlotOffset(uint64_t word) const {
+    const uint64_t area_offset = area();
+    FARLEAF_CHECK(area_offset != 0, "no redo area on this server yet");
+    return area_offset + LockWord::Decode(word).redo_slot * uint64_t{kRedoSlotBytes};
+  }
   /// After the lock that carried `word` is released (or was never obtained).
   void Give(uint64_t word) {
     const LockWord used = LockWord::Decode(word);
@@ -60,6 +70,7 @@ class RedoSlots {
     uint32_t sequence;
   };
   MemberIdentity self_;
+  std::atomic<uint64_t> area_{0};
   std::mutex mutex_;  // guards free_
   std::vector<Slot> free_;
 };

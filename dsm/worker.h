@@ -48,6 +48,7 @@ class Worker {
   const Clock& clock() const { return *clock_; }
   Random& random() { return random_; }
   EpochDomain& epochs() { return *epochs_; }
+  Transport& transport() { return *transport_; }
 
   /// Posts one batch and waits for it: one round trip, added with its verbs to `counts`. The Status
   /// is the batch's.
@@ -148,6 +149,12 @@ class Worker {
   /// One turn of the loop: completions, timers, wake-ups. With kBlock, and nothing to do for a
   /// while, blocks until there is. Returns whether anything was resumed. REQUIRES: online.
   bool RunOnce(Idle idle);
+  /// When RunOnce will have something to resume by itself, without a completion: 0 is now,
+  /// UINT64_MAX never.
+  uint64_t NextDueNs() const {
+    if (!ready_.empty() || has_cross_thread_work()) return 0;
+    return timers_.empty() ? UINT64_MAX : timers_.front().due_ns;
+  }
 
   /// A process that runs its own loop around RunOnce brackets its busy periods with these. Nested
   /// calls count.

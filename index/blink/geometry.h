@@ -13,7 +13,7 @@ namespace farleaf::index {
 
 using TreeId = uint16_t;  ///< 1..128, unique in the pool
 using Level = uint8_t;    ///< 0 is the leaves
-inline constexpr Level kLevelMax = 24;
+inline constexpr Level kLevelMax = 16;
 
 enum class Layout : uint8_t {
   kFixed8 = 1,  ///< keys and values of exactly 8 bytes

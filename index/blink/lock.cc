@@ -1,8 +1,9 @@
 // Locked pages: taking, writing back, letting go.
 //
 // Taking is CAS on the lock word and READ of the page in one batch: the READ stands behind the
-// atomic, so the image is the one that the lock protects. Writing back is WRITE image, WRITE change
-// counter (search layer), WRITE unlock in one batch: the unlock stands behind the image.
+// atomic, so the image is the one that the lock protects. Writing back is WRITE redo record, WRITE
+// image, WRITE change counter (search layer), WRITE unlock in one batch: the record stands ahead of
+// the image, the unlock behind it.
 #include <algorithm>
 
 #include "index/blink/tree.h"
@@ -42,6 +43,10 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
   }
   locked.address = address;
   const auto image = locked.buffer.image(geometry);
+  if (pool_->redo_slots(address.server()).area() == 0) [[unlikely]] {
+    Status claimed = co_await ClaimRedoArea(op, address.server());
+    if (!claimed.ok()) co_return claimed;
+  }
   std::optional<uint64_t> word;
   for (;;) {
     auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class, image);
@@ -49,6 +54,7 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
     if (turn.lock_word != 0) {
       stats_.handovers.fetch_add(1, std::memory_order_relaxed);
       locked.lock_word = turn.lock_word;
+      locked.BeginChanges(geometry);
       co_return Status::Ok();
     }
     word = pool_->redo_slots(address.server()).Take(lock_class);
@@ -76,6 +82,14 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
     co_return Status::Corruption("page " + address.ToString() + " of tree '" + info_.name +
                                  "' fails its checksum under its own lock");
   }
+  locked.BeginChanges(geometry);
+  co_return Status::Ok();
+}
+
+Task<Status> BlinkTree::ClaimRedoArea(OpContext& op, dsm::ServerId server) {
+  auto area = co_await pool_->allocator().RedoArea(op, server);
+  if (!area.ok()) co_return area.status();
+  pool_->redo_slots(server).set_area(area->offset());
   co_return Status::Ok();
 }
 
@@ -167,6 +181,10 @@ Task<Status> BlinkTree::LockNodeFor(OpContext& op, std::string_view key, Level l
 Task<Status> BlinkTree::ClaimNewPage(OpContext& op, GlobalAddress address, LockClass lock_class,
                                      LockedPage& locked) {
   const uint64_t give_up_ns = WaitDeadlineNs(op);
+  if (pool_->redo_slots(address.server()).area() == 0) {
+    Status claimed = co_await ClaimRedoArea(op, address.server());
+    if (!claimed.ok()) co_return claimed;
+  }
   std::optional<uint64_t> word = pool_->redo_slots(address.server()).Take(lock_class);
   while (!word) {
     if (op.worker.clock().NowNs() >= give_up_ns) {
@@ -192,8 +210,23 @@ void BlinkTree::Seal(LockedPage& locked) {
   node.Seal(node.version() + 1);
 }
 
+void BlinkTree::AddRedo(LockedPage& locked, std::span<const std::byte> before,
+                        std::span<const std::byte> after, Batch& batch) {
+  dsm::RedoHead head;
+  head.kind = locked.redo_kind;
+  head.lock_word = locked.lock_word;
+  head.page = locked.address;
+  head.write_back = locked.node(info_.geometry).version();
+  head.follow_up = locked.follow_up;
+  head.follow_up_word = locked.follow_up_word;
+  const size_t bytes = dsm::EncodeRedo(head, before, after, locked.redo);
+  const dsm::RedoSlots& slots = pool_->redo_slots(locked.address.server());
+  batch.Write(slots.SlotOffset(locked.lock_word), std::span(locked.redo).first(bytes));
+}
+
 void BlinkTree::AddWriteBack(LockedPage& locked, Batch& batch) {
   const auto image = locked.buffer.image(info_.geometry);
+  AddRedo(locked, locked.before.image(info_.geometry), image, batch);
   batch.Write(locked.address.offset(), image);
   // The change counter is the version, which stands at byte 8 of the image.
   if (!locked.node(info_.geometry).is_leaf()) {

@@ -117,6 +117,12 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   Node dead = right.node(geometry);
   dead.MarkDead(left.address);
   Seal(right);
+  left.redo_kind = dsm::RedoKind::kMergeLeft;
+  left.follow_up = right.address;
+  left.follow_up_word = right.lock_word;
+  right.redo_kind = dsm::RedoKind::kDying;
+  right.follow_up = left.address;
+  right.follow_up_word = left.lock_word;
   stats_.merges.fetch_add(1, std::memory_order_relaxed);
 
   // On one server the two WRITEs are ordered in one batch; else the first is awaited.
@@ -183,6 +189,7 @@ Task<Status> BlinkTree::ShrinkRoot(OpContext& op) {
     Node dead = root.node(geometry);
     dead.MarkDead(GlobalAddress());
     Seal(root);
+    root.redo_kind = dsm::RedoKind::kDying;
     const uint64_t free_word = FreePageWord();
     Batch batch(root.address.server());
     AddWriteBack(root, batch);

@@ -5,11 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "dsm/address.h"
 #include "dsm/base/check.h"
 #include "dsm/local_lock.h"
+#include "dsm/redo_record.h"
 #include "dsm/remote_lock.h"
 #include "index/blink/geometry.h"
 #include "index/blink/node.h"
@@ -27,10 +29,13 @@ struct PageBuffer {
   std::span<std::byte> page(const Geometry& geometry) { return {bytes, geometry.page_bytes}; }
 };
 
-/// The order of locks within an operation (tree.h): by level, then left before right.
-constexpr LockClass LeftLockClass(Level level) { return static_cast<LockClass>(2 * level); }
-constexpr LockClass RightLockClass(Level level) { return static_cast<LockClass>(2 * level + 1); }
-static_assert(2 * kLevelMax + 1 < dsm::kLockClasses);
+/// The order of locks within an operation (tree.h): by level, then left before right, then what a
+/// recovery takes over to the right of that.
+constexpr LockClass LeftLockClass(Level level) { return static_cast<LockClass>(3 * level); }
+constexpr LockClass RightLockClass(Level level) { return static_cast<LockClass>(3 * level + 1); }
+constexpr LockClass TakenLockClass(Level level) { return static_cast<LockClass>(3 * level + 2); }
+constexpr Level LevelOf(LockClass lock_class) { return static_cast<Level>(lock_class / 3); }
+static_assert(TakenLockClass(kLevelMax) < dsm::kLockClasses);
 
 /// A page whose lock this operation holds, and its current image. Whoever locks must let go, by
 /// write-back, unlock or hand-over: destruction checks it.
@@ -39,7 +44,13 @@ struct LockedPage {
   uint64_t lock_word = 0;  ///< in the pool while held; 0: not held
   dsm::LocalLockTable::Turn turn;
   bool handing_over = false;  ///< the lock stays for a local waiter when the write-back completes
+  /// What a recovery has to do besides finishing the write-back (dsm/redo_record.h).
+  dsm::RedoKind redo_kind = dsm::RedoKind::kChange;
+  GlobalAddress follow_up;
+  uint64_t follow_up_word = 0;
   PageBuffer buffer;
+  PageBuffer before;  ///< the image as it was in the pool before the next write-back
+  alignas(16) std::byte redo[dsm::RedoBytesMax(kPageBytesMax - 8)];  ///< the last record
 
   LockedPage() = default;
   LockedPage(const LockedPage&) = delete;
@@ -48,6 +59,11 @@ struct LockedPage {
   /// The buffer holds changes that were given up: a local waiter must read the page itself.
   void ForbidHandOver() { turn.handovers = dsm::LocalLockTable::kHandoversMax; }
   Node node(const Geometry& geometry) { return Node(geometry, buffer.image(geometry)); }
+  /// The buffer holds the image as it is in the pool: what changes from here on goes into the redo
+  /// record of the next write-back.
+  void BeginChanges(const Geometry& geometry) {
+    std::memcpy(before.bytes, buffer.bytes, geometry.image_bytes());
+  }
 };
 
 }  // namespace farleaf::index

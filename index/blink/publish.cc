@@ -124,15 +124,22 @@ Task<Status> BlinkTree::FinishParent(OpContext& op, LockedPage& parent, ParentEd
     Status status = co_await SplitAndInsert(op, parent, pending, batch);
     co_return status;
   }
-  LockedPage* child = edit.goes_on ? nullptr : publication.child_lock;
-  Batch batches[2] = {Batch(parent.address.server()),
-                      Batch(child ? child->address.server() : parent.address.server())};
+  Batch batch(parent.address.server());
   if (edit.changed) {
     Seal(parent);
-    AddWriteBack(parent, batches[0]);
+    AddWriteBack(parent, batch);
     if (caching()) cache_.Install(parent.address, parent.node(info_.geometry).image());
   }
-  AddUnlock(parent, batches[0]);
+  AddUnlock(parent, batch);
+  LockedPage* child = edit.goes_on ? nullptr : publication.child_lock;
+  Status status = co_await LetGoWithChild(op, parent, std::move(batch), child, publication);
+  co_return status;
+}
+
+Task<Status> BlinkTree::LetGoWithChild(OpContext& op, LockedPage& parent, Batch parent_batch,
+                                       LockedPage* child, Publication& publication) {
+  Batch batches[2] = {std::move(parent_batch),
+                      Batch(child ? child->address.server() : parent.address.server())};
   // The child's unlock need not wait for the parent's: whoever then takes the child's lock, and wants
   // to correct the parents, must take theirs, and finds what stands in this batch.
   if (child) {
@@ -159,39 +166,63 @@ Task<Result<bool>> BlinkTree::RunGoesOn(OpContext& op, std::string_view position
   co_return node.Child(node.ChildIndexFor(position)) == publication.replaced;
 }
 
-Task<Result<bool>> BlinkTree::GrowRoot(OpContext& op, const Publication& publication) {
+Task<Status> BlinkTree::ClaimRoot(OpContext& op, Level level, LockedPage& root) {
+  const dsm::ServerId server = pool_->allocator().NextServer(std::nullopt);
+  auto grant = co_await pool_->allocator().Allocate(op, PageClassOf(level), server);
+  if (!grant.ok()) co_return grant.status();
+  Status claimed = co_await ClaimNewPage(op, grant->address, LeftLockClass(level), root);
+  if (!claimed.ok()) {
+    Status returned = co_await GiveBackUnused(op, level, *grant);
+    if (!returned.ok()) co_return returned;
+    co_return claimed;
+  }
+  root.redo_kind = dsm::RedoKind::kNewPage;
+  Node node = root.node(info_.geometry);
+  node.Init({.tree = info_.id, .level = level});
+  node.Seal(grant->version);  // of the page's last life; the caller seals what it makes of it
+  co_return Status::Ok();
+}
+
+// The new root is locked until the root word names it, and after that until the child is let go, in
+// the same round trip: a page in use that nothing names has a lock that tells whose it is.
+Task<Result<bool>> BlinkTree::GrowRoot(OpContext& op, Publication& publication) {
   const Geometry& geometry = info_.geometry;
   // LockNodeFor has just read the root word and found the tree too low. Should another thread have
   // read an older one since, the CAS fails.
   const RootWord old_root = cache_.root();
   if (old_root.level + 1 != publication.level) co_return false;
-  const dsm::ServerId server = pool_->allocator().NextServer(std::nullopt);
-  auto grant = co_await pool_->allocator().Allocate(op, PageClassOf(publication.level), server);
-  if (!grant.ok()) co_return grant.status();
-  PageBuffer page;
-  StoreLittle<uint64_t>(page.bytes + geometry.image_bytes(), dsm::kUnlockedWord);
-  Node root(geometry, page.image(geometry));
-  root.Init({.tree = info_.id, .level = publication.level});
-  const bool built = root.InsertChild(0, root.low(), old_root.address) &&
-                     root.InsertChild(1, publication.low, publication.child);
-  FARLEAF_CHECK(built, "two children fit into an empty node");
-  root.Seal(grant->version + 1);
-
-  const RootWord new_root{grant->address, publication.level};
-  Batch write(grant->address.server());
-  write.Write(grant->address.offset(), page.page(geometry));
-  write.Write(ChangeCounterOffset(grant->address), page.image(geometry).subspan(8, 8));
-  Status status = co_await PostUntilDone(op, write);
+  LockedPage root;
+  Status status = co_await ClaimRoot(op, publication.level, root);
   if (!status.ok()) co_return status;
-  auto swapped = co_await SwapRoot(op, old_root, new_root);
-  if (!swapped.ok()) co_return swapped.status();
+  Node node = root.node(geometry);
+  const bool built = node.InsertChild(0, node.low(), old_root.address) &&
+                     node.InsertChild(1, publication.low, publication.child);
+  FARLEAF_CHECK(built, "two children fit into an empty node");
+  Seal(root);
+
+  Batch write(root.address.server());
+  AddNewPage(root, write);
+  status = co_await PostUntilDone(op, write);
+  if (!status.ok()) {  // nothing names it
+    co_await VoidNewPage(op, root);
+    co_return status;
+  }
+  auto swapped = co_await SwapRoot(op, old_root, {root.address, publication.level});
+  if (!swapped.ok()) {  // it may be the root: recovery's business
+    AbandonPage(root);
+    co_return swapped.status();
+  }
   if (!*swapped) {
-    status = co_await GiveBackUnused(op, publication.level, {grant->address, grant->version + 1});
-    if (!status.ok()) co_return status;
+    co_await VoidNewPage(op, root);
     co_return false;
   }
   stats_.roots_grown.fetch_add(1, std::memory_order_relaxed);
-  if (caching()) cache_.Install(grant->address, root.image());
+  if (caching()) cache_.Install(root.address, node.image());
+  Batch unlock(root.address.server());
+  AddUnlock(root, unlock);
+  status =
+      co_await LetGoWithChild(op, root, std::move(unlock), publication.child_lock, publication);
+  if (!status.ok()) co_return status;
   co_return true;
 }
 

@@ -91,6 +91,9 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   publication.child_lock = &right;
   stats_.splits.fetch_add(1, std::memory_order_relaxed);
 
+  right.redo_kind = dsm::RedoKind::kNewPage;
+  right.follow_up = left.address;
+  right.follow_up_word = left.lock_word;
   Batch right_batch(right.address.server());
   const bool same_server = right.address.server() == left.address.server();
   AddNewPage(right, same_server ? left_batch : right_batch);
@@ -143,6 +146,9 @@ Task<Status> BlinkTree::ClaimSibling(OpContext& op, const LockedPage& left, Lock
 }
 
 void BlinkTree::AddNewPage(LockedPage& fresh, Batch& batch) {
+  // What the page was is of no use to anyone: half of the new one that is not linked is discarded.
+  AddRedo(fresh, {}, {}, batch);
+  fresh.BeginChanges(info_.geometry);
   batch.Write(fresh.address.offset(), fresh.buffer.page(info_.geometry));
   if (!fresh.node(info_.geometry).is_leaf()) {
     batch.Write(ChangeCounterOffset(fresh.address),
@@ -172,7 +178,7 @@ Task<void> BlinkTree::VoidNewPage(OpContext& op, LockedPage& fresh) {
   AddWriteBack(fresh, batch);
   batch.WriteWord(LockWordOffset(fresh.address), &free_word);
   Status status = co_await PostUntilDone(op, batch);
-  pool_->redo_slots(fresh.address.server()).Give(fresh.lock_word);  // has no record of it
+  pool_->redo_slots(fresh.address.server()).Give(fresh.lock_word);
   AbandonPage(fresh);
   if (status.ok()) {
     pool_->allocator().Retire(pool_->clock(), page_class, {fresh.address, node.version()});

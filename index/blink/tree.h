@@ -110,6 +110,8 @@ class BlinkTree final : public RangeIndex {
   /// without held(): the page is free, or another tree's.
   Task<Status> LockPage(OpContext& op, GlobalAddress address, LockClass lock_class,
                         uint64_t give_up_ns, LockedPage& locked);
+  /// This member's redo slots on `server` are there to be written.
+  Task<Status> ClaimRedoArea(OpContext& op, dsm::ServerId server);
   Task<Status> TakeRemoteLock(OpContext& op, GlobalAddress address, uint64_t word,
                               uint64_t give_up_ns, LockedPage& locked);
   /// Finds and locks the node at `level` that covers `key`. Ok without held(): the tree is not that
@@ -120,7 +122,11 @@ class BlinkTree final : public RangeIndex {
   Task<Status> ClaimNewPage(OpContext& op, GlobalAddress address, LockClass lock_class,
                             LockedPage& locked);
   void Seal(LockedPage& locked);
-  /// WRITE of the image and, in the search layer, of its change counter.
+  /// WRITE of the redo record of what changed since BeginChanges: it stands ahead of what it is about.
+  void AddRedo(LockedPage& locked, std::span<const std::byte> before,
+               std::span<const std::byte> after, Batch& batch);
+  /// WRITE of the redo record, of the image and, in the search layer, of its change counter. Once a
+  /// batch while the page is locked.
   void AddWriteBack(LockedPage& locked, Batch& batch);
   /// WRITE of the unlock, unless the lock will be handed over to a local waiter.
   void AddUnlock(LockedPage& locked, Batch& batch);
@@ -162,9 +168,13 @@ class BlinkTree final : public RangeIndex {
   Task<Status> PublishHoldingChild(OpContext& op, Publication& publication);
   Task<Status> FinishParent(OpContext& op, LockedPage& parent, ParentEdit edit,
                             Publication& publication);
+  /// Posts `parent_batch`, which lets the parent go, and beside it what lets the child go, if `child`.
+  Task<Status> LetGoWithChild(OpContext& op, LockedPage& parent, Batch parent_batch,
+                              LockedPage* child, Publication& publication);
   Task<Result<bool>> RunGoesOn(OpContext& op, std::string_view position,
                                const Publication& publication);
-  Task<Result<bool>> GrowRoot(OpContext& op, const Publication& publication);
+  Task<Result<bool>> GrowRoot(OpContext& op, Publication& publication);
+  Task<Status> ClaimRoot(OpContext& op, Level level, LockedPage& root);
   Task<Result<bool>> SwapRoot(OpContext& op, RootWord from, RootWord to);
   Task<Status> CompleteSeparator(OpContext& op, GlobalAddress address);
 

@@ -1,0 +1,138 @@
+#include "dsm/redo_record.h"
+
+#include <cstring>
+
+#include "dsm/base/bytes.h"
+#include "dsm/base/check.h"
+#include "dsm/base/crc32c.h"
+
+namespace farleaf::dsm {
+
+namespace {
+
+constexpr size_t kWord = 8;
+
+struct Range {
+  size_t offset = 0;
+  std::span<const std::byte> bytes;
+};
+
+/// The range that `rest` begins with; nullopt if that is none.
+std::optional<Range> FirstRange(std::span<const std::byte> rest) {
+  if (rest.size() < kRedoRangeHeaderBytes) return std::nullopt;
+  const size_t offset = LoadLittle<uint16_t>(rest.data());
+  const size_t length = LoadLittle<uint16_t>(rest.data() + 2);
+  if (LoadLittle<uint32_t>(rest.data() + 4) != 0) return std::nullopt;
+  if (offset % kWord != 0 || length % kWord != 0 || length == 0) return std::nullopt;
+  if (length > rest.size() - kRedoRangeHeaderBytes) return std::nullopt;
+  return Range{offset, rest.subspan(kRedoRangeHeaderBytes, length)};
+}
+
+bool WordDiffers(std::span<const std::byte> before, std::span<const std::byte> after, size_t at) {
+  return LoadLittle<uint64_t>(before.data() + at) != LoadLittle<uint64_t>(after.data() + at);
+}
+
+/// Writes everything of a record but its ranges, which stand in `out` already.
+void Finish(const RedoHead& head, std::span<std::byte> out, size_t record_bytes) {
+  std::byte* const to = out.data();
+  StoreLittle(to + 4, static_cast<uint16_t>(record_bytes));
+  StoreLittle(to + 6, static_cast<uint8_t>(head.kind));
+  StoreLittle(to + 7, uint8_t{0});
+  StoreLittle(to + 8, head.lock_word);
+  StoreLittle(to + 16, head.page.word());
+  StoreLittle(to + 24, head.write_back);
+  StoreLittle(to + 32, head.follow_up.word());
+  StoreLittle(to + 40, head.follow_up_word);
+  StoreLittle(to, Crc32c(out.subspan(4, record_bytes - 4)));
+}
+
+}  // namespace
+
+size_t EncodeRedo(const RedoHead& head, std::span<const std::byte> before,
+                  std::span<const std::byte> after, std::span<std::byte> out) {
+  FARLEAF_CHECK(before.size() == after.size() && after.size() % kWord == 0 &&
+                    after.size() <= kRedoImageBytesMax && out.size() >= RedoBytesMax(after.size()),
+                before.size(), after.size(), out.size());
+  size_t end = kRedoHeaderBytes;
+  for (size_t at = 0; at < after.size();) {
+    if (!WordDiffers(before, after, at)) {
+      at += kWord;
+      continue;
+    }
+    // One equal word between two changed ones costs what a range header does.
+    size_t range_end = at + kWord;
+    for (size_t i = range_end; i < after.size() && i <= range_end + kWord; i += kWord) {
+      if (WordDiffers(before, after, i)) range_end = i + kWord;
+    }
+    StoreLittle(out.data() + end, static_cast<uint16_t>(at));
+    StoreLittle(out.data() + end + 2, static_cast<uint16_t>(range_end - at));
+    StoreLittle(out.data() + end + 4, uint32_t{0});
+    std::memcpy(out.data() + end + kRedoRangeHeaderBytes, after.data() + at, range_end - at);
+    end += kRedoRangeHeaderBytes + (range_end - at);
+    at = range_end;
+  }
+  Finish(head, out, end);
+  return end;
+}
+
+size_t CopyRedo(const RedoRecord& record, uint64_t lock_word, std::span<std::byte> out) {
+  const size_t record_bytes = kRedoHeaderBytes + record.ranges.size();
+  FARLEAF_CHECK(record_bytes <= out.size(), record_bytes, out.size());
+  if (!record.ranges.empty()) {
+    std::memcpy(out.data() + kRedoHeaderBytes, record.ranges.data(), record.ranges.size());
+  }
+  RedoHead head = record;
+  head.lock_word = lock_word;
+  Finish(head, out, record_bytes);
+  return record_bytes;
+}
+
+std::optional<RedoRecord> ParseRedo(std::span<const std::byte> slot) {
+  if (slot.size() < kRedoHeaderBytes) return std::nullopt;
+  const std::byte* const from = slot.data();
+  const size_t record_bytes = LoadLittle<uint16_t>(from + 4);
+  if (record_bytes < kRedoHeaderBytes || record_bytes > slot.size() ||
+      record_bytes > kRedoSlotBytes || record_bytes % kWord != 0) {
+    return std::nullopt;
+  }
+  if (LoadLittle<uint32_t>(from) != Crc32c(slot.subspan(4, record_bytes - 4))) return std::nullopt;
+  const uint8_t kind = LoadLittle<uint8_t>(from + 6);
+  if (kind > kRedoKindMax || LoadLittle<uint8_t>(from + 7) != 0) return std::nullopt;
+  RedoRecord record;
+  record.kind = static_cast<RedoKind>(kind);
+  record.lock_word = LoadLittle<uint64_t>(from + 8);
+  record.page = GlobalAddress::FromWord(LoadLittle<uint64_t>(from + 16));
+  record.write_back = LoadLittle<uint64_t>(from + 24);
+  record.follow_up = GlobalAddress::FromWord(LoadLittle<uint64_t>(from + 32));
+  record.follow_up_word = LoadLittle<uint64_t>(from + 40);
+  record.ranges = slot.subspan(kRedoHeaderBytes, record_bytes - kRedoHeaderBytes);
+  size_t next_offset = 0;
+  for (auto rest = record.ranges; !rest.empty();) {
+    const auto range = FirstRange(rest);
+    if (!range || range->offset < next_offset) return std::nullopt;
+    next_offset = range->offset + range->bytes.size();
+    rest = rest.subspan(kRedoRangeHeaderBytes + range->bytes.size());
+  }
+  return record;
+}
+
+bool ApplyRedo(const RedoRecord& record, std::span<std::byte> image) {
+  const auto for_each = [&](auto use) {
+    for (auto rest = record.ranges; !rest.empty();) {
+      const auto range = FirstRange(rest);
+      if (!range || range->offset > image.size() ||
+          range->bytes.size() > image.size() - range->offset) {
+        return false;
+      }
+      use(*range);
+      rest = rest.subspan(kRedoRangeHeaderBytes + range->bytes.size());
+    }
+    return true;
+  };
+  if (!for_each([](const Range&) {})) return false;
+  return for_each([&](const Range& range) {
+    std::memcpy(image.data() + range.offset, range.bytes.data(), range.bytes.size());
+  });
+}
+
+}  // namespace farleaf::dsm
