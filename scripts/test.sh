@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs the tests: all of them in the release build, all but the
 # slow ones under address and undefined-behaviour sanitizers, those of concurrency under the thread
-# sanitizer. About 20 minutes on two cores.
+# sanitizer; then those of the virtual machine with an RDMA device. About 25 minutes on two cores.
 #
 #   scripts/test.sh [--long] [--jobs N]
 #
-# --long runs every test in all three builds, with all of its data (FARLEAF_TEST_LONG). Exit code 0 only if all passed.
+# --long runs every test in all three builds, with all of its data (FARLEAF_TEST_SCALE=long). Exit code 0
+# only if all passed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/install_packages.sh
@@ -20,7 +21,7 @@ while (($# > 0)); do
       jobs=$2
       shift
       ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test.sh: unknown argument '$1'; try --help" >&2; exit 2 ;;
   esac
   shift
@@ -62,7 +63,7 @@ asan_selection=(-LE slow)
 tsan_selection=(-L concurrency)
 tsan_target=concurrency_tests
 if $long; then
-  export FARLEAF_TEST_LONG=1
+  export FARLEAF_TEST_SCALE=long
   asan_selection=()
   tsan_selection=()
   tsan_target=
@@ -77,6 +78,10 @@ fi
 if step "tsan: build" build tsan $tsan_target; then
   step "tsan: tests" tests tsan "${tsan_selection[@]}" || true
 fi
+step "RDMA: machine" test/rdma_vm/rdma_vm_test.sh || true
+step "RDMA: fabric, tree" scripts/rdma_vm.sh --timeout 1200 -- test/rdma_vm/verbs_suite.sh || true
+step "RDMA: two machines" test/rdma_vm/two_machines_test.sh || true
+step "RDMA: network faults" test/rdma_vm/network_faults_test.sh || true
 
 echo
 echo "=== summary, $((SECONDS - started)) s in all"

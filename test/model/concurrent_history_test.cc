@@ -8,6 +8,7 @@
 #include "dsm/base/random.h"
 #include "test/support/index_host.h"
 #include "test/support/linearizability.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf::test {
 namespace {
@@ -17,7 +18,7 @@ using index::OpContext;
 struct Load {
   size_t threads = 4;
   size_t clients = 6;  ///< coroutines a thread
-  int operations = 150;
+  uint64_t operations = 150;
   uint64_t keys = 60;
   uint64_t scan_percent = 3;
   uint64_t seed = 1;
@@ -40,7 +41,7 @@ std::string KeyOf(const IndexKind& kind, uint64_t number) {
 }
 
 /// Never the same twice: whoever reads it knows who wrote it.
-std::string UniqueValue(Client& client, int i) {
+std::string UniqueValue(Client& client, uint64_t i) {
   std::string value = client.name + std::to_string(i);
   if (client.kind->fixed8) {
     value.resize(8, '.');
@@ -62,7 +63,7 @@ ScanRecord RandomScan(Client& client) {
 
 index::Task<void> RunClient(dsm::Worker& worker, Client& client) {
   dsm::FabricCounts counts;
-  for (int i = 0; i < client.load->operations; ++i) {
+  for (uint64_t i = 0; i < client.load->operations; ++i) {
     OpContext op{worker, counts, worker.clock().NowNs() + 60 * kNsPerSecond};
     const std::string key = KeyOf(*client.kind, client.random.Below(client.load->keys));
     const std::string value = UniqueValue(client, i);
@@ -133,7 +134,7 @@ class ConcurrentHistoryTest : public ::testing::TestWithParam<IndexKind> {
       }
     }
     EXPECT_GE(history.operations.size() + history.scans.size(),
-              load.threads * load.clients * static_cast<size_t>(load.operations));
+              load.threads * load.clients * load.operations);
     const Verdict order = CheckLinearizable(history);
     EXPECT_TRUE(order.ok) << order.why;
     const Verdict scans = CheckScans(history);
@@ -142,16 +143,20 @@ class ConcurrentHistoryTest : public ::testing::TestWithParam<IndexKind> {
 };
 
 TEST_P(ConcurrentHistoryTest, ManyKeysAreLinearizableAndScansExplained) {
-  for (uint64_t seed = 1; seed <= 4; ++seed) {
-    RunAndCheck({.operations = 600, .keys = 500, .seed = seed});
+  const uint64_t seeds = Amount{.small = 1, .usual = 4};
+  const uint64_t operations = Amount{.small = 150, .usual = 600};
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    RunAndCheck({.operations = operations, .keys = 500, .seed = seed});
   }
 }
 
 TEST_P(ConcurrentHistoryTest, HotKeysAreLinearizable) {
-  for (uint64_t seed = 1; seed <= 3; ++seed) {
+  const uint64_t seeds = Amount{.small = 1, .usual = 3};
+  const uint64_t operations = Amount{.small = 100, .usual = 300};
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     RunAndCheck({.threads = 3,
                  .clients = 4,
-                 .operations = 300,
+                 .operations = operations,
                  .keys = 4,
                  .scan_percent = 1,
                  .seed = seed});
@@ -159,7 +164,8 @@ TEST_P(ConcurrentHistoryTest, HotKeysAreLinearizable) {
 }
 
 TEST_P(ConcurrentHistoryTest, TinyTreesThatGrowAndShrinkAreLinearizable) {
-  for (uint64_t seed = 1; seed <= 30; ++seed) {
+  const uint64_t seeds = Amount{.small = 3, .usual = 30};
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     RunAndCheck({.clients = 8, .operations = 30, .keys = 30, .scan_percent = 6, .seed = seed});
   }
 }

@@ -279,14 +279,14 @@ TEST(KnownFaultsTest, DeadClientsLockIsWaitedForInBoundedTimeAndItsOwnerNamed) {
   Session session(&members, 0);
   session.Insert(1, TaggedValue(1, 0));
   // As compute server 77 would leave it that dies with the lock of the only leaf.
-  const uint64_t root_word = LoadLittle<uint64_t>(members.fabric().region_bytes(0).data() +
+  const uint64_t root_word = LoadLittle<uint64_t>(members.servers().region_bytes(0).data() +
                                                   session.tree().info().root_word_offset());
   const index::RootWord root = index::RootWord::Decode(root_word);
   ASSERT_EQ(root.level, 0);
   const dsm::LockWord dead{dsm::LockWord::State::kLocked, 77, 1, 0, 5};
-  StoreLittle(
-      members.fabric().region_bytes(root.address.server()).data() + root.address.offset() + 256 - 8,
-      dead.Encode());
+  StoreLittle(members.servers().region_bytes(root.address.server()).data() + root.address.offset() +
+                  256 - 8,
+              dead.Encode());
   OpContext op{session.worker(), session.counts()};
   const std::string key = Big(2);
   const auto inserted = session.worker().Run(session.tree().Insert(op, key, key));

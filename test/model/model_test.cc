@@ -5,6 +5,7 @@
 
 #include "dsm/base/random.h"
 #include "test/support/index_host.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf::test {
 namespace {
@@ -187,8 +188,8 @@ class ModelTest : public ::testing::TestWithParam<IndexKind> {
   }
 
   /// Steps of which `erase_percent` delete; the rest is spread over everything else.
-  void Churn(int steps, uint64_t erase_percent) {
-    for (int step = 0; step < steps && !HasFatalFailure(); ++step) {
+  void Churn(uint64_t steps, uint64_t erase_percent) {
+    for (uint64_t step = 0; step < steps && !HasFatalFailure(); ++step) {
       SCOPED_TRACE("seed " + std::to_string(seed_) + " step " + std::to_string(step));
       if (random_.Below(100) < erase_percent) {
         Erase();
@@ -225,13 +226,15 @@ class ModelTest : public ::testing::TestWithParam<IndexKind> {
 };
 
 TEST_P(ModelTest, RandomOperationsAnswerAsTheMapDoes) {
-  for (uint64_t seed = 1; seed <= 4 && !HasFatalFailure(); ++seed) {
+  const uint64_t seeds = Amount{.small = 1, .usual = 4};
+  const uint64_t steps = Amount{.small = 500, .usual = 1500};
+  for (uint64_t seed = 1; seed <= seeds && !HasFatalFailure(); ++seed) {
     Start(seed);
     for (int round = 0; round < 2 && !HasFatalFailure(); ++round) {
-      Churn(1500, 5);   // grows
-      Churn(1500, 30);  // stays
+      Churn(steps, 5);   // grows
+      Churn(steps, 30);  // stays
       ScanSome(true);
-      Churn(1500, 80);  // shrinks
+      Churn(steps, 80);  // shrinks
       ScanSome(true);
     }
   }

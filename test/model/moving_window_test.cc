@@ -1,13 +1,13 @@
 // A window of keys that moves for ever uses a bounded pool: insert ascending, delete the oldest.
 //
-// 100,000 live keys; 2 M operations, 100 M if FARLEAF_TEST_LONG is set (scripts/test.sh --long).
+// 100,000 live keys; 2 M operations, 100 M at the long scale (test/support/test_scale.h).
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "index/blink/check.h"
+#include "test/support/test_scale.h"
 #include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
@@ -26,7 +26,8 @@ uint64_t ChunksTaken(LocalTree& local) {
 
 TEST(MovingWindowTest, PoolUseStaysBounded) {
   constexpr uint64_t kLive = 100'000;
-  const uint64_t operations = std::getenv("FARLEAF_TEST_LONG") ? 100'000'000 : 2'000'000;
+  const uint64_t operations =
+      test::Amount{.small = 500'000, .usual = 2'000'000, .large = 100'000'000};
   LocalTree local;
   uint64_t settled = 0;  // chunks, once the window has moved by its own length
   for (uint64_t i = 0; i < operations / 2; ++i) {

@@ -240,7 +240,7 @@ TEST_F(MemoryServerProcessTest, TwoThatClaimOneIdEndWithOne) {
 TEST_F(MemoryServerProcessTest, WrongFlagsAndFilesExitWithTwo) {
   auto flag = Start({"--fabric", "carrier-pigeon"});
   EXPECT_EQ(flag->Wait(), 2);
-  EXPECT_NE(flag->Output().find("--fabric: 'carrier-pigeon' is not known; allowed: shm or tcp"),
+  EXPECT_NE(flag->Output().find("--fabric: 'carrier-pigeon' is not known; allowed: shm, tcp or verbs"),
             std::string::npos)
       << flag->Output();
   std::ofstream(folder.File("config.toml")) << "size = '16MiB'\nsokcet = '/tmp/x'\n";

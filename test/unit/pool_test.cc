@@ -21,13 +21,14 @@ class PoolTest : public ::testing::Test {
     EXPECT_TRUE(fabric.ok()) << fabric.status();
     return std::move(*fabric);
   }
-  Result<std::unique_ptr<Pool>> Join(Fabric* fabric, PoolOptions options = {}) {
+  Result<std::unique_ptr<Pool>> Join(LocalFabric* fabric, PoolOptions options = {}) {
     return Pool::Join(std::make_unique<SharedFabric>(fabric), options, &clock_);
   }
-  std::string JoinError(Fabric* fabric) {
+  std::string JoinError(LocalFabric* fabric) {
     auto pool = Join(fabric);
     return pool.ok() ? "joined" : pool.status().ToString();
   }
+  std::string JoinErrorIfTold(LocalFabric* fabric, std::vector<RegionInfo> infos);
   uint64_t* Members(LocalFabric& fabric) {
     return reinterpret_cast<uint64_t*>(fabric.region_bytes(kCatalogServer).data() + kMembersOffset);
   }
@@ -38,16 +39,26 @@ class PoolTest : public ::testing::Test {
 /// Some of a fabric's regions, with other things told about them.
 class EditedFabric final : public Fabric {
  public:
-  EditedFabric(Fabric* fabric, std::vector<RegionInfo> infos)
+  EditedFabric(LocalFabric* fabric, std::vector<RegionInfo> infos)
       : fabric_(fabric), infos_(std::move(infos)) {}
   std::string_view name() const override { return "edited"; }
   std::span<const RegionInfo> regions() const override { return infos_; }
-  Result<std::unique_ptr<Transport>> OpenTransport() override { return fabric_->OpenTransport(); }
+  Result<std::unique_ptr<Transport>> OpenTransport() override { return fabric_.OpenTransport(); }
+  Status Identify(const MemberIdentity& self) override { return fabric_.Identify(self); }
+  Status CutOff(ServerId server, const MemberIdentity& member) override {
+    return fabric_.CutOff(server, member);
+  }
 
  private:
-  Fabric* fabric_;
+  SharedFabric fabric_;
   std::vector<RegionInfo> infos_;
 };
+
+std::string PoolTest::JoinErrorIfTold(LocalFabric* fabric, std::vector<RegionInfo> infos) {
+  auto told = std::make_unique<EditedFabric>(fabric, std::move(infos));
+  auto pool = Pool::Join(std::move(told), {}, &clock_);
+  return pool.ok() ? "joined" : pool.status().ToString();
+}
 
 TEST_F(PoolTest, MembersGetDifferentIds) {
   auto servers = NewServers(2);
@@ -107,30 +118,26 @@ TEST_F(PoolTest, CorruptHeaderIsRefused) {
 TEST_F(PoolTest, MissingServersAreNamed) {
   auto servers = NewServers(3);
   const auto infos = servers->regions();
-  EditedFabric no_catalog(servers.get(), {infos[1], infos[2]});
-  EXPECT_EQ(JoinError(&no_catalog),
+  EXPECT_EQ(JoinErrorIfTold(servers.get(), {infos[1], infos[2]}),
             "unavailable: memory server 0 is missing; it holds the catalog");
-  EditedFabric gap(servers.get(), {infos[0], infos[2]});
-  EXPECT_EQ(JoinError(&gap), "unavailable: memory server 1 is missing");
-  EditedFabric none(servers.get(), {});
-  EXPECT_EQ(JoinError(&none), "unavailable: memory server 0 is missing; it holds the catalog");
+  EXPECT_EQ(JoinErrorIfTold(servers.get(), {infos[0], infos[2]}),
+            "unavailable: memory server 1 is missing");
+  EXPECT_EQ(JoinErrorIfTold(servers.get(), {}),
+            "unavailable: memory server 0 is missing; it holds the catalog");
   servers->KillServer(1);
   EXPECT_EQ(JoinError(servers.get()), "unavailable: memory server 1 lost");
 }
 
 TEST_F(PoolTest, ARegionThatIsNotTheAnnouncedOneIsRefused) {
   auto servers = NewServers(1);
-  EditedFabric restarted(servers.get(), {{0, 1 << 20, 42}});
   EXPECT_EQ(
-      JoinError(&restarted),
+      JoinErrorIfTold(servers.get(), {{0, 1 << 20, 42}}),
       "unavailable: region of memory server 0 has incarnation 1, its server announced 42: the "
       "server was restarted and its memory lost");
-  EditedFabric longer(servers.get(), {{0, 2 << 20, 1}});
-  EXPECT_EQ(JoinError(&longer),
+  EXPECT_EQ(JoinErrorIfTold(servers.get(), {{0, 2 << 20, 1}}),
             "corruption: region of memory server 0 has 1048576 bytes by its header, 2097152 by the "
             "handshake");
-  EditedFabric untold(servers.get(), {{0, 0, 0}});
-  EXPECT_EQ(JoinError(&untold), "joined");
+  EXPECT_EQ(JoinErrorIfTold(servers.get(), {{0, 0, 0}}), "joined");
 }
 
 TEST_F(PoolTest, ServersOfDifferentChunkSizesAreRefused) {

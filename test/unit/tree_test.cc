@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "dsm/base/random.h"
+#include "dsm/redo_record.h"
 #include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
@@ -54,12 +55,19 @@ TEST(TreeTest, CostsOnAWarmCache) {
   EXPECT_EQ(tree.cost(), (dsm::FabricCounts{1, 1, 0, 0, 1016, 0}));
   tree.Get(Fixed(201));  // absent
   EXPECT_EQ(tree.cost(), (dsm::FabricCounts{1, 1, 0, 0, 1016, 0}));
+  // Written: redo record, image, unlock; and the CAS. The record: its head, then checksum and version,
+  // the value, and the second version, with a range header each.
+  constexpr uint64_t kRedo = dsm::kRedoHeaderBytes + (8 + 16) + (8 + 8) + (8 + 8);
+  static_assert(kRedo == 104);
   tree.Update(Fixed(200), Fixed(1));
-  EXPECT_EQ(tree.cost(), (dsm::FabricCounts{2, 1, 2, 1, 1024, 1032}));
+  EXPECT_EQ(tree.cost(), (dsm::FabricCounts{2, 1, 3, 1, 1024, 1032 + kRedo}));
   tree.Put(Fixed(200), Fixed(2));
-  EXPECT_EQ(tree.cost(), (dsm::FabricCounts{2, 1, 2, 1, 1024, 1032}));
-  tree.Delete(Fixed(200));
-  EXPECT_EQ(tree.cost(), (dsm::FabricCounts{2, 1, 2, 1, 1024, 1032}));
+  EXPECT_EQ(tree.cost(), (dsm::FabricCounts{2, 1, 3, 1, 1024, 1032 + kRedo}));
+  tree.Delete(Fixed(200));  // shifts keys and values: the record holds what stood behind the entry
+  EXPECT_LE(tree.cost().bytes_written, 1032 + dsm::RedoBytesMax(1016));
+  dsm::FabricCounts deleted = tree.cost();
+  deleted.bytes_written = 0;
+  EXPECT_EQ(deleted, (dsm::FabricCounts{2, 1, 3, 1, 1024, 0}));
   uint64_t scan_round_trips = 0;
   for (uint64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(tree.Scan({.start = Fixed(i * 800), .limit = 100}).size(), 100u);
@@ -91,7 +99,7 @@ TEST(TreeTest, OutOfLineValuesCostOneMoreRoundTripToReadAndNoneToWrite) {
   EXPECT_EQ(tree.cost().round_trips, 1u);
   tree.Put("key7", value);
   EXPECT_EQ(tree.cost().round_trips, 2u);
-  EXPECT_EQ(tree.cost().writes, 4u);  // new block, leaf, old block's word, unlock
+  EXPECT_EQ(tree.cost().writes, 5u);  // new block, redo record, leaf, old block's word, unlock
   tree.Update("key7", "now inline");
   EXPECT_EQ(tree.cost().round_trips, 2u);
   tree.Delete("key8");

@@ -1,0 +1,31 @@
+#include "dsm/sim/sim_server.h"
+
+#include "dsm/base/check.h"
+#include "dsm/region_layout.h"
+
+namespace farleaf::dsm {
+
+SimServer::SimServer(Options options, uint64_t incarnation) : options_(std::move(options)) {
+  Start(incarnation);
+}
+
+void SimServer::Crash() {
+  FARLEAF_CHECK(running_, options_.server);
+  running_ = false;
+  region_.reset();
+}
+
+void SimServer::Start(uint64_t incarnation) {
+  FARLEAF_CHECK(!running_, options_.server);
+  auto layout = RegionLayout::For(options_.server, options_.region_bytes, options_.chunk_bytes);
+  FARLEAF_CHECK(layout.ok(), layout.status());
+  layout->incarnation = incarnation;
+  region_.reset(static_cast<std::byte*>(std::calloc(options_.region_bytes, 1)));
+  FARLEAF_CHECK(region_ != nullptr, options_.region_bytes);
+  FormatRegion(*layout, {region_.get(), options_.region_bytes});
+  identity_ = {options_.cluster, {options_.server, options_.region_bytes, incarnation}};
+  fenced_ = std::make_unique<FencedMembers>(options_.server);
+  running_ = true;
+}
+
+}  // namespace farleaf::dsm

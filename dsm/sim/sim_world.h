@@ -1,0 +1,177 @@
+// SimWorld: memory servers, compute servers and the network between them, simulated in one thread, in
+// virtual time. One seed decides everything that dsm/transport.h leaves open: when each verb, each
+// cache line of a READ and each word of a WRITE takes effect, how long messages and the compute
+// servers' turns take. The same seed and the same calls give the same run, told by trace().hash().
+//
+// A simulated process has a SimFabric (NewFabric). What it runs on its Workers is run by the world,
+// which is told of them with AddThread: RunWhileBusy gives each a turn (Worker::RunOnce) when something
+// has arrived for it or a timer of it is due, and moves the clock when nobody can run.
+//
+// Faults (the second half of the public part) happen at once; At lets them happen later.
+//
+// Thread rule: one thread for the world and all that runs in it. It outlives its fabrics, transports
+// and workers.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dsm/base/clock.h"
+#include "dsm/base/random.h"
+#include "dsm/sim/event_queue.h"
+#include "dsm/sim/flight.h"
+#include "dsm/sim/sim_fabric.h"
+#include "dsm/sim/sim_link.h"
+#include "dsm/sim/sim_server.h"
+#include "dsm/sim/trace.h"
+#include "dsm/worker.h"
+
+namespace farleaf::dsm {
+
+class SimWorld {
+ public:
+  struct Options {
+    uint64_t seed = 1;
+    std::string cluster = "simulated";
+    uint32_t servers = 2;
+    uint64_t region_bytes = uint64_t{8} << 20;  ///< of each server
+    uint64_t chunk_bytes = kChunkBytesMin;
+    std::optional<SimNetwork> network;  ///< drawn from the seed if it is not given
+    SimLinkOptions link;
+    SimTrace::Sink trace;  ///< of readable lines
+  };
+  explicit SimWorld(const Options& options);
+  SimWorld(const SimWorld&) = delete;
+
+  const Clock& clock() const { return clock_; }
+  uint64_t now_ns() const { return clock_.NowNs(); }
+  Random& random() { return random_; }
+  const SimTrace& trace() const { return trace_; }
+  uint64_t events() const { return events_; }
+
+  /// The fabric of a new process. REQUIRES: every memory server runs.
+  std::unique_ptr<SimFabric> NewFabric();
+  uint32_t servers() const { return options_.servers; }
+  std::span<std::byte> region_bytes(ServerId server) { return servers_[server]->region(); }
+
+  /// The world runs `worker`, of a process of this world, from now on. REQUIRES: removed before it is
+  /// destroyed.
+  void AddThread(uint32_t process, Worker* worker);
+  void RemoveThread(Worker* worker);
+  enum class RunEnd : uint8_t { kIdle, kDeadline, kStuck };
+  /// Until no task that was spawned on a thread runs any more (kIdle), or `deadline_ns` on the clock
+  /// is reached. kStuck: tasks run, and nothing will ever happen.
+  RunEnd RunWhileBusy(uint64_t deadline_ns = UINT64_MAX);
+
+  // ---- Faults
+  void At(uint64_t at_ns, std::function<void()> function);
+  /// The connections of `process` to `server` break.
+  void DropConnections(uint32_t process, ServerId server);
+  /// Nothing passes between the two, until Heal.
+  void Partition(uint32_t process, ServerId server);
+  void Heal(uint32_t process, ServerId server);
+  /// The server takes nothing up, until Resume.
+  void StallServer(ServerId server);
+  void ResumeServer(ServerId server);
+  /// The process's threads get no turn until `until_ns`.
+  void StallProcess(uint32_t process, uint64_t until_ns);
+  /// The server and its memory are gone.
+  void CrashServer(ServerId server);
+  /// An empty server of another incarnation takes its place.
+  void RestartServer(ServerId server);
+  bool is_running(ServerId server) const { return servers_[server]->running(); }
+
+  // ---- For the parts of the world
+  const std::string& cluster() const { return options_.cluster; }
+  const SimNetwork& network() const { return network_; }
+  SimServer& server(ServerId id) { return *servers_[id]; }
+  uint64_t region_bytes_of(ServerId) const { return options_.region_bytes; }
+  SimLink* NewLink(uint32_t process, SimTransport* transport, Hello hello,
+                   uint64_t expected_incarnation, const SimLinkOptions& options);
+  uint32_t NewFlight();
+  Flight& flight(uint32_t index) { return flights_[index]; }
+  /// After its batch was taken from it.
+  void FreeIfOver(uint32_t flight);
+  /// Lets the pieces of a planned flight happen.
+  void Start(uint32_t flight);
+  /// A message, to whichever side its kind says, that arrives not before `after_ns`. Returns when.
+  uint64_t Send(SimEventKind kind, uint32_t subject, uint32_t detail, uint64_t after_ns = 0);
+  void CutOffAt(ServerId server, const MemberIdentity& member);
+  void NotePost(const Batch& batch);
+  /// An arrival is taken in by its link; or nobody will.
+  void Deliver(const SimEvent& event);
+  void Discard(const SimEvent& event);
+  /// Lets the world go on until `transport` has something to poll, `wake_fd` is readable or the
+  /// time is over.
+  void Block(SimTransport& transport, int wake_fd, uint64_t timeout_ns);
+  /// Until no link of `transport` is connecting.
+  void AwaitLinks(SimTransport& transport);
+
+ private:
+  struct Thread {
+    uint32_t process;
+    Worker* worker;  ///< null: removed
+    SimTransport* transport;
+    uint64_t run_at_ns = UINT64_MAX;  ///< of the event that gives it a turn
+    std::vector<uint64_t> timers_ns;  ///< of events for its timers
+    uint64_t stalled_until_ns = 0;
+    bool running = false;
+    bool busy = false;
+  };
+  enum RunReason : uint32_t { kWoken, kTimer };
+  static constexpr uint64_t kTurnNsMax = 400;
+
+  class WorldClock final : public Clock {
+   public:
+    uint64_t NowNs() const override { return now_ns_.load(std::memory_order_relaxed); }
+    void AdvanceTo(uint64_t ns) {
+      if (ns > NowNs()) now_ns_.store(ns, std::memory_order_relaxed);
+    }
+
+   private:
+    std::atomic<uint64_t> now_ns_{1};
+  };
+
+  /// The next event, if it is due by `limit_ns`; else only the clock moves. False: it is not.
+  bool Step(uint64_t limit_ns);
+  void Happen(const SimEvent& event);
+  void AtServer(const SimEvent& event);
+  void TakeUp(const SimEvent& event);
+  void TakeEffect(const SimEvent& event);
+  void AtClient(const SimEvent& event);
+  void Wake(uint32_t thread);
+  void RunThread(const SimEvent& event);
+  void Reschedule(uint32_t thread);
+  void SetBusy(Thread& thread);
+  void ReleaseEvent(uint32_t flight);
+  SimLink& link(uint32_t index) { return *links_[index]; }
+  SimLink& LinkOf(const SimEvent& event);
+  void TellPiece(const SimEvent& event, const Flight& flight);
+  void Tell(const std::string& line) { trace_.Say(now_ns(), line); }
+
+  const Options options_;
+  WorldClock clock_;
+  Random random_;
+  SimNetwork network_;
+  SimTrace trace_;
+  EventQueue queue_;
+  uint64_t events_ = 0;
+  std::vector<std::unique_ptr<SimServer>> servers_;
+  std::vector<std::unique_ptr<SimLink>> links_;
+  std::deque<Flight> flights_;
+  std::vector<uint32_t> free_flights_;
+  std::deque<Thread> threads_;
+  uint64_t busy_threads_ = 0;
+  std::vector<std::function<void()>> calls_;
+  uint32_t processes_ = 0;
+  std::set<std::pair<uint32_t, ServerId>> partitions_;  // process and server that are parted
+};
+
+}  // namespace farleaf::dsm

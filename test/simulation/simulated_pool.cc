@@ -1,0 +1,101 @@
+#include "test/simulation/simulated_pool.h"
+
+#include "dsm/base/check.h"
+#include "index/blink/check.h"
+
+namespace farleaf::simulation {
+
+using dsm::OpContext;
+
+namespace {
+constexpr const char* kTreeName = "simulated";
+}  // namespace
+
+SimulatedPool::SimulatedPool(const Options& options) : options_(options), world_(options.world) {
+  compute_servers_.reserve(options.compute_servers);
+  for (uint32_t i = 0; i < options.compute_servers; ++i) Join();
+}
+
+SimulatedPool::~SimulatedPool() {
+  for (ComputeServer& compute_server : compute_servers_) Remove(compute_server);
+}
+
+void SimulatedPool::Join() {
+  auto fabric = world_.NewFabric();
+  ComputeServer joined;
+  joined.process = fabric->process();
+  auto pool = dsm::Pool::Join(std::move(fabric),
+                              {.seed = world_.random().Next(), .allocator = options_.allocator},
+                              &world_.clock());
+  FARLEAF_CHECK(pool.ok(), pool.status());
+  joined.pool = std::move(*pool);
+  for (uint32_t i = 0; i < options_.workers; ++i) {
+    auto worker = joined.pool->OpenWorker();
+    FARLEAF_CHECK(worker.ok(), worker.status());
+    joined.workers.push_back(std::move(*worker));
+    world_.AddThread(joined.process, joined.workers.back().get());
+  }
+  dsm::Worker& worker = *joined.workers[0];
+  dsm::FabricCounts counts;
+  OpContext op{worker, counts};
+  auto info = worker.Run(compute_servers_.empty()
+                             ? index::CreateTree(op, *joined.pool, kTreeName, options_.geometry)
+                             : index::OpenTree(op, *joined.pool, kTreeName));
+  FARLEAF_CHECK(info.ok(), info.status());
+  joined.tree = std::make_unique<index::BlinkTree>(joined.pool.get(), *info, options_.tree);
+  compute_servers_.push_back(std::move(joined));
+}
+
+void SimulatedPool::Remove(ComputeServer& compute_server) {
+  for (auto& worker : compute_server.workers) world_.RemoveThread(worker.get());
+  compute_server.workers.clear();
+  compute_server.tree.reset();
+  // Of interest to LeaveAndCheck only: behind faults it may fail.
+  [[maybe_unused]] Status left = compute_server.pool->Leave();
+  compute_server.pool.reset();
+}
+
+std::string Describe(const index::CheckReport& report) {
+  std::string text;
+  for (const index::Finding& finding : report.findings.described()) {
+    text += std::string(index::FindingKindName(finding.kind)) + ": " + finding.text + "\n";
+  }
+  return text;
+}
+
+Result<index::CheckReport> SimulatedPool::Check() {
+  auto observer = dsm::Pool::Join(world_.NewFabric(), {.role = dsm::PoolOptions::Role::kObserver},
+                                  &world_.clock());
+  if (!observer.ok()) return observer.status().WithContext("an observer cannot join");
+  auto worker = (*observer)->OpenWorker();
+  if (!worker.ok()) return worker.status().WithContext("an observer cannot connect");
+  dsm::FabricCounts counts;
+  OpContext op{**worker, counts};
+  return (*worker)->Run(index::CheckPool(op, **observer, {}));
+}
+
+std::string SimulatedPool::LeaveAndCheck() {
+  std::string wrong;
+  for (ComputeServer& compute_server : compute_servers_) {
+    for (auto& worker : compute_server.workers) world_.RemoveThread(worker.get());
+    compute_server.workers.clear();
+    compute_server.tree.reset();
+    if (Status left = compute_server.pool->Leave(); !left.ok()) {
+      wrong += compute_server.pool->self().ToString() + " cannot leave: " + left.ToString() + "\n";
+    }
+  }
+  compute_servers_.clear();
+  auto report = Check();
+  if (!report.ok()) return wrong + report.status().ToString();
+  wrong += Describe(*report);
+  for (const index::ServerReport& server : report->servers) {
+    if (server.chunks_of_the_gone == 0 && server.free_pages_of_the_gone == 0) continue;
+    wrong += "memory server " + std::to_string(server.layout.server) + ": " +
+             std::to_string(server.chunks_of_the_gone) + " chunks and " +
+             std::to_string(server.free_pages_of_the_gone) +
+             " free pages are held by compute servers that have left\n";
+  }
+  return wrong;
+}
+
+}  // namespace farleaf::simulation

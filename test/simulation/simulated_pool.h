@@ -1,0 +1,72 @@
+// SimulatedPool: a pool of memory servers in a simulated world, and compute servers that have one tree of
+// it open, each as a process of its own.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dsm/base/result.h"
+#include "dsm/pool.h"
+#include "dsm/sim/sim_world.h"
+#include "index/blink/catalog.h"
+#include "index/blink/check.h"
+#include "index/blink/tree.h"
+
+namespace farleaf::simulation {
+
+/// A line for each finding.
+std::string Describe(const index::CheckReport& report);
+
+/// One compute server.
+struct ComputeServer {
+  uint32_t process = 0;
+  std::unique_ptr<dsm::Pool> pool;
+  std::unique_ptr<index::BlinkTree> tree;
+  std::vector<std::unique_ptr<dsm::Worker>> workers;
+};
+
+class SimulatedPool {
+ public:
+  struct Options {
+    dsm::SimWorld::Options world;
+    index::Geometry geometry = index::Geometry::Fixed8(256);
+    index::TreeOptions tree;
+    dsm::AllocatorOptions allocator;
+    uint32_t compute_servers = 3;
+    uint32_t workers = 2;  ///< of each
+  };
+  /// Joins all compute servers, before any fault.
+  explicit SimulatedPool(const Options& options);
+  ~SimulatedPool();
+  SimulatedPool(const SimulatedPool&) = delete;
+
+  dsm::SimWorld& world() { return world_; }
+  std::vector<ComputeServer>& compute_servers() { return compute_servers_; }
+  dsm::Worker& worker(size_t compute_server) {
+    return *compute_servers_[compute_server].workers[0];
+  }
+
+  /// Runs `task` on a worker to its end; the rest of the world goes on.
+  template <typename T>
+  T Run(dsm::Worker& worker, dsm::Task<T> task) {
+    return worker.Run(std::move(task));
+  }
+  /// What CheckPool, run by an observer, finds.
+  Result<index::CheckReport> Check();
+  /// All leave in good order; then nothing may be held in the name of any of them. What is wrong.
+  std::string LeaveAndCheck();
+
+ private:
+  void Join();
+  void Remove(ComputeServer& compute_server);
+
+  const Options options_;
+  dsm::SimWorld world_;
+  std::vector<ComputeServer> compute_servers_;
+};
+
+}  // namespace farleaf::simulation
