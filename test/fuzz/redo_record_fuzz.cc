@@ -1,4 +1,5 @@
 // Whatever a redo slot holds: no record, or one that changes nothing outside its page.
+#include <span>
 #include <vector>
 
 #include "dsm/base/bytes.h"
@@ -24,8 +25,8 @@ std::vector<std::string> FuzzSeeds() {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  std::vector<std::byte> slot(size);
-  std::memcpy(slot.data(), data, size);
+  const auto input = std::as_bytes(std::span(data, size));
+  std::vector<std::byte> slot(input.begin(), input.end());
   // As it is, and with its CRC set right, so that what stands behind the CRC is reached.
   for (const bool mended : {false, true}) {
     if (mended) {
