@@ -1,18 +1,28 @@
-// FencedMembers: the compute servers that one memory server has cut off. One for each agent, whatever
-// its fabric.
+// FencedMembers: the compute servers that one memory server has cut off, and the fence words that say
+// so in its region. One for each agent, whatever its fabric; every cut goes through its CutOff.
 //
 // How an agent uses it, so that a handshake and a cut that run at the same time leave no connection
-// behind. Whoever takes a connection in: Check, then enter it where a cut looks for connections, both
-// under one lock (or on the one thread that also destroys). CutOff: Fence, then destroy what is
+// behind. Whoever takes a connection in: Admit, then enter it where a cut looks for connections, both
+// under one lock (or on the one thread that also destroys). The `destroy` of a cut: destroy what is
 // entered, under that lock (on that thread). A connection that was entered before is found and
-// destroyed; one that comes after sees the fence, because Fence happened before.
+// destroyed; one that comes after sees the fence, because it was set before `destroy` ran.
 //
-// Invariant: what is fenced stays fenced.
+// Invariants:
+//   - what is fenced stays fenced;
+//   - a fence word is stored after the cut was confirmed, so that whoever READs it knows without asking
+//     that nothing of that incarnation can land any more;
+//   - it is 0 before a newer incarnation of its id is let in (see IsFenced in dsm/region_layout.h);
+//     nobody needs it then, because ids of the dead are granted again only after a full scan.
+// A store of an aligned word by this CPU is seen whole or not at all by a NIC's READ of it: fabrics over
+// RDMA rest on that (fencing_contract_test).
 // Thread rule: thread-safe.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 
@@ -31,17 +41,36 @@ inline bool IsCutOffBy(const MemberIdentity& member, const MemberIdentity& cut) 
 
 class FencedMembers {
  public:
-  explicit FencedMembers(ServerId server) : server_(server) {}
+  /// `region` is formatted and outlives this.
+  FencedMembers(ServerId server, std::span<std::byte> region) : server_(server), region_(region) {
+    FARLEAF_CHECK(region.size() >= kFencesOffset + kMembersMax * 8, region.size());
+  }
   FencedMembers(const FencedMembers&) = delete;
 
-  /// `member` and its older incarnations. REQUIRES: its id is not 0.
-  void Fence(const MemberIdentity& member) {
-    FARLEAF_CHECK(member.id != 0);
+  /// All of a cut of `member` and its older incarnations: refuses them from now on, has `destroy`
+  /// (Status()) end their connections and, if that is confirmed by Ok, stores the fence word.
+  /// REQUIRES: there can be such a compute server (CheckCutOffTarget).
+  template <typename Destroy>
+  Status CutOff(const MemberIdentity& member, Destroy destroy) {
+    FARLEAF_CHECK(member.id != 0 && member.id < kMembersMax, member.id);
+    Fence(member);
+    if (Status confirmed = destroy(); !confirmed.ok()) return confirmed;
     std::lock_guard lock(mutex_);
-    const auto [fence, is_new] = fences_.try_emplace(member.id, member.incarnation);
-    if (!is_new && fence->second >= member.incarnation) return;
-    fence->second = member.incarnation;
-    FARLEAF_LOG(info, "memory server {} cuts off {}", server_, member.ToString());
+    const std::atomic_ref<uint64_t> word = FenceWord(member.id);
+    if (word.load(std::memory_order_relaxed) < member.incarnation) {
+      word.store(member.incarnation, std::memory_order_release);
+    }
+    return Status::Ok();
+  }
+  /// Check, of a compute server that is let in then.
+  Status Admit(const MemberIdentity& member) {
+    if (Status allowed = Check(member); !allowed.ok() || member.id == 0) return allowed;
+    std::lock_guard lock(mutex_);
+    const std::atomic_ref<uint64_t> word = FenceWord(member.id);
+    if (word.load(std::memory_order_relaxed) < member.incarnation) {
+      word.store(0, std::memory_order_release);
+    }
+    return Status::Ok();
   }
   /// Fenced, saying what to do, if `member` was cut off. Nobody cuts off who is anonymous (id 0).
   Status Check(const MemberIdentity& member) const {
@@ -54,8 +83,20 @@ class FencedMembers {
   }
 
  private:
+  void Fence(const MemberIdentity& member) {
+    std::lock_guard lock(mutex_);
+    const auto [fence, is_new] = fences_.try_emplace(member.id, member.incarnation);
+    if (!is_new && fence->second >= member.incarnation) return;
+    fence->second = member.incarnation;
+    FARLEAF_LOG(info, "memory server {} cuts off {}", server_, member.ToString());
+  }
+  std::atomic_ref<uint64_t> FenceWord(MemberId id) const {
+    return std::atomic_ref(*reinterpret_cast<uint64_t*>(region_.data() + FenceWordOffset(id)));
+  }
+
   const ServerId server_;
-  mutable std::mutex mutex_;                       // guards fences_
+  const std::span<std::byte> region_;
+  mutable std::mutex mutex_;                       // guards fences_, and who writes a fence word
   std::unordered_map<MemberId, uint64_t> fences_;  // the newest incarnation that is cut off
 };
 

@@ -5,15 +5,16 @@
 //   2 KiB             2 KiB               region words, one a memory server       (server 0 only)
 //   4 KiB             32 KiB              member words, one a compute server id   (server 0 only)
 //   36 KiB            32 KiB              lease words, one a compute server id
-//   68 KiB            4 KiB               heads of the pool's free lists, 512 words
-//   72 KiB            64 KiB              catalog: 128 entries of 512 B           (server 0 only)
-//   136 KiB           8 B x chunks        chunk table: one ChunkWord a chunk
+//   68 KiB            32 KiB              fence words, one a compute server id
+//   100 KiB           4 KiB               heads of the pool's free lists, 512 words
+//   104 KiB           64 KiB              catalog: 128 entries of 512 B           (server 0 only)
+//   168 KiB           8 B x chunks        chunk table: one ChunkWord a chunk
 //   behind it         8 B x chunks        carve marks: one CarveMark a chunk
 //   up to chunk_bytes                     unused
 //   first_chunk       chunk_bytes each    chunks, aligned to chunk_bytes
 //
-// The memory server's own CPU writes nothing here once the region is open. All words are changed by
-// 8-byte verbs only.
+// Once the region is open, the memory server's own CPU writes the fence words and nothing else, and no
+// verb ever writes them. All other words are changed by 8-byte verbs only.
 // Thread rule: pure functions and value types.
 #pragma once
 
@@ -45,10 +46,11 @@ inline constexpr uint32_t kMemoryServersMax = 256;
 inline constexpr uint64_t kMembersOffset = 4 << 10;
 static_assert(kRegionWordsOffset + kMemoryServersMax * 8 == kMembersOffset);
 inline constexpr uint64_t kLeasesOffset = kMembersOffset + kMembersMax * 8;
-inline constexpr uint64_t kFreeListsOffset = kLeasesOffset + kMembersMax * 8;
+inline constexpr uint64_t kFencesOffset = kLeasesOffset + kMembersMax * 8;
+inline constexpr uint64_t kFreeListsOffset = kFencesOffset + kMembersMax * 8;
 inline constexpr uint64_t kCatalogOffset = kFreeListsOffset + kFreeListsMax * 8;
 inline constexpr uint64_t kChunkTableOffset = kCatalogOffset + kCatalogEntries * kCatalogEntryBytes;
-static_assert(kChunkTableOffset == 136 << 10);
+static_assert(kChunkTableOffset == 168 << 10);
 
 inline constexpr uint32_t kChunkBytesMin = 64 << 10;
 inline constexpr uint32_t kChunkBytesMax = 64 << 20;
@@ -57,7 +59,7 @@ inline constexpr uint32_t kChunkBytesDefault = 1 << 20;
 /// The first bytes of a region. Little-endian, no padding.
 struct RegionHeader {
   static constexpr uint64_t kMagic = 0x31464145'4c524146;  // "FARLEAF1"
-  static constexpr uint32_t kFormat = 1;
+  static constexpr uint32_t kFormat = 2;
 
   uint64_t magic;
   uint32_t format;
@@ -197,6 +199,28 @@ struct MemberWord {
   uint64_t Encode() const { return incarnation << 1 | live; }
   static MemberWord Decode(uint64_t word) { return {(word & 1) != 0, word >> 1}; }
 };
+
+inline constexpr uint64_t LeaseWordOffset(MemberId id) { return kLeasesOffset + id * uint64_t{8}; }
+
+/// The fence word of an id is the newest incarnation of it, in full, that this memory server has cut
+/// off and has confirmed to be: nothing from that compute server can land here any more. 0: there is
+/// none, or the id has been let in anew since (dsm/fenced_members.h, which alone writes these words).
+/// Whoever sees a fence by a READ still has to read what the compute server may have written by
+/// another READ, posted later: nothing orders two READs of one batch.
+inline constexpr uint64_t FenceWordOffset(MemberId id) { return kFencesOffset + id * uint64_t{8}; }
+
+/// Whether the holder of a lock or chunk word, {owner, low 12 bits of its incarnation}, is fenced by
+/// the fence word of that id on that memory server, both words being read in one round trip (in which
+/// no id is granted 4096 times), or the fence word after the other.
+///
+/// Equality of the low 12 bits is exact. The holder's full incarnation I and the fence F, which agree
+/// in those bits, could only differ by a multiple of 4096:
+///   - I < F: I left nothing behind, because an id is granted again only when its last holder has
+///     departed in good order, or a full scan has dealt with all that it left;
+///   - I > F: I was let in here before it wrote its word, which has set the fence word to 0.
+inline bool IsFenced(uint64_t fence_word, MemberId owner, uint16_t short_incarnation) {
+  return owner != 0 && fence_word != 0 && (fence_word & 0xfff) == short_incarnation;
+}
 
 /// Writes header and empty tables into a fresh (all zero) region. REQUIRES: layout fits.
 void FormatRegion(const RegionLayout& layout, std::span<std::byte> region);

@@ -64,7 +64,8 @@ Result<std::unique_ptr<LocalFabric>> LocalFabric::Create(const Options& options)
     fabric->regions_.push_back(std::move(*region));
     fabric->infos_.push_back({server, options.region_bytes, layout->incarnation});
     fabric->table_->Add(server, fabric->regions_.back().bytes());
-    fabric->fenced_.push_back(std::make_unique<FencedMembers>(server));
+    fabric->fenced_.push_back(
+        std::make_unique<FencedMembers>(server, fabric->regions_.back().bytes()));
   }
   return fabric;
 }
@@ -83,7 +84,7 @@ Result<std::unique_ptr<Transport>> LocalFabric::OpenTransportOf(const MemberIden
   auto transport = std::make_unique<GatedTransport>(this, member);
   std::lock_guard lock(mutex_);
   for (const RegionInfo& info : infos_) {
-    if (!CheckMember(info.server, member).ok()) transport->Shut(info.server);
+    if (!fenced_[info.server]->Admit(member).ok()) transport->Shut(info.server);
   }
   transports_.push_back(transport.get());
   return std::unique_ptr<Transport>(std::move(transport));
@@ -121,13 +122,14 @@ Status LocalFabric::CutOffBy(const MemberIdentity& asker, ServerId server,
   FARLEAF_RETURN_IF_ERROR(CheckCutOffTarget(server, member));
   // Held throughout, so that no transport is closed meanwhile; none needs it while a batch is inside.
   std::lock_guard lock(mutex_);
-  fenced_[server]->Fence(member);
-  for (GatedTransport* transport : transports_) {
-    if (!IsCutOffBy(transport->member(), member)) continue;
-    transport->Shut(server);
-    transport->AwaitEmpty(server);
-  }
-  return Status::Ok();
+  return fenced_[server]->CutOff(member, [&] {
+    for (GatedTransport* transport : transports_) {
+      if (!IsCutOffBy(transport->member(), member)) continue;
+      transport->Shut(server);
+      transport->AwaitEmpty(server);
+    }
+    return Status::Ok();
+  });
 }
 
 }  // namespace farleaf::dsm

@@ -9,12 +9,13 @@
 
 namespace farleaf::dsm {
 
-ShmAgent::ShmAgent(const Options& options, const ServerIdentity& identity, int region_fd)
+ShmAgent::ShmAgent(const Options& options, const ServerIdentity& identity,
+                   const MemoryRegion& region)
     : options_(options),
       identity_(identity),
       endpoint_("shm:" + options.socket_path),
-      region_fd_(region_fd),
-      fenced_(identity.region.server) {}
+      region_fd_(region.fd()),
+      fenced_(identity.region.server, region.bytes()) {}
 
 Result<std::unique_ptr<ShmAgent>> ShmAgent::Start(const Options& options,
                                                   const ServerIdentity& identity,
@@ -26,7 +27,7 @@ Result<std::unique_ptr<ShmAgent>> ShmAgent::Start(const Options& options,
   if (!address.ok()) return address.status();
   auto listening = Listen(*address);
   if (!listening.ok()) return listening.status();
-  std::unique_ptr<ShmAgent> agent(new ShmAgent(absolute, identity, region.fd()));
+  std::unique_ptr<ShmAgent> agent(new ShmAgent(absolute, identity, region));
   HandshakeListener::Options listener_options;
   listener_options.identity = identity;
   agent->listener_ = std::make_unique<HandshakeListener>(
@@ -44,8 +45,8 @@ ShmAgent::~ShmAgent() {
   listener_.reset();
 }
 
-Status ShmAgent::Admit(int socket, const Hello& hello, std::optional<PeerProcess>* process) const {
-  FARLEAF_RETURN_IF_ERROR(fenced_.Check(hello.member));
+Status ShmAgent::Admit(int socket, const Hello& hello, std::optional<PeerProcess>* process) {
+  FARLEAF_RETURN_IF_ERROR(fenced_.Admit(hello.member));
   const std::string name = "memory server " + std::to_string(identity_.region.server);
   if (clients_.size() >= options_.connections_max) {
     return Status::ResourceExhausted(name + " has all of its " +
@@ -81,7 +82,10 @@ void ShmAgent::HandOver(UniqueFd fd, const Hello& hello) {
 }
 
 Status ShmAgent::CutOff(const MemberIdentity& member) {
-  fenced_.Fence(member);
+  return fenced_.CutOff(member, [&] { return Kill(member); });
+}
+
+Status ShmAgent::Kill(const MemberIdentity& member) {
   std::vector<PeerProcess> processes;
   {
     std::lock_guard lock(mutex_);

@@ -54,10 +54,12 @@ class ShmAgent final : public RegionAgent {
     MemberIdentity member;
     std::optional<PeerProcess> process;  ///< unless it is anonymous
   };
-  ShmAgent(const Options& options, const ServerIdentity& identity, int region_fd);
+  ShmAgent(const Options& options, const ServerIdentity& identity, const MemoryRegion& region);
+  /// Kills the processes of `member` and waits for their end.
+  Status Kill(const MemberIdentity& member);
   void HandOver(UniqueFd fd, const Hello& hello);
   /// Whether to take the client in; its process, unless it is anonymous. REQUIRES: mutex_ held.
-  Status Admit(int socket, const Hello& hello, std::optional<PeerProcess>* process) const;
+  Status Admit(int socket, const Hello& hello, std::optional<PeerProcess>* process);
   /// Lets go of the sockets whose clients have gone. REQUIRES: mutex_ held.
   void ForgetClosed() const;
 

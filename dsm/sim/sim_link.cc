@@ -186,7 +186,7 @@ void SimLink::TakeHello(uint32_t attempt) {
   Welcome& welcome = answer_.welcome;
   welcome.region = server.identity().region;
   welcome.refusal = CheckHello(hello_, server.identity());
-  if (welcome.refusal.ok()) welcome.refusal = server.fenced().Check(hello_.member);
+  if (welcome.refusal.ok()) welcome.refusal = server.fenced().Admit(hello_.member);
   if (welcome.refusal.ok() && hello_.kind == HelloKind::kCutOff) {
     world_->CutOffAt(hello_.server, hello_.target);
   } else if (welcome.refusal.ok()) {

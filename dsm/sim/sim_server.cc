@@ -12,6 +12,7 @@ SimServer::SimServer(Options options, uint64_t incarnation) : options_(std::move
 void SimServer::Crash() {
   FARLEAF_CHECK(running_, options_.server);
   running_ = false;
+  fenced_.reset();
   region_.reset();
 }
 
@@ -24,7 +25,8 @@ void SimServer::Start(uint64_t incarnation) {
   FARLEAF_CHECK(region_ != nullptr, options_.region_bytes);
   FormatRegion(*layout, {region_.get(), options_.region_bytes});
   identity_ = {options_.cluster, {options_.server, options_.region_bytes, incarnation}};
-  fenced_ = std::make_unique<FencedMembers>(options_.server);
+  fenced_ = std::make_unique<FencedMembers>(options_.server,
+                                            std::span(region_.get(), options_.region_bytes));
   running_ = true;
 }
 

@@ -35,6 +35,7 @@ class SimServer {
   bool running() const { return running_; }
   const ServerIdentity& identity() const { return identity_; }
   std::span<std::byte> region() { return {region_.get(), running_ ? options_.region_bytes : 0}; }
+  /// REQUIRES: running.
   FencedMembers& fenced() { return *fenced_; }
 
   /// Its memory is lost.
@@ -58,7 +59,7 @@ class SimServer {
     void operator()(std::byte* bytes) const { std::free(bytes); }
   };
   std::unique_ptr<std::byte, Free> region_;  ///< from calloc: what is not touched costs nothing
-  std::unique_ptr<FencedMembers> fenced_;
+  std::unique_ptr<FencedMembers> fenced_;    ///< while it runs
   bool running_ = false;
   bool stalled_ = false;
   std::deque<SimEvent> later_;

@@ -103,6 +103,7 @@ class SimWorld {
   void Start(uint32_t flight);
   /// A message, to whichever side its kind says, that arrives not before `after_ns`. Returns when.
   uint64_t Send(SimEventKind kind, uint32_t subject, uint32_t detail, uint64_t after_ns = 0);
+  /// REQUIRES: the server runs.
   void CutOffAt(ServerId server, const MemberIdentity& member);
   void NotePost(const Batch& batch);
   /// An arrival is taken in by its link; or nobody will.

@@ -51,10 +51,13 @@ void SimWorld::At(uint64_t at_ns, std::function<void()> function) {
 
 void SimWorld::CutOffAt(ServerId id, const MemberIdentity& member) {
   Tell(fmt::format("server {} cuts off {}", id, member.ToString()));
-  servers_[id]->fenced().Fence(member);
-  for (const auto& one : links_) {
-    if (one->server() == id && IsCutOffBy(one->hello().member, member)) one->Destroy();
-  }
+  Status cut = servers_[id]->fenced().CutOff(member, [&] {
+    for (const auto& one : links_) {
+      if (one->server() == id && IsCutOffBy(one->hello().member, member)) one->Destroy();
+    }
+    return Status::Ok();
+  });
+  FARLEAF_CHECK(cut.ok(), cut);
 }
 
 void SimWorld::DropConnections(uint32_t process, ServerId server) {

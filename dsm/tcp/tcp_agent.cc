@@ -103,7 +103,7 @@ class Connection {
 /// One agent thread with its connections.
 class TcpAgent::Loop {
  public:
-  Loop(std::span<std::byte> region, ServerIdentity identity, const FencedMembers* fenced,
+  Loop(std::span<std::byte> region, ServerIdentity identity, FencedMembers* fenced,
        std::atomic<size_t>* connections)
       : region_(region),
         identity_(std::move(identity)),
@@ -208,7 +208,7 @@ class TcpAgent::Loop {
   void Attach(Arrived one) {
     if (auto old = attached_.find(one.nonce); old != attached_.end()) Remove(old->second.get());
     // Behind that: a refusal too tells the client that its old connection is destroyed.
-    if (Status allowed = fenced_->Check(one.from); !allowed.ok()) {
+    if (Status allowed = fenced_->Admit(one.from); !allowed.ok()) {
       SendLastWelcome(one.fd.get(), identity_.region, std::move(allowed));
       return;
     }
@@ -256,7 +256,7 @@ class TcpAgent::Loop {
   std::span<std::byte> region_;
   ServerIdentity identity_;
   std::string name_;
-  const FencedMembers* fenced_;
+  FencedMembers* fenced_;
   std::atomic<size_t>* connections_count_;
   UniqueFd epoll_;
   UniqueFd wake_;
@@ -270,8 +270,9 @@ class TcpAgent::Loop {
   std::thread thread_;
 };
 
-TcpAgent::TcpAgent(const Options& options, const ServerIdentity& identity)
-    : options_(options), identity_(identity), fenced_(identity.region.server) {}
+TcpAgent::TcpAgent(const Options& options, const ServerIdentity& identity,
+                   std::span<std::byte> region)
+    : options_(options), identity_(identity), fenced_(identity.region.server, region) {}
 
 TcpAgent::~TcpAgent() {
   listener_.reset();
@@ -288,7 +289,7 @@ Result<std::unique_ptr<TcpAgent>> TcpAgent::Start(const Options& options,
   auto local = LocalTcpAddress(listening->get());
   if (!local.ok()) return local.status();
 
-  std::unique_ptr<TcpAgent> agent(new TcpAgent(options, identity));
+  std::unique_ptr<TcpAgent> agent(new TcpAgent(options, identity, region));
   agent->endpoint_ = "tcp:" + (options.advertise.empty() ? *local : options.advertise);
   FARLEAF_CHECK(options.threads > 0);
   for (uint32_t i = 0; i < options.threads; ++i) {
@@ -320,9 +321,10 @@ void TcpAgent::Accept(UniqueFd fd, const Hello& hello) {
 }
 
 Status TcpAgent::CutOff(const MemberIdentity& member) {
-  fenced_.Fence(member);
-  for (const auto& loop : loops_) loop->Destroy(member);
-  return Status::Ok();
+  return fenced_.CutOff(member, [&] {
+    for (const auto& loop : loops_) loop->Destroy(member);
+    return Status::Ok();
+  });
 }
 
 }  // namespace farleaf::dsm

@@ -43,7 +43,7 @@ class TcpAgent final : public RegionAgent {
 
  private:
   class Loop;
-  TcpAgent(const Options& options, const ServerIdentity& identity);
+  TcpAgent(const Options& options, const ServerIdentity& identity, std::span<std::byte> region);
   void Accept(UniqueFd fd, const Hello& hello);
 
   const Options options_;

@@ -207,7 +207,7 @@ void VerbsAgent::Decide(Id id, const CmEvent& request) {
   if (decision.ok()) {
     // First of all: whatever the answer is, it confirms that the old connection is no more.
     Remove([&hello](const Connection& old) { return old.nonce == hello->nonce; });
-    decision = fenced_.Check(hello->member);
+    decision = fenced_.Admit(hello->member);
   }
   if (decision.ok() && hello->kind == HelloKind::kCutOff) {
     Cut(hello->target);
@@ -265,8 +265,11 @@ Status VerbsAgent::Accept(Id& id, const Hello& hello, const CmEvent& request) {
 }
 
 void VerbsAgent::Cut(const MemberIdentity& member) {
-  fenced_.Fence(member);
-  Remove([&member](const Connection& one) { return IsCutOffBy(one.member, member); });
+  Status cut = fenced_.CutOff(member, [&] {
+    Remove([&member](const Connection& one) { return IsCutOffBy(one.member, member); });
+    return Status::Ok();
+  });
+  FARLEAF_CHECK(cut.ok(), cut);
 }
 
 void VerbsAgent::TakeCuts() {

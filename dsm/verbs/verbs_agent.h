@@ -72,7 +72,10 @@ class VerbsAgent final : public RegionAgent {
   };
 
   VerbsAgent(const Options& options, const ServerIdentity& identity, std::span<std::byte> region)
-      : options_(options), identity_(identity), region_(region), fenced_(identity.region.server) {}
+      : options_(options),
+        identity_(identity),
+        region_(region),
+        fenced_(identity.region.server, region) {}
   /// Where to listen, as address and choice of device say together.
   Result<SocketAddress> ListenAddress() const;
   Status Bind(const SocketAddress& address);

@@ -87,6 +87,30 @@ TEST_P(FencingContract, OlderIncarnationsAreCutOffTooAndNewerOnesAreNot) {
   EXPECT_TRUE(TryWrite(newest_client, 0).ok());
 }
 
+// What one-sided readers learn without asking.
+TEST_P(FencingContract, TheFenceWordNamesWhoIsCutOffUntilASuccessorIsLetIn) {
+  TestClient observer = NewClient(cluster.fabric());
+  const auto fence_word = [&](ServerId server) {
+    return observer.ReadWord(server, FenceWordOffset(5));
+  };
+  auto cut = NewMember({5, 3});
+  TestClient client = NewClient(*cut);
+  client.WriteWord(0, kA, 1);
+  EXPECT_EQ(fence_word(0), 0u);
+  CutOff(0, {5, 3});
+  EXPECT_EQ(fence_word(0), 3u);
+  EXPECT_EQ(fence_word(1), 0u) << "it has cut nobody off";
+  CutOff(0, {5, 2});
+  EXPECT_FALSE(TryWrite(client, 0).ok());
+  EXPECT_EQ(fence_word(0), 3u);
+  auto successor = NewMember({5, 4});
+  TestClient successor_client = NewClient(*successor);
+  successor_client.WriteWord(0, kA, 2);
+  EXPECT_EQ(fence_word(0), 0u);
+  CutOff(0, {5, 4});
+  EXPECT_EQ(fence_word(0), 4u);
+}
+
 TEST_P(FencingContract, WhoeverWasNeverThereIsRefusedLater) {
   CutOff(0, {77, 12});
   CutOff(0, {77, 12});

@@ -74,10 +74,11 @@ class Victim {
 struct ShmFencing : ::testing::Test {
   FabricUnderTest cluster{FabricKind::kShm};
 
-  uint64_t Counter() {
-    return std::atomic_ref(*reinterpret_cast<uint64_t*>(cluster.region_bytes(0).data() + kCounter))
+  uint64_t Word(uint64_t offset) {
+    return std::atomic_ref(*reinterpret_cast<uint64_t*>(cluster.region_bytes(0).data() + offset))
         .load();
   }
+  uint64_t Counter() { return Word(kCounter); }
   void ResetCounter() {
     std::atomic_ref(*reinterpret_cast<uint64_t*>(cluster.region_bytes(0).data() + kCounter))
         .store(0);
@@ -97,6 +98,7 @@ TEST_F(ShmFencing, WhoeverIsCutOffIsDeadWhenTheCutIsConfirmed) {
     EXPECT_TRUE(cut.ok()) << cut;
     EXPECT_EQ(victim.WaitForEnd(), SIGKILL);
     EXPECT_EQ(Counter(), at_the_cut);
+    EXPECT_EQ(Word(FenceWordOffset(5)), incarnation);
     EXPECT_TRUE(cluster.fabric().CutOff(0, {5, incarnation}).ok());
   }
 }
