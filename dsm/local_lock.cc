@@ -68,7 +68,7 @@ void LocalLockTable::HandOver(GlobalAddress address, Turn turn, std::span<const 
   FARLEAF_CHECK(waiter, "handed over to nobody", address);
   FARLEAF_CHECK(waiter->image_.size() == image.size(), waiter->image_.size(), image.size());
   std::memcpy(waiter->image_.data(), image.data(), image.size());
-  waiter->turn_ = {turn.lock_word, turn.handovers + 1, turn.slot_class};
+  waiter->turn_ = {turn.lock_word, turn.handovers + 1, turn.slot_class, this};
   Resume(waiter);
 }
 

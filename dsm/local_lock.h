@@ -15,6 +15,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
@@ -35,9 +36,14 @@ class LocalLockTable {
   /// How the turn was received. `lock_word` is 0 if the remote lock is not in hand.
   struct Turn {
     uint64_t lock_word = 0;
-    uint32_t handovers = 0;    ///< since the remote lock was taken
-    LockClass slot_class = 0;  ///< of the acquisition that took the remote lock
+    uint32_t handovers = 0;                 ///< since the remote lock was taken
+    LockClass slot_class = 0;               ///< of the acquisition that took the remote lock
+    const LocalLockTable* table = nullptr;  ///< that gave the turn
   };
+
+  /// The process is gone (Pool::Abandon): turns and remote locks are not given back any more.
+  void Abandon() { abandoned_.store(true, std::memory_order_relaxed); }
+  bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
   /// Waits for the turn. `image` (the page's size) receives the page if the lock is handed over.
   class [[nodiscard]] Acquiring {
@@ -52,6 +58,7 @@ class LocalLockTable {
               std::span<std::byte> image)
         : table_(table), worker_(worker), address_(address), image_(image) {
       turn_.slot_class = lock_class;
+      turn_.table = table;
     }
     Acquiring(const Acquiring&) = delete;
     LocalLockTable* table_;
@@ -95,6 +102,7 @@ class LocalLockTable {
   static void Resume(Acquiring* waiter);
 
   std::array<Shard, kShards> shards_;
+  std::atomic<bool> abandoned_{false};
 };
 
 }  // namespace farleaf::dsm

@@ -217,6 +217,11 @@ Result<std::unique_ptr<Worker>> Pool::OpenWorker() {
                                                .seed = Mix64(options_.seed ^ number << 32)});
 }
 
+void Pool::Abandon() {
+  left_ = true;
+  locks_.Abandon();
+}
+
 // A member whose pages could not all be returned keeps its id: the id is then found dead by a scan,
 // which returns the rest.
 Status Pool::Leave() {

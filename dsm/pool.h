@@ -50,6 +50,10 @@ class Pool {
   Result<std::unique_ptr<Worker>> OpenWorker();
   /// Returns pages, chunks and the member id. REQUIRES: no operation runs, none starts later.
   Status Leave();
+  /// The process that this membership stands for has crashed, as the simulation does it: it is not left,
+  /// now or at destruction, and nothing of the pool is touched any more. Locks that its coroutines hold
+  /// stay held in the pool: who destroys those coroutines (Worker::Abandon) is not at fault for it.
+  void Abandon();
 
   const MemberIdentity& self() const { return self_; }
   Fabric& fabric() { return *fabric_; }

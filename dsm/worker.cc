@@ -45,6 +45,22 @@ Task<void> Worker::RunSpawned(Task<void> task, SpawnedList::iterator self) {
   ended_.push_back(self);
 }
 
+void Worker::Abandon() {
+  FARLEAF_CHECK(online_depth_ == 0, online_depth_);
+  // Handles first: they name frames, and frames that end may not find themselves in a list.
+  ready_.clear();
+  timers_.clear();
+  {
+    std::lock_guard lock(cross_thread_mutex_);
+    cross_thread_.clear();
+    cross_thread_pending_.store(false);
+  }
+  ended_.clear();
+  // Each list element owns a root frame, which owns the frame that it awaits, and so on down: all of
+  // them are suspended, so all may be destroyed.
+  spawned_.clear();
+}
+
 void Worker::EraseEnded() {
   for (const SpawnedList::iterator task : ended_) spawned_.erase(task);
   ended_.clear();

@@ -144,6 +144,11 @@ class Worker {
   size_t spawned() const { return spawned_.size(); }
   /// Runs until every spawned task has ended.
   void RunUntilIdle();
+  /// The process that this worker stands for has crashed: every spawned task ends where it stands, and
+  /// its frame is destroyed. Nothing is resumed, and nothing posted. What a frame had in flight lies in
+  /// its memory: REQUIRES that the transport touches no batch any more, that no Run or RunOnce is on the
+  /// stack, and that the Pool was abandoned before, so that locks held by the frames may stay.
+  void Abandon();
 
   enum class Idle { kReturn, kBlock };
   /// One turn of the loop: completions, timers, wake-ups. With kBlock, and nothing to do for a

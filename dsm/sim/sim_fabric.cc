@@ -8,6 +8,10 @@
 
 namespace farleaf::dsm {
 
+namespace {
+constexpr const char* kCrashedText = "the process that asks has crashed";
+}  // namespace
+
 SimTransport::~SimTransport() {
   DropArrivals();
   for (SimLink* link : links_) link->Detach();
@@ -70,6 +74,7 @@ Hello SimFabric::NewHello(ServerId server) const {
 }
 
 Result<std::unique_ptr<Transport>> SimFabric::OpenTransport() {
+  if (world_->has_crashed(process_)) return Status::Unavailable(kCrashedText);
   auto transport = std::make_unique<SimTransport>(world_);
   for (const RegionInfo& region : regions_) {
     SimLink* link = world_->NewLink(process_, transport.get(), NewHello(region.server),
@@ -91,6 +96,7 @@ Status SimFabric::CutOff(ServerId server, const MemberIdentity& member) {
   if (server >= regions_.size()) {
     return Status::Unavailable("memory server " + std::to_string(server) + " is not in this pool");
   }
+  if (world_->has_crashed(process_)) return Status::Unavailable(kCrashedText);
   Hello hello = NewHello(server);
   hello.kind = HelloKind::kCutOff;
   hello.target = member;

@@ -165,8 +165,14 @@ uint64_t SimLink::due_ns() const {
 void SimLink::Detach() {
   transport_ = nullptr;
   if (!flights_.empty()) {
-    // It stopped between any two verbs, or in the middle of a WRITE.
-    (void)LeaveBehind(world_->now_ns() + world_->network().Jitter(world_->random()));
+    // It stopped between any two verbs, or in the middle of a WRITE; or all is on its way already, and
+    // lands whenever the network and the server let it, until the server cuts the process off.
+    Random& random = world_->random();
+    const uint64_t stops_ns =
+        world_->now_ns() + world_->network().latency_ns + world_->network().Jitter(random);
+    const uint64_t lost_after_ns =
+        random.OneIn(4) ? UINT64_MAX : (random.OneIn(2) ? stops_ns : world_->now_ns());
+    (void)LeaveBehind(lost_after_ns);
   }
   state_ = State::kLost;
 }

@@ -243,11 +243,13 @@ void SimWorld::RunThread(const SimEvent& event) {
     return;
   }
   if (event.detail == kWoken) thread.run_at_ns = UINT64_MAX;
+  Worker& worker = *thread.worker;
   thread.running = true;
-  thread.worker->GoOnline();
-  thread.worker->RunOnce(Worker::Idle::kReturn);
-  thread.worker->GoOffline();
+  worker.GoOnline();
+  worker.RunOnce(Worker::Idle::kReturn);
+  worker.GoOffline();
   thread.running = false;
+  if (thread.worker == nullptr) return;  // it crashed in a call that blocks
   SetBusy(thread);
   Reschedule(event.subject);
   for (uint32_t other = 0; other < threads_.size(); ++other) {

@@ -82,6 +82,12 @@ class SimWorld {
   void ResumeServer(ServerId server);
   /// The process's threads get no turn until `until_ns`.
   void StallProcess(uint32_t process, uint64_t until_ns);
+  /// The process is gone: its threads never run again, nothing completes to it, and what it has in
+  /// flight lands wholly, in part (some words of a WRITE) or not at all, perhaps late, but not after a
+  /// memory server has cut it off. What belongs to it is destroyed later, behind Pool::Abandon and
+  /// Worker::Abandon; REQUIRES that then none of its threads is on the stack (in a call that blocks).
+  void CrashProcess(uint32_t process);
+  bool has_crashed(uint32_t process) const { return crashed_.contains(process); }
   /// The server and its memory are gone.
   void CrashServer(ServerId server);
   /// An empty server of another incarnation takes its place.
@@ -173,6 +179,7 @@ class SimWorld {
   std::vector<std::function<void()>> calls_;
   uint32_t processes_ = 0;
   std::set<std::pair<uint32_t, ServerId>> partitions_;  // process and server that are parted
+  std::set<uint32_t> crashed_;                          // processes
 };
 
 }  // namespace farleaf::dsm

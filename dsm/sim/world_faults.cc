@@ -102,6 +102,24 @@ void SimWorld::StallProcess(uint32_t process, uint64_t until_ns) {
   }
 }
 
+void SimWorld::CrashProcess(uint32_t process) {
+  Tell(fmt::format("process {} crashes", process));
+  if (!crashed_.insert(process).second) return;
+  for (Thread& thread : threads_) {
+    if (thread.process != process || thread.worker == nullptr) continue;
+    busy_threads_ -= std::exchange(thread.busy, false);
+    thread.transport->thread = SimTransport::kNoThread;
+    thread.worker = nullptr;  // one that is on the stack returns to RunThread, and is done
+    thread.transport = nullptr;
+  }
+  for (size_t i = 0; i < links_.size(); ++i) {
+    // A transport has several links; each is let go by the first.
+    if (links_[i]->process() == process && links_[i]->transport() != nullptr) {
+      links_[i]->transport()->Crash();
+    }
+  }
+}
+
 void SimWorld::CrashServer(ServerId id) {
   Tell(fmt::format("server {} crashes", id));
   SimServer& crashed = *servers_[id];

@@ -22,7 +22,8 @@ constexpr size_t kWords = 32;
 
 /// One process with one worker that the world runs.
 struct Process {
-  explicit Process(SimWorld* w) : world(w), fabric(w->NewFabric()) {
+  explicit Process(SimWorld* w, MemberIdentity self = {}) : world(w), fabric(w->NewFabric()) {
+    if (self.id != 0) FARLEAF_CHECK(fabric->Identify(self).ok(), self.id);
     auto transport = fabric->OpenTransport();
     FARLEAF_CHECK(transport.ok(), transport.status());
     worker.emplace(Worker::Deps{std::move(*transport), &epochs, &w->clock(), 1});
@@ -321,6 +322,108 @@ TEST(SimFabricTest, WhoIsCutOffLandsNothingAnyMore) {
     EXPECT_EQ(status.code(), StatusCode::kFenced) << status;
     world.RemoveThread(&named);
   }
+}
+
+// ---- Processes that crash
+
+constexpr MemberIdentity kVictim{5, 1};
+
+/// Crashes a process that has WriteOnce in flight, at a random moment.
+struct Crashed {
+  explicit Crashed(uint64_t seed) : world({.seed = seed, .servers = 1, .region_bytes = 1 << 20}) {
+    victim.emplace(&world, kVictim);
+    healthy.emplace(&world);
+    victim->worker->Spawn(WriteOnce(&*victim->worker, &words, &status));
+    world.At(world.now_ns() + world.random().Below(9'000),
+             [this] { world.CrashProcess(victim->number()); });
+  }
+  ~Crashed() {
+    if (world.has_crashed(victim->number())) victim->worker->Abandon();
+  }
+  /// Lets everything happen that will.
+  void Wait(uint64_t ns) {
+    const auto sleep = [](Worker* worker, uint64_t wait_ns) -> Task<void> {
+      co_await worker->Sleep(wait_ns);
+    };
+    healthy->worker->Spawn(sleep(&*healthy->worker, ns));
+    EXPECT_EQ(world.RunWhileBusy(), SimWorld::RunEnd::kIdle);
+  }
+
+  SimWorld world;
+  const std::vector<uint64_t> words = std::vector<uint64_t>(kWords, 7);
+  Status status = Status::InvalidArgument("not answered");
+  std::optional<Process> victim, healthy;
+};
+
+TEST(SimFabricTest, WhatACrashedProcessHadInFlightLandsInPartAndItNeverRunsAgain) {
+  uint64_t nothing = 0, part = 0, all = 0, flagged = 0, answered = 0;
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    Crashed run(seed);
+    run.Wait(kNsPerSecond);
+    const Landed landed = WhatLanded(run.world);
+    ASSERT_TRUE(!landed.flag || landed.words == kWords) << "seed " << seed;
+    if (run.status.ok()) {
+      ASSERT_TRUE(landed.flag) << "seed " << seed;
+      ++answered;
+      continue;
+    }
+    ASSERT_EQ(run.status.code(), StatusCode::kInvalidArgument) << run.status;
+    nothing += landed.words == 0;
+    part += landed.words > 0 && landed.words < kWords;
+    all += landed.words == kWords && !landed.flag;
+    flagged += landed.flag;
+  }
+  EXPECT_GT(nothing, 10u);
+  EXPECT_GT(part, 10u);
+  EXPECT_GT(all, 3u);
+  EXPECT_GT(flagged, 10u);
+  EXPECT_GT(answered, 10u);
+}
+
+TEST(SimFabricTest, OfACrashedProcessNothingLandsBehindTheCut) {
+  uint64_t landed_late = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Crashed run(seed);
+    // What it has sent waits in the network or in front of the server.
+    run.world.Partition(run.victim->number(), 0);
+    run.Wait(kNsPerSecond);
+    ASSERT_EQ(WhatLanded(run.world).words, 0u);
+    const bool cut = seed % 2 == 0;
+    if (cut) {
+      Status confirmed = run.healthy->fabric->CutOff(0, kVictim);
+      ASSERT_TRUE(confirmed.ok()) << confirmed;
+    }
+    run.world.Heal(run.victim->number(), 0);
+    run.Wait(kNsPerSecond);
+    const bool landed = WhatLanded(run.world).words > 0;
+    ASSERT_FALSE(cut && landed) << "seed " << seed;
+    landed_late += landed;
+  }
+  EXPECT_GT(landed_late, 5u);
+}
+
+TEST(SimFabricTest, AProcessThatCrashesInACallThatBlocksDoesNothingAnyMore) {
+  SimWorld world({.servers = 1, .region_bytes = 1 << 20});
+  Process victim(&world, kVictim), other(&world, {6, 1});
+  Status cut;
+  const std::vector<uint64_t> words(kWords, 7);
+  const auto task = [](Process* self, Status* asked, const std::vector<uint64_t>* w) -> Task<void> {
+    *asked = self->fabric->CutOff(0, {6, 1});
+    Status status;
+    co_await WriteOnce(&*self->worker, w, &status);
+    FARLEAF_CHECK(false, "it goes on");
+  };
+  world.Partition(victim.number(), 0);
+  const auto sleep = [](Worker* worker) -> Task<void> { co_await worker->Sleep(kNsPerSecond); };
+  other.worker->Spawn(sleep(&*other.worker));
+  world.At(world.now_ns() + kNsPerMs, [&] { world.CrashProcess(victim.number()); });
+  victim.worker->Spawn(task(&victim, &cut, &words));
+  ASSERT_EQ(world.RunWhileBusy(), SimWorld::RunEnd::kIdle);
+  EXPECT_FALSE(cut.ok());
+  EXPECT_FALSE(victim.fabric->OpenTransport().ok());
+  world.Heal(victim.number(), 0);
+  EXPECT_EQ(WhatLanded(world).words, 0u);
+  victim.worker->Abandon();
 }
 
 }  // namespace

@@ -26,12 +26,14 @@ struct Command {
 
 std::string Counts(const TreeRunResult& sum) {
   return fmt::format(
-      "operations {} (failed {}) events {} left_behind {} splits {} merges {} "
+      "operations {} (failed {}, {} by their deadline, longest {:.3f} ms) crashes {} events {} "
+      "left_behind {} splits {} merges {} "
       "roots_grown {} roots_shrunk {} "
       "hops {} torn_reads {} lock_conflicts {} handovers {} separators_completed {}",
-      sum.operations, sum.failed_operations, sum.events, sum.left_behind, sum.splits, sum.merges,
-      sum.roots_grown, sum.roots_shrunk, sum.hops, sum.torn_reads, sum.lock_conflicts,
-      sum.handovers, sum.separators_completed);
+      sum.operations, sum.failed_operations, sum.expired_operations,
+      static_cast<double>(sum.longest_ns) / 1e6, sum.crashes, sum.events, sum.left_behind,
+      sum.splits, sum.merges, sum.roots_grown, sum.roots_shrunk, sum.hops, sum.torn_reads,
+      sum.lock_conflicts, sum.handovers, sum.separators_completed);
 }
 
 int Replay(const Command& command) {
@@ -89,8 +91,9 @@ int Main(int argc, char** argv) {
   app.add_option("--seeds", seeds, "A..B: the seeds to run")->capture_default_str();
   auto* replayed =
       app.add_option("--replay", replay, "run this seed alone, and print its trace hash");
-  app.add_option("--faults", faults,
-                 "what goes wrong meanwhile: none, drops, stalls, partitions, lost_servers")
+  app.add_option(
+         "--faults", faults,
+         "what goes wrong meanwhile: none, drops, stalls, partitions, lost_servers, crashes")
       ->capture_default_str();
   app.add_option("--jobs", command.jobs, "runs at a time")
       ->check(CLI::Range(1, 64))

@@ -46,7 +46,22 @@ void SimulatedPool::Join() {
   compute_servers_.push_back(std::move(joined));
 }
 
+void SimulatedPool::Crash(ComputeServer& compute_server) {
+  world_.CrashProcess(compute_server.process);
+  compute_server.crashed = true;
+  // Its coroutines may be on the stack, blocked in a call: they are destroyed later.
+}
+
+void SimulatedPool::DestroyCrashed(ComputeServer& compute_server) {
+  compute_server.pool->Abandon();
+  for (auto& worker : compute_server.workers) worker->Abandon();
+  compute_server.workers.clear();
+  compute_server.tree.reset();
+  compute_server.pool.reset();
+}
+
 void SimulatedPool::Remove(ComputeServer& compute_server) {
+  if (compute_server.crashed) return DestroyCrashed(compute_server);
   for (auto& worker : compute_server.workers) world_.RemoveThread(worker.get());
   compute_server.workers.clear();
   compute_server.tree.reset();
@@ -77,6 +92,10 @@ Result<index::CheckReport> SimulatedPool::Check() {
 std::string SimulatedPool::LeaveAndCheck() {
   std::string wrong;
   for (ComputeServer& compute_server : compute_servers_) {
+    if (compute_server.crashed) {
+      DestroyCrashed(compute_server);
+      continue;
+    }
     for (auto& worker : compute_server.workers) world_.RemoveThread(worker.get());
     compute_server.workers.clear();
     compute_server.tree.reset();

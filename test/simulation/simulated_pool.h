@@ -27,6 +27,7 @@ struct ComputeServer {
   std::unique_ptr<dsm::Pool> pool;
   std::unique_ptr<index::BlinkTree> tree;
   std::vector<std::unique_ptr<dsm::Worker>> workers;
+  bool crashed = false;
 };
 
 class SimulatedPool {
@@ -55,6 +56,8 @@ class SimulatedPool {
   T Run(dsm::Worker& worker, dsm::Task<T> task) {
     return worker.Run(std::move(task));
   }
+  /// The compute server is gone at once; what was its is destroyed with the pool, or by LeaveAndCheck.
+  void Crash(ComputeServer& compute_server);
   /// What CheckPool, run by an observer, finds.
   Result<index::CheckReport> Check();
   /// All leave in good order; then nothing may be held in the name of any of them. What is wrong.
@@ -63,6 +66,7 @@ class SimulatedPool {
  private:
   void Join();
   void Remove(ComputeServer& compute_server);
+  void DestroyCrashed(ComputeServer& compute_server);
 
   const Options options_;
   dsm::SimWorld world_;

@@ -63,7 +63,9 @@ struct Client {
   const Shape* shape;
   bool may_fail;
   uint64_t deadline_ns = 0;  ///< of each operation; 0: none
-  uint64_t failed = 0;
+  uint32_t process = 0;
+  uint64_t failed = 0, expired = 0;
+  uint64_t longest_ns = 0;
   std::string failure;
 };
 
@@ -133,8 +135,11 @@ index::Task<void> RunClient(dsm::Worker& worker, Client& client) {
   dsm::FabricCounts counts;
   for (uint64_t i = 0; i < client.shape->operations; ++i) {
     OpContext op{worker, counts};
-    if (client.deadline_ns > 0) op.deadline_ns = worker.clock().NowNs() + client.deadline_ns;
+    const uint64_t begun_ns = worker.clock().NowNs();
+    if (client.deadline_ns > 0) op.deadline_ns = begun_ns + client.deadline_ns;
     Status status = co_await RunOperation(op, client, i);
+    client.longest_ns = std::max(client.longest_ns, worker.clock().NowNs() - begun_ns);
+    client.expired += status.code() == StatusCode::kDeadlineExceeded;
     if (status.ok()) continue;
     if (!client.may_fail) {
       client.failure = status.ToString();
@@ -149,33 +154,47 @@ index::Task<void> ReadEverything(dsm::Worker& worker, Client& client) {
   dsm::FabricCounts counts;
   OpContext op{worker, counts};
   co_await worker.Sleep(10 * kNsPerSecond);
+  const auto set_deadline = [&] {
+    if (client.may_fail) op.deadline_ns = worker.clock().NowNs() + client.deadline_ns;
+  };
   for (uint64_t key = 0; key < client.shape->keys; ++key) {
+    set_deadline();
     Status got = co_await client.recorder.Get(op, KeyOf(*client.shape, key));
     if (!got.ok() && !client.may_fail)
       client.failure += "a get at the end: " + got.ToString() + "\n";
   }
+  set_deadline();
   Status scanned = co_await client.recorder.Scan(op, test::ScanRecord());
   if (!scanned.ok() && !client.may_fail)
     client.failure += "the scan at the end: " + scanned.ToString() + "\n";
 }
 
 /// Whether all that was begun under such faults comes to an end. Behind a partition that outlasts the
-/// timeouts, and where a memory server is lost, pages stay locked or half written, and the answers alone
-/// are checked.
+/// timeouts, and where a memory server or a compute server is lost, pages stay locked or half written, and
+/// the answers alone are checked.
 bool LeavesPoolWhole(FaultMix mix) {
-  return mix != FaultMix::kPartitions && mix != FaultMix::kLostServers;
+  return mix != FaultMix::kPartitions && mix != FaultMix::kLostServers && mix != FaultMix::kCrashes;
 }
+
+/// Where pages may stay locked, operations end by a deadline of their own.
+constexpr uint64_t kDeadlineNs = 50 * kNsPerMs;
+/// What one may take in all: a publication, also one that a read sets right, goes on behind the deadline,
+/// and waits for each parent.
+constexpr uint64_t kLockWaitMs = 100;
+constexpr uint64_t kOperationNsMax = kDeadlineNs + 20 * kLockWaitMs * kNsPerMs;
 
 /// Lets faults of one mix come while clients run.
 class Faults {
  public:
-  Faults(SimulatedPool* pool, FaultMix mix, uint64_t seed) : pool_(pool), mix_(mix), random_(seed) {
+  Faults(SimulatedPool* pool, std::deque<Client>* clients, FaultMix mix, uint64_t seed)
+      : pool_(pool), clients_(clients), mix_(mix), random_(seed) {
     if (mix_ == FaultMix::kNone) return;
     gap_ns_ = uint64_t{50'000} << random_.Below(6);  // from many in a run to one
     if (mix_ == FaultMix::kPartitions) gap_ns_ *= 4;
     Next();
   }
   void Stop() { stopped_ = true; }
+  uint64_t crashes() const { return crashes_; }
 
  private:
   void Next() {
@@ -203,6 +222,8 @@ class Faults {
       Part(process, server);
     } else if (mix_ == FaultMix::kLostServers) {
       LoseServer(server);
+    } else if (mix_ == FaultMix::kCrashes) {
+      Crash(compute_servers[random_.Below(compute_servers.size())]);
     } else if (random_.OneIn(2)) {
       world.StallProcess(process, world.now_ns() + length_ns);
     } else if (!stalled_) {
@@ -225,6 +246,14 @@ class Faults {
       pool_->world().Heal(process, server);
     });
   }
+  void Crash(ComputeServer& compute_server) {
+    if (compute_server.crashed || crashes_ + 1 == pool_->compute_servers().size()) return;
+    ++crashes_;
+    pool_->Crash(compute_server);
+    for (Client& client : *clients_) {
+      if (client.process == compute_server.process) client.recorder.Abandon();
+    }
+  }
   void LoseServer(dsm::ServerId server) {
     dsm::SimWorld& world = pool_->world();
     stopped_ = true;  // one is enough
@@ -236,11 +265,13 @@ class Faults {
   static constexpr uint64_t kQuietNs = 2 * kNsPerMs;
 
   SimulatedPool* pool_;
+  std::deque<Client>* clients_;
   const FaultMix mix_;
   std::map<std::pair<uint32_t, dsm::ServerId>, uint64_t> next_drop_ns_;
   std::set<std::pair<uint32_t, dsm::ServerId>> parted_;
   Random random_;
   uint64_t gap_ns_ = 0;
+  uint64_t crashes_ = 0;
   bool stalled_ = false;
   bool stopped_ = false;
 };
@@ -267,6 +298,15 @@ bool MayBeLeftBehind(index::FindingKind kind) {
   return kind == index::FindingKind::kLeak || kind == index::FindingKind::kSeparator;
 }
 
+/// Deadlines hold where connections stay whole: behind a partition a round trip may take as long as the
+/// timeouts of the link.
+std::string CheckDurations(const Client& client, FaultMix mix) {
+  if (mix != FaultMix::kCrashes) return "";
+  if (client.longest_ns <= kOperationNsMax) return "";
+  return "client " + client.name + ": an operation with a deadline of " +
+         std::to_string(kDeadlineNs) + " ns took " + std::to_string(client.longest_ns) + " ns\n";
+}
+
 void CheckPages(SimulatedPool& pool, FaultMix mix, TreeRunResult* result) {
   if (mix != FaultMix::kDrops) {
     result->failure += pool.LeaveAndCheck();
@@ -290,13 +330,16 @@ Result<FaultMix> ParseFaultMix(std::string_view name) {
     if (kFaultMixNames[i] == name) return static_cast<FaultMix>(i);
   }
   return Status::InvalidArgument("no faults are named '" + std::string(name) +
-                                 "': none, drops, stalls, partitions, lost_servers");
+                                 "': none, drops, stalls, partitions, lost_servers, crashes");
 }
 
 void TreeRunResult::Add(const TreeRunResult& other) {
   events += other.events;
   operations += other.operations;
   failed_operations += other.failed_operations;
+  expired_operations += other.expired_operations;
+  crashes += other.crashes;
+  longest_ns = std::max(longest_ns, other.longest_ns);
   virtual_ns += other.virtual_ns;
   left_behind += other.left_behind;
   splits += other.splits;
@@ -316,11 +359,12 @@ TreeRunResult RunTree(const TreeRunOptions& options) {
   Random random(options.seed);
   Shape shape(random);
   shape.pool.world.trace = options.trace;
+  if (!LeavesPoolWhole(options.faults)) shape.pool.tree.lock_wait_ms = kLockWaitMs;
   SimulatedPool pool(shape.pool);
   dsm::SimWorld& world = pool.world();
   test::HistoryClock clock;
   std::deque<Client> clients;
-  Faults faults(&pool, options.faults, random.Next());
+  Faults faults(&pool, &clients, options.faults, random.Next());
   for (ComputeServer& compute_server : pool.compute_servers()) {
     for (auto& worker : compute_server.workers) {
       for (uint64_t i = 0; i < shape.clients; ++i) {
@@ -329,6 +373,8 @@ TreeRunResult RunTree(const TreeRunOptions& options) {
                                static_cast<char>('a' + number % 26), '-'};
         clients.push_back({RecordingClient(compute_server.tree.get(), &clock),
                            Random(random.Next()), name, &shape, options.faults != FaultMix::kNone});
+        clients.back().process = compute_server.process;
+        if (!LeavesPoolWhole(options.faults)) clients.back().deadline_ns = kDeadlineNs;
         worker->Spawn(RunClient(*worker, clients.back()));
       }
     }
@@ -336,15 +382,21 @@ TreeRunResult RunTree(const TreeRunOptions& options) {
   const auto end = world.RunWhileBusy(world.now_ns() + kVirtualNsMax);
   faults.Stop();
   FARLEAF_CHECK(end == dsm::SimWorld::RunEnd::kIdle, "clients do not come to an end", options.seed);
-  Client reader{RecordingClient(pool.compute_servers()[0].tree.get(), &clock),
+  size_t survivor = 0;
+  while (pool.compute_servers()[survivor].crashed) ++survivor;
+  Client reader{RecordingClient(pool.compute_servers()[survivor].tree.get(), &clock),
                 Random(random.Next()), "", &shape, !LeavesPoolWhole(options.faults)};
-  pool.worker(0).Run(ReadEverything(pool.worker(0), reader));
+  reader.deadline_ns = kDeadlineNs;
+  pool.worker(survivor).Run(ReadEverything(pool.worker(survivor), reader));
   clients.push_back(std::move(reader));
 
   test::History history;
   for (Client& client : clients) {
     if (!client.failure.empty()) result.failure += client.failure + "\n";
+    result.failure += CheckDurations(client, options.faults);
     result.failed_operations += client.failed;
+    result.expired_operations += client.expired;
+    result.longest_ns = std::max(result.longest_ns, client.longest_ns);
     history.Add(std::move(client.recorder.history()));
   }
   result.operations = history.operations.size() + history.scans.size();
@@ -354,6 +406,7 @@ TreeRunResult RunTree(const TreeRunOptions& options) {
   if (result.failure.empty() && LeavesPoolWhole(options.faults)) {
     CheckPages(pool, options.faults, &result);
   }
+  result.crashes = faults.crashes();
   result.trace_hash = world.trace().hash();
   result.events = world.events();
   result.virtual_ns = world.now_ns();

@@ -24,9 +24,10 @@ enum class FaultMix : uint8_t {
   kStalls,       ///< servers and compute servers stand still, for less than any timeout
   kPartitions,   ///< a compute server and a memory server are parted, some for longer than timeouts
   kLostServers,  ///< a memory server crashes; another starts in its place, or none
+  kCrashes,      ///< compute servers crash, one or several, but not all
 };
-inline constexpr std::string_view kFaultMixNames[] = {"none", "drops", "stalls", "partitions",
-                                                      "lost_servers"};
+inline constexpr std::string_view kFaultMixNames[] = {"none",       "drops",        "stalls",
+                                                      "partitions", "lost_servers", "crashes"};
 Result<FaultMix> ParseFaultMix(std::string_view name);
 
 struct TreeRunOptions {
@@ -42,7 +43,10 @@ struct TreeRunResult {
   uint64_t operations = 0;
   uint64_t failed_operations = 0;
   uint64_t virtual_ns = 0;
-  uint64_t left_behind = 0;  ///< findings at the end that failed operations explain
+  uint64_t expired_operations = 0;  ///< failed, by their deadline
+  uint64_t crashes = 0;             ///< of compute servers
+  uint64_t longest_ns = 0;          ///< operation
+  uint64_t left_behind = 0;         ///< findings at the end that failed operations explain
   // Of the trees of all compute servers (TreeStats).
   uint64_t splits = 0, merges = 0, roots_grown = 0, roots_shrunk = 0, hops = 0, torn_reads = 0,
            lock_conflicts = 0, handovers = 0, separators_completed = 0;

@@ -37,7 +37,8 @@ TEST_P(TreeSimulation, ATracedRunIsTheSameRun) {
 
 INSTANTIATE_TEST_SUITE_P(Faults, TreeSimulation,
                          testing::Values(FaultMix::kNone, FaultMix::kDrops, FaultMix::kStalls,
-                                         FaultMix::kPartitions, FaultMix::kLostServers),
+                                         FaultMix::kPartitions, FaultMix::kLostServers,
+                                         FaultMix::kCrashes),
                          [](const auto& mix) {
                            return std::string(kFaultMixNames[static_cast<size_t>(mix.param)]);
                          });

@@ -86,7 +86,8 @@ struct History {
   }
 };
 
-/// Issues operations to an index and records them. Each call answers the operation's Status.
+/// Issues operations to an index and records them. Each call answers the operation's Status. An
+/// operation may be abandoned before its end (Abandon): the client's process has crashed.
 class RecordingClient {
  public:
   using Task = index::Task<Status>;
@@ -96,6 +97,7 @@ class RecordingClient {
 
   Task Get(index::OpContext& op, std::string key) {
     Operation record = Begin(OpKind::kGet, std::move(key), "");
+    pending_ = &record;
     std::string value;
     auto found = co_await index_->Get(op, record.key, &value);
     if (found.ok() && *found) record.value = std::move(value);
@@ -118,6 +120,7 @@ class RecordingClient {
 
   Task Insert(index::OpContext& op, std::string key, std::string value) {
     Operation record = Begin(OpKind::kInsert, std::move(key), std::move(value));
+    pending_ = &record;
     auto stored = co_await index_->Insert(op, record.key, record.argument);
     record.existed = stored.ok() && !*stored;
     co_return End(std::move(record), stored.status());
@@ -125,6 +128,7 @@ class RecordingClient {
 
   Task Put(index::OpContext& op, std::string key, std::string value) {
     Operation record = Begin(OpKind::kPut, std::move(key), std::move(value));
+    pending_ = &record;
     auto is_new = co_await index_->Put(op, record.key, record.argument);
     record.existed = is_new.ok() && !*is_new;
     co_return End(std::move(record), is_new.status());
@@ -132,6 +136,7 @@ class RecordingClient {
 
   Task Update(index::OpContext& op, std::string key, std::string value) {
     Operation record = Begin(OpKind::kUpdate, std::move(key), std::move(value));
+    pending_ = &record;
     auto stored = co_await index_->Update(op, record.key, record.argument);
     record.existed = stored.ok() && *stored;
     co_return End(std::move(record), stored.status());
@@ -139,6 +144,7 @@ class RecordingClient {
 
   Task Delete(index::OpContext& op, std::string key) {
     Operation record = Begin(OpKind::kDelete, std::move(key), "");
+    pending_ = &record;
     auto existed = co_await index_->Delete(op, record.key);
     record.existed = existed.ok() && *existed;
     co_return End(std::move(record), existed.status());
@@ -146,6 +152,7 @@ class RecordingClient {
 
   Task DeleteIf(index::OpContext& op, std::string key, std::string expected) {
     Operation record = Begin(OpKind::kDeleteIf, std::move(key), std::move(expected));
+    pending_ = &record;
     auto result = co_await index_->DeleteIf(op, record.key, record.argument);
     record.existed = result.ok() && *result != index::DeleteIfResult::kAbsent;
     record.deleted = result.ok() && *result == index::DeleteIfResult::kDeleted;
@@ -158,10 +165,11 @@ class RecordingClient {
   Task Modify(index::OpContext& op, std::string key, std::string suffix, Change change) {
     Operation record = Begin(OpKind::kModify, std::move(key), std::move(suffix));
     bool called = false;
-    const index::ModifyFunction modify = [&record, &called, change](
+    const index::ModifyFunction modify = [this, &record, &called, change](
                                              std::optional<std::string_view> current,
                                              std::string* replacement) {
       called = true;
+      pending_ = &record;  // before, it cannot have happened
       record.value = current;
       if (current && change == Change::kAppendOrDelete) {
         record.argument_after.reset();
@@ -177,6 +185,19 @@ class RecordingClient {
     co_return End(std::move(record), result.status());
   }
 
+  /// The operation that runs, if one does, has not been answered, and will not be: it may have happened,
+  /// or may happen yet. Whatever its coroutine does from here on is not recorded.
+  void Abandon() {
+    if (pending_ != nullptr) {
+      Operation record = *pending_;
+      record.outcome = Outcome::kUnknown;
+      record.returned = Operation::kNever;
+      history_.operations.push_back(std::move(record));
+    }
+    pending_ = nullptr;
+    abandoned_ = true;
+  }
+
   Task Scan(index::OpContext& op, ScanRecord scan) {
     scan.invoked = clock_->Tick();
     index::ScanRange range;
@@ -186,7 +207,7 @@ class RecordingClient {
     range.direction = scan.direction;
     Status status = co_await index_->Scan(op, range, &scan.rows);
     scan.returned = clock_->Tick();
-    if (status.ok()) history_.scans.push_back(std::move(scan));
+    if (status.ok() && !abandoned_) history_.scans.push_back(std::move(scan));
     co_return status;
   }
 
@@ -206,6 +227,8 @@ class RecordingClient {
     return status;
   }
   void Record(Operation record, const Status& status) {
+    pending_ = nullptr;
+    if (abandoned_) return;
     record.returned = clock_->Tick();
     if (!status.ok()) {
       record.outcome = status.code() == StatusCode::kUnknown ? Outcome::kUnknown : Outcome::kFailed;
@@ -217,6 +240,8 @@ class RecordingClient {
   index::RangeIndex* index_;
   HistoryClock* clock_;
   History history_;
+  const Operation* pending_ = nullptr;  ///< in the frame of the operation that runs
+  bool abandoned_ = false;
 };
 
 }  // namespace farleaf::test
