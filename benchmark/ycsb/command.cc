@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
+#include <optional>
 
 #include "benchmark/ycsb/properties.h"
 #include "benchmark/ycsb/runner.h"
@@ -11,9 +12,13 @@ namespace farleaf::ycsb {
 
 namespace {
 
+constexpr double kSimulatedConfidencePercent = 1;
+constexpr uint64_t kOperationsMaxDefault = 20'000'000;
+
 struct RawFlags {
   std::vector<std::string> files, assignments;
   std::string phase = "run", cache = "on";
+  std::optional<double> confidence_percent;
 };
 
 constexpr const char* kFooter =
@@ -21,6 +26,7 @@ constexpr const char* kFooter =
     "  local:[?servers=N&region=SIZE&chunk=SIZE]  a pool inside this process\n"
     "  pool:BOOTSTRAP-URL      this process joins a pool, e.g. pool:memcached://HOST:PORT/CLUSTER\n"
     "  farleaf://HOST:PORT     a compute server through the client; also farleaf+unix:PATH\n"
+    "  sim:MODEL-FILE[?region=SIZE&chunk=SIZE]    memory and compute servers in virtual time\n"
     "Properties of this benchmark, beside YCSB's own:\n"
     "  farleaf.keys=fixed8|bytes             8-byte keys and values, or YCSB's strings\n"
     "  farleaf.tree=NAME                     the tree (default: YCSB's table)\n"
@@ -55,6 +61,17 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
   app.add_option("--cache", raw->cache, "Search-layer cache of the tree")
       ->capture_default_str()
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--program", run.program,
+                 "sim: the verb program of another design, its name or file")
+      ->type_name("PROGRAM");
+  app.add_option("--confidence", raw->confidence_percent,
+                 "sim: the run phase goes on beyond operationcount until the 95 % confidence "
+                 "interval of its throughput is within +-PERCENT; 0: operationcount is all (1)")
+      ->type_name("PERCENT")
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--operations-max", run.operations_max, "sim: but not beyond so many operations")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
   app.add_option("--json", line->json_path, "Write the results there as well")->type_name("FILE");
   app.add_option("--status-interval", line->status_interval_s,
                  "Seconds between progress lines; 0: none")
@@ -98,7 +115,8 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .cache = run.cache,
           .warm = run.warmup > 0,
           .seed = run.seed,
-          .operation_timeout_ms = run.workload.operation_timeout_ms};
+          .operation_timeout_ms = run.workload.operation_timeout_ms,
+          .program = run.program};
 }
 
 /// Prints what the phase left to be said, and returns the exit code so far.
@@ -155,6 +173,7 @@ int RunPhases(const CommandLine& line, const CommandDeps& deps, Target* target,
 
 Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
   CommandLine line;
+  line.configuration.operations_max = kOperationsMaxDefault;
   RawFlags raw;
   CLI::App app("YCSB's core workloads against a Farleaf tree.", "ycsb");
   Declare(app, &raw, &line);
@@ -174,9 +193,18 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
   }
   FARLEAF_RETURN_IF_ERROR(ParsePhases(raw.phase, &line.phases));
   line.configuration.cache = raw.cache == "on";
+  const bool simulated = line.configuration.target.starts_with("sim:");
+  if (raw.confidence_percent && !simulated) {
+    return Status::InvalidArgument("--confidence: only targets in virtual time (sim:) stop by it");
+  }
+  if (simulated) {
+    line.configuration.confidence_percent =
+        raw.confidence_percent.value_or(kSimulatedConfidencePercent);
+    line.configuration.free_load = line.phases.size() > 1;
+  }
   if (line.configuration.target.empty()) {
     return Status::InvalidArgument(
-        "--target is missing: local:, pool:BOOTSTRAP-URL or farleaf://HOST:PORT");
+        "--target is missing: local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT or sim:MODEL-FILE");
   }
   FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, &line));
   return line;

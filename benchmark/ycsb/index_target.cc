@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "benchmark/ycsb/target.h"
+#include "benchmark/ycsb/operation_loop.h"
 
 namespace farleaf::ycsb {
 
@@ -15,29 +15,12 @@ using dsm::Worker;
 constexpr uint64_t kAwakeBeforeDueNs = 200 * kNsPerUs;
 constexpr uint64_t kSleepNsMax = 50 * kNsPerMs;  // so that a stop is noticed
 
-struct Deps {
-  index::RangeIndex& index;
-  Worker& worker;
-  OperationSource& source;
-};
-
-Task<void> WaitUntilDue(Deps& deps, uint64_t due_ns) {
-  uint64_t now_ns = deps.worker.clock().NowNs();
-  while (now_ns < due_ns && !deps.source.stopped()) {
-    const uint64_t left_ns = due_ns - now_ns;
-    const uint64_t sleep_ns =
-        left_ns > kAwakeBeforeDueNs ? std::min(left_ns - kAwakeBeforeDueNs, kSleepNsMax) : 0;
-    co_await deps.worker.Sleep(sleep_ns);
-    now_ns = deps.worker.clock().NowNs();
-  }
-}
-
 void Take(Result<bool>&& result, Operation* operation) {
   operation->status = result.status();
   operation->found = result.ok() && *result;
 }
 
-Task<void> ReadModifyWrite(Deps& deps, OpContext& op, Operation& operation) {
+Task<void> ReadModifyWrite(OperationLoop& deps, OpContext& op, Operation& operation) {
   struct Context {
     OperationSource* source;
     Operation* operation;
@@ -56,10 +39,23 @@ Task<void> ReadModifyWrite(Deps& deps, OpContext& op, Operation& operation) {
   operation.found = result.ok() && result->existed;
 }
 
-Task<void> Loop(Deps& deps) {
+}  // namespace
+
+Task<void> WaitUntilDue(Worker& worker, OperationSource& source, uint64_t due_ns) {
+  uint64_t now_ns = worker.clock().NowNs();
+  while (now_ns < due_ns && !source.stopped()) {
+    const uint64_t left_ns = due_ns - now_ns;
+    const uint64_t sleep_ns =
+        left_ns > kAwakeBeforeDueNs ? std::min(left_ns - kAwakeBeforeDueNs, kSleepNsMax) : 0;
+    co_await worker.Sleep(sleep_ns);
+    now_ns = worker.clock().NowNs();
+  }
+}
+
+Task<void> RunOperations(OperationLoop deps) {
   Operation operation;
   while (deps.source.Next(&operation)) {
-    if (operation.due_ns != 0) co_await WaitUntilDue(deps, operation.due_ns);
+    if (operation.due_ns != 0) co_await WaitUntilDue(deps.worker, deps.source, operation.due_ns);
     if (!deps.source.Begin(&operation)) break;
     OpContext op{deps.worker, *operation.counts, operation.deadline_ns};
     switch (operation.kind) {
@@ -96,14 +92,17 @@ Task<void> Loop(Deps& deps) {
   }
 }
 
+namespace {
+
 class IndexSession final : public Session {
  public:
   IndexSession(index::RangeIndex& index, std::unique_ptr<Worker> worker)
       : index_(index), worker_(std::move(worker)) {}
 
   Status Run(OperationSource& source, uint64_t in_flight) override {
-    Deps deps{index_, *worker_, source};
-    for (uint64_t i = 0; i < in_flight; ++i) worker_->Spawn(Loop(deps));
+    for (uint64_t i = 0; i < in_flight; ++i) {
+      worker_->Spawn(RunOperations({index_, *worker_, source}));
+    }
     worker_->RunUntilIdle();
     return Status::Ok();
   }

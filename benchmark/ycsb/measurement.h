@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,9 @@ struct PhaseResult {
   bool failed = false;
   uint64_t pool_bytes_used = 0;   ///< 0: the target cannot tell
   uint64_t pool_bytes_grown = 0;  ///< in this phase
+  // In virtual time:
+  double confidence_percent = 0;  ///< half width of the throughput's 95 % interval; 0: not known
+  nlohmann::ordered_json simulation;  ///< Simulation::Describe
 
   uint64_t operations() const;
   uint64_t errors() const;

@@ -1,5 +1,6 @@
 #include <string_view>
 
+#include "benchmark/simulated/simulated_target.h"
 #include "benchmark/ycsb/client_target.h"
 #include "benchmark/ycsb/pool_target.h"
 #include "dsm/bootstrap/open_fabric.h"
@@ -9,12 +10,19 @@ namespace farleaf::ycsb {
 namespace {
 
 constexpr std::string_view kLocal = "local:", kPool = "pool:", kClient = "farleaf:",
-                           kUnixClient = "farleaf+unix:";
+                           kUnixClient = "farleaf+unix:", kSimulated = "sim:";
 
 }  // namespace
 
 Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetOptions& options,
                                            const Clock* clock) {
+  if (url.starts_with(kSimulated)) {
+    return OpenSimulatedTarget(std::string_view(url).substr(kSimulated.size()), options);
+  }
+  if (!options.program.empty()) {
+    return Status::InvalidArgument("--program " + options.program +
+                                   ": verb programs run on sim:MODEL-FILE only");
+  }
   if (url.starts_with(kLocal)) {
     auto local = ParseLocalOptions(std::string_view(url).substr(kLocal.size()));
     if (!local.ok()) return local.status();
@@ -32,7 +40,8 @@ Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetO
     return OpenClientTarget(url, options, clock);
   }
   return Status::InvalidArgument(
-      "expected local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT or farleaf+unix:PATH");
+      "expected local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, farleaf+unix:PATH or "
+      "sim:MODEL-FILE");
 }
 
 }  // namespace farleaf::ycsb

@@ -157,7 +157,7 @@ void OperationGenerator::Done(const Operation& operation) {
   } else {
     stats.latency_ns.Record(now_ns > operation.start_ns ? now_ns - operation.start_ns : 0);
     if (operation.kind == OpKind::kScan) stats.rows += operation.rows.size();
-    auto problem = FindProblem(operation);
+    auto problem = operation.answered ? FindProblem(operation) : std::nullopt;
     if (problem) Fail(Describe(operation) + ": " + *problem);
   }
   if (is_insert && options_.mix == Mix::kRun) run_.inserts.Acknowledge(operation.key_number);

@@ -24,8 +24,10 @@ index::Layout LayoutOf(KeyLayout layout) {
   return layout == KeyLayout::kFixed8 ? index::Layout::kFixed8 : index::Layout::kBytes;
 }
 
-Task<Result<index::TreeInfo>> CreateOrOpen(OpContext& op, Pool& pool,
-                                           const TargetOptions& options) {
+}  // namespace
+
+Task<Result<index::TreeInfo>> CreateOrOpenTree(OpContext& op, Pool& pool,
+                                               const TargetOptions& options) {
   if (options.create_tree) {
     const index::Geometry geometry = options.key_layout == KeyLayout::kFixed8
                                          ? index::Geometry::Fixed8()
@@ -42,7 +44,6 @@ Task<Result<index::TreeInfo>> CreateOrOpen(OpContext& op, Pool& pool,
   co_return opened;
 }
 
-/// Adds up the chunks in use of all servers, in one round trip.
 Task<Result<uint64_t>> SumChunks(OpContext& op, std::span<const dsm::RegionLayout> layouts) {
   std::vector<std::vector<uint64_t>> tables;
   std::vector<dsm::Batch> batches;
@@ -64,6 +65,8 @@ Task<Result<uint64_t>> SumChunks(OpContext& op, std::span<const dsm::RegionLayou
   co_return bytes;
 }
 
+namespace {
+
 class PoolTarget final : public IndexTarget {
  public:
   PoolTarget(std::unique_ptr<Pool> pool, TargetOptions options)
@@ -75,7 +78,7 @@ class PoolTarget final : public IndexTarget {
     worker_ = std::move(*worker);
     FabricCounts counts;
     OpContext op = Context(&counts);
-    auto info = worker_->Run(CreateOrOpen(op, *pool_, options_));
+    auto info = worker_->Run(CreateOrOpenTree(op, *pool_, options_));
     if (!info.ok()) return info.status();
     index::TreeOptions tree_options;
     tree_options.cache = options_.cache ? index::CacheMode::kSearchLayer : index::CacheMode::kNone;

@@ -53,6 +53,14 @@ void PrintKind(OpKind kind, const KindStats& stats, bool counts_fabric, std::ost
   line("BytesWritten/op", PerOperation(stats.fabric.bytes_written, operations), 1);
 }
 
+void PrintSimulation(const Json& simulation, std::ostream& out) {
+  fmt::print(out, "[SIMULATION], Program, {}\n", simulation["program"].get<std::string>());
+  fmt::print(out, "[SIMULATION], Events, {}\n", simulation["events"].get<uint64_t>());
+  for (const auto& [name, share] : simulation["utilisation"].items()) {
+    fmt::print(out, "[SIMULATION], Utilisation({}), {:.3f}\n", name, share.get<double>());
+  }
+}
+
 Json KindToJson(OpKind kind, const KindStats& stats, const PhaseResult& result) {
   const uint64_t operations = stats.operations();
   Json latency;
@@ -87,6 +95,9 @@ Json PhaseToJson(const PhaseResult& result) {
   overall["ops_per_second"] = result.ops_per_second();
   overall["run_time_ms"] = static_cast<double>(result.elapsed_ns) * 1e-6;
   overall["cpu_ns_per_op"] = PerOperation(result.cpu_ns, result.operations());
+  if (result.confidence_percent > 0) {
+    overall["throughput_ci95_percent"] = result.confidence_percent;
+  }
   overall["errors"] = result.errors();
   overall["warmup_operations"] = result.warmup_operations;
   overall["interrupted"] = result.interrupted;
@@ -102,7 +113,9 @@ Json PhaseToJson(const PhaseResult& result) {
     const auto kind = static_cast<OpKind>(i);
     operations[std::string(OpKindName(kind))] = KindToJson(kind, result.kinds[i], result);
   }
-  return {{"overall", std::move(overall)}, {"operations", std::move(operations)}};
+  Json json = {{"overall", std::move(overall)}, {"operations", std::move(operations)}};
+  if (!result.simulation.is_null()) json["simulation"] = result.simulation;
+  return json;
 }
 
 Json ConfigurationToJson(const RunConfiguration& configuration) {
@@ -119,6 +132,10 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["rate_ops_per_second"] = configuration.rate;
   json["warmup"] = configuration.warmup;
   json["cache"] = configuration.cache;
+  if (configuration.confidence_percent > 0) {
+    json["confidence_percent"] = configuration.confidence_percent;
+    json["operations_max"] = configuration.operations_max;
+  }
   json["tree"] = workload.tree;
   json["keys"] = workload.key_layout_name();
   json["value_bytes"] = workload.value_bytes();
@@ -144,6 +161,9 @@ void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
   fmt::print(out, "[OVERALL], CpuTime(ns/op), {:.1f}\n",
              PerOperation(result.cpu_ns, result.operations()));
   fmt::print(out, "[OVERALL], Errors, {}\n", result.errors());
+  if (result.confidence_percent > 0) {
+    fmt::print(out, "[OVERALL], ThroughputCI95(+-%), {:.3f}\n", result.confidence_percent);
+  }
   if (result.interrupted) fmt::print(out, "[OVERALL], Interrupted, 1\n");
   if (result.pool_bytes_used > 0) {
     fmt::print(out, "[POOL], BytesUsed, {}\n", result.pool_bytes_used);
@@ -153,6 +173,7 @@ void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
                  PerOperation(result.pool_bytes_grown, inserts));
     }
   }
+  if (!result.simulation.is_null()) PrintSimulation(result.simulation, out);
   for (size_t i = 0; i < kOpKinds; ++i) {
     PrintKind(static_cast<OpKind>(i), result.kinds[i], result.counts_fabric, out);
   }

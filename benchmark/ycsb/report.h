@@ -22,6 +22,11 @@ struct RunConfiguration {
   double rate = 0;  ///< operations per second, open loop; 0: closed loop
   uint64_t warmup = 0;
   bool cache = true;
+  // Of targets in virtual time:
+  std::string program;            ///< empty: the tree
+  double confidence_percent = 0;  ///< run phase: until the throughput is known so well; 0: no rule
+  uint64_t operations_max = 0;    ///< run phase, with the stop rule: at most so many
+  bool free_load = false;         ///< the load phase takes no time
 };
 
 /// `[READ], 99thPercentileLatency(us), 1.234` and so on, after a comment line naming the phase.

@@ -11,6 +11,7 @@
 #include <latch>
 #include <thread>
 
+#include "benchmark/ycsb/simulation.h"
 #include "dsm/base/check.h"
 
 namespace farleaf::ycsb {
@@ -111,7 +112,10 @@ Runner::Runner(RunnerOptions options, Target* target, const Clock* clock)
       codec_(workload_.key_layout, workload_.insert_order, workload_.zero_padding,
              workload_.value_bytes()),
       inserts_(workload_.record_count),
-      run_{.options = workload_, .codec = codec_, .inserts = inserts_, .clock = *clock} {}
+      run_{.options = workload_,
+           .codec = codec_,
+           .inserts = inserts_,
+           .clock = target->simulation() ? target->simulation()->clock() : *clock} {}
 
 Result<PhaseResult> Runner::Run(Phase phase) {
   if (phase == Phase::kLoad) return RunMix(Mix::kLoad, workload_.insert_count);
@@ -155,6 +159,7 @@ std::vector<std::unique_ptr<OperationGenerator>> Runner::MakeGenerators(PhaseSta
 }
 
 Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
+  if (target_->simulation() != nullptr) return RunSimulated(mix, operations);
   PhaseState state{.run = run_};
   auto bytes_before = target_->PoolBytesUsed();
   if (!bytes_before.ok()) return bytes_before.status();

@@ -34,8 +34,12 @@ class Runner {
 
  private:
   struct Crew;  ///< the threads of one phase
+  class SimulatedPhase;
 
   Result<PhaseResult> RunMix(Mix mix, uint64_t operations);
+  /// RunMix on a target in virtual time.
+  Result<PhaseResult> RunSimulated(Mix mix, uint64_t operations);
+  bool StopsByConfidence(Mix mix) const;
   std::vector<std::unique_ptr<OperationGenerator>> MakeGenerators(PhaseState* state, Mix mix,
                                                                   uint64_t operations);
   /// Waits for the crew; returns whether it was interrupted.

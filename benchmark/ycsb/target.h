@@ -40,8 +40,9 @@ struct Operation {
   uint64_t present_end = 0;  ///< keys inserted in this phase and acknowledged: those below it
   // Filled in by the session:
   Status status;
-  bool found = false;                 ///< the key was there (INSERT too: then it was not inserted)
-  std::string found_value;            ///< READ, READ-MODIFY-WRITE: the value before
+  bool answered = true;     ///< false: the bytes are no answer to check (a verb program's)
+  bool found = false;       ///< the key was there (INSERT too: then it was not inserted)
+  std::string found_value;  ///< READ, READ-MODIFY-WRITE: the value before
   std::vector<index::KeyValue> rows;  ///< SCAN
 };
 
@@ -78,7 +79,10 @@ struct TargetOptions {
   bool warm = false;        ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;
   uint64_t operation_timeout_ms = 10'000;
+  std::string program;  ///< sim: a verb program instead of the tree: its name or its file
 };
+
+class Simulation;
 
 class Target {
  public:
@@ -89,6 +93,8 @@ class Target {
   virtual bool counts_fabric() const = 0;
   /// Bytes of the pool's chunks in use; 0 where the target cannot tell.
   virtual Result<uint64_t> PoolBytesUsed() = 0;
+  /// Not null: the target runs in virtual time, and opens no sessions (benchmark/ycsb/simulation.h).
+  virtual Simulation* simulation() { return nullptr; }
   /// REQUIRES: no session is left. Leaves the pool in good order.
   virtual Status Close() = 0;
 };
@@ -104,8 +110,8 @@ class IndexTarget : public Target {
   virtual Result<std::unique_ptr<dsm::Worker>> OpenWorker() = 0;
 };
 
-/// `local:[?servers=N&region=SIZE&chunk=SIZE]`, `pool:BOOTSTRAP-URL`, `farleaf://HOST:PORT` or
-/// `farleaf+unix:PATH`. InvalidArgument names what is wrong with the URL.
+/// `local:[?servers=N&region=SIZE&chunk=SIZE]`, `pool:BOOTSTRAP-URL`, `farleaf://HOST:PORT`,
+/// `farleaf+unix:PATH` or `sim:MODEL-FILE[?region=SIZE&chunk=SIZE]`. InvalidArgument names what is wrong with the URL.
 Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetOptions& options,
                                            const Clock* clock);
 
