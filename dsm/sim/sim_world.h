@@ -55,6 +55,8 @@ class SimWorld {
   Random& random() { return random_; }
   const SimTrace& trace() const { return trace_; }
   uint64_t events() const { return events_; }
+  /// A line of the trace; it does not count for the hash.
+  void Say(const std::string& line) { Tell(line); }
 
   /// The fabric of a new process. REQUIRES: every memory server runs.
   std::unique_ptr<SimFabric> NewFabric();

@@ -1,7 +1,9 @@
 // sim: the tree in simulated worlds, one a seed.
 //
-//   sim --seeds 1..1000 --faults drops        # many runs; exit code 1 if one fails a check
-//   sim --replay 4711 --faults drops --trace  # one of them again, with a line for each piece of a verb
+//   sim --file hot_key.toml                     # the file's budget of seeds, and those that failed once
+//   sim --file hot_key.toml --seeds 1..100000   # many runs; exit code 1 if one fails a check
+//   sim --file hot_key.toml --replay 4711 --trace   # one of them again, with a line for each piece of a verb
+//   sim --faults drops+stalls --seeds 1..1000   # a wide plan without a file, or a file with other faults
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -11,15 +13,18 @@
 #include <string>
 #include <thread>
 
+#include "test/simulation/run_file.h"
 #include "test/simulation/seed_range.h"
 #include "test/simulation/tree_run.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf::simulation {
 namespace {
 
 struct Command {
+  RunPlan plan;
+  std::string arguments;  ///< that name the plan
   SeedRange seeds;
-  FaultMix faults = FaultMix::kNone;
   uint32_t jobs = 1;
   bool trace = false;
 };
@@ -27,9 +32,8 @@ struct Command {
 std::string Counts(const TreeRunResult& sum) {
   return fmt::format(
       "operations {} (failed {}, {} by their deadline, longest {:.3f} ms) crashes {} events {} "
-      "left_behind {} splits {} merges {} "
-      "roots_grown {} roots_shrunk {} "
-      "hops {} torn_reads {} lock_conflicts {} handovers {} separators_completed {}",
+      "left_behind {} splits {} merges {} roots_grown {} roots_shrunk {} hops {} torn_reads {} "
+      "lock_conflicts {} handovers {} separators_completed {}",
       sum.operations, sum.failed_operations, sum.expired_operations,
       static_cast<double>(sum.longest_ns) / 1e6, sum.crashes, sum.events, sum.left_behind,
       sum.splits, sum.merges, sum.roots_grown, sum.roots_shrunk, sum.hops, sum.torn_reads,
@@ -37,88 +41,124 @@ std::string Counts(const TreeRunResult& sum) {
 }
 
 int Replay(const Command& command) {
-  TreeRunOptions options{command.seeds.first, command.faults, nullptr};
+  dsm::SimTrace::Sink sink;
   if (command.trace) {
-    options.trace = [](uint64_t now_ns, const std::string& line) {
+    sink = [](uint64_t now_ns, const std::string& line) {
       fmt::print("{:>14.3f} us  {}\n", static_cast<double>(now_ns) / 1e3, line);
     };
   }
-  const TreeRunResult result = RunTree(options);
-  fmt::print("seed {}: trace {:016x}, {:.3f} ms of virtual time\n{}\n{}\n", options.seed,
-             result.trace_hash, static_cast<double>(result.virtual_ns) / 1e6, Counts(result),
+  const uint64_t seed = command.seeds.first;
+  const TreeRunResult result = RunTree(command.plan, seed, sink);
+  fmt::print("seed {}, faults {}: trace {:016x}, {:.3f} ms of virtual time\n{}\n{}\n", seed,
+             FaultsOf(command.plan, seed).set.Name(), result.trace_hash,
+             static_cast<double>(result.virtual_ns) / 1e6, Counts(result),
              result.failure.empty() ? "all checks passed" : result.failure);
   return result.failure.empty() ? 0 : 1;
 }
 
-int RunMany(const Command& command) {
+/// Runs a range of seeds; adds to `sum` what they counted. Returns the failures.
+std::vector<SeedFailure> RunRange(const Command& command, SeedRange seeds, TreeRunResult* sum) {
   constexpr size_t kFailuresMax = 10;
-  const size_t sums_bytes = sizeof(TreeRunResult) * command.jobs;
+  const auto jobs =
+      static_cast<uint32_t>(std::min<uint64_t>(command.jobs, seeds.last - seeds.first + 1));
+  const size_t sums_bytes = sizeof(TreeRunResult) * jobs;
   // Children write their sums here; the strings in them stay empty.
   void* shared =
       ::mmap(nullptr, sums_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   FARLEAF_CHECK(shared != MAP_FAILED, errno);
   auto* sums = static_cast<TreeRunResult*>(shared);
-  TreeRunResult sum;
-  const auto begun = std::chrono::steady_clock::now();
-  const auto failures = RunSeeds(
-      command.seeds, command.jobs, kFailuresMax,
+  TreeRunResult of_child;
+  auto failures = RunSeeds(
+      seeds, jobs, kFailuresMax,
       [&](uint64_t seed) {
-        const TreeRunResult result = RunTree({seed, command.faults, nullptr});
-        sum.Add(result);
+        const TreeRunResult result = RunTree(command.plan, seed);
+        of_child.Add(result);
         return result.failure;
       },
-      [&](uint32_t job) { new (&sums[job]) TreeRunResult(sum); });
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
-  for (uint32_t job = 0; job < command.jobs; ++job) sum.Add(sums[job]);
+      [&](uint32_t job) { new (&sums[job]) TreeRunResult(of_child); });
+  for (uint32_t job = 0; job < jobs; ++job) sum->Add(sums[job]);
   ::munmap(shared, sums_bytes);
-  for (const SeedFailure& failure : failures) {
-    fmt::print("seed {}: {}\n  again: sim --replay {} --faults {}\n", failure.seed, failure.what,
-               failure.seed, kFaultMixNames[static_cast<size_t>(command.faults)]);
+  return failures;
+}
+
+int RunMany(const Command& command) {
+  TreeRunResult sum;
+  const auto begun = std::chrono::steady_clock::now();
+  std::vector<SeedFailure> failures;
+  for (const uint64_t seed : command.plan.seeds) {
+    for (SeedFailure& failure : RunRange(command, {seed, seed}, &sum)) failures.push_back(failure);
   }
-  const uint64_t seeds = command.seeds.last - command.seeds.first + 1;
-  fmt::print("{} seeds, faults {}, {} failed, {:.1f} s ({:.0f} seeds/s)\n{}\n", seeds,
-             kFaultMixNames[static_cast<size_t>(command.faults)], failures.size(), took.count(),
-             static_cast<double>(seeds) / took.count(), Counts(sum));
+  for (SeedFailure& failure : RunRange(command, command.seeds, &sum)) failures.push_back(failure);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  for (const SeedFailure& failure : failures) {
+    fmt::print("seed {}, faults {}: {}\n  again: sim {} --replay {}\n", failure.seed,
+               FaultsOf(command.plan, failure.seed).set.Name(), failure.what, command.arguments,
+               failure.seed);
+  }
+  const uint64_t seeds = command.seeds.last - command.seeds.first + 1 + command.plan.seeds.size();
+  fmt::print("{} seeds, {}, {} failed, {:.1f} s ({:.0f} seeds/s)\n{}\n", seeds, command.arguments,
+             failures.size(), took.count(), static_cast<double>(seeds) / took.count(), Counts(sum));
   return failures.empty() ? 0 : 1;
+}
+
+Status ChoosePlan(const std::string& file, const std::string& faults, RunPlan* plan,
+                  std::string* arguments) {
+  if (!file.empty()) {
+    auto loaded = LoadRunFile(file);
+    if (!loaded.ok()) return loaded.status();
+    *plan = std::move(*loaded);
+    *arguments = "--file " + file;
+  }
+  if (faults.empty()) return Status::Ok();
+  const auto set = ParseFaultSet(faults);
+  if (!set.ok()) return set.status().WithContext("--faults");
+  plan->faults = {FaultPlan{.set = *set}};
+  *arguments += (arguments->empty() ? "--faults " : " --faults ") + faults;
+  return Status::Ok();
+}
+
+Status ParseSeeds(const std::string& text, SeedRange* seeds) {
+  unsigned long long first = 0, last = 0;
+  char rest = 0;
+  if (std::sscanf(text.c_str(), "%llu..%llu%c", &first, &last, &rest) != 2 || first == 0 ||
+      last < first) {
+    return Status::InvalidArgument("--seeds: '" + text + "' is not A..B with 1 <= A <= B");
+  }
+  *seeds = {first, last};
+  return Status::Ok();
 }
 
 int Main(int argc, char** argv) {
   CLI::App app("Runs the tree in simulated worlds, one a seed, and checks what it answered.");
-  std::string seeds = "1..100", faults = "none";
+  std::string file, seeds, faults;
   uint64_t replay = 0;
   Command command;
   command.jobs = std::max(1u, std::min(64u, std::thread::hardware_concurrency()));
-  app.add_option("--seeds", seeds, "A..B: the seeds to run")->capture_default_str();
+  app.add_option("--file", file, "setup, workload, faults and checks (test/simulation/files)");
+  app.add_option("--seeds", seeds,
+                 "A..B: the seeds to run, beside those that the file names (default: the file's "
+                 "budget)");
   auto* replayed =
       app.add_option("--replay", replay, "run this seed alone, and print its trace hash");
-  app.add_option(
-         "--faults", faults,
-         "what goes wrong meanwhile: none, drops, stalls, partitions, lost_servers, crashes")
-      ->capture_default_str();
+  app.add_option("--faults", faults, "what goes wrong meanwhile: " + AllowedFaults());
   app.add_option("--jobs", command.jobs, "runs at a time")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_flag("--trace", command.trace, "with --replay: a line for each piece of a verb")
       ->needs(replayed);
   CLI11_PARSE(app, argc, argv);
-  const auto mix = ParseFaultMix(faults);
-  if (!mix.ok()) {
-    fmt::print(stderr, "sim: --faults: {}\n", mix.status().message());
+  Status chosen = ChoosePlan(file, faults, &command.plan, &command.arguments);
+  const uint64_t budget = command.plan.budget;
+  command.seeds = {1, test::Amount{budget / 10 + 1, budget, budget * 500}};
+  if (chosen.ok() && !seeds.empty()) chosen = ParseSeeds(seeds, &command.seeds);
+  if (!chosen.ok()) {
+    fmt::print(stderr, "sim: {}\n", chosen.message());
     return 2;
   }
-  command.faults = *mix;
   if (*replayed) {
     command.seeds = {replay, replay};
     return Replay(command);
   }
-  unsigned long long first = 0, last = 0;
-  char rest = 0;
-  if (std::sscanf(seeds.c_str(), "%llu..%llu%c", &first, &last, &rest) != 2 || first == 0 ||
-      last < first) {
-    fmt::print(stderr, "sim: --seeds: '{}' is not A..B with 1 <= A <= B\n", seeds);
-    return 2;
-  }
-  command.seeds = {first, last};
   return RunMany(command);
 }
 

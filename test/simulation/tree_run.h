@@ -2,39 +2,19 @@
 // random operations on few keys; what they saw must be linearizable and every scan explained by it, and
 // at the end every page of the pool be accounted for.
 //
-// The seed draws the shape of the run too: page layout, keys, compute servers, workers, cache, the network,
-// which faults come and when.
+// The seed draws the shape of the run too, out of what its plan allows, the network, and which faults come
+// when.
 //
 // Thread rule: one thread; runs do not share anything.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
-#include "dsm/base/result.h"
 #include "dsm/sim/trace.h"
+#include "test/simulation/run_plan.h"
 
 namespace farleaf::simulation {
-
-/// Which faults come during a run.
-enum class FaultMix : uint8_t {
-  kNone,
-  kDrops,        ///< connections break, and are restored
-  kStalls,       ///< servers and compute servers stand still, for less than any timeout
-  kPartitions,   ///< a compute server and a memory server are parted, some for longer than timeouts
-  kLostServers,  ///< a memory server crashes; another starts in its place, or none
-  kCrashes,      ///< compute servers crash, one or several, but not all
-};
-inline constexpr std::string_view kFaultMixNames[] = {"none",       "drops",        "stalls",
-                                                      "partitions", "lost_servers", "crashes"};
-Result<FaultMix> ParseFaultMix(std::string_view name);
-
-struct TreeRunOptions {
-  uint64_t seed = 1;
-  FaultMix faults = FaultMix::kNone;
-  dsm::SimTrace::Sink trace;
-};
 
 struct TreeRunResult {
   std::string failure;  ///< empty: all checks passed
@@ -54,6 +34,9 @@ struct TreeRunResult {
   void Add(const TreeRunResult& other);
 };
 
-TreeRunResult RunTree(const TreeRunOptions& options);
+/// The faults that this seed takes of the plan.
+const FaultPlan& FaultsOf(const RunPlan& plan, uint64_t seed);
+
+TreeRunResult RunTree(const RunPlan& plan, uint64_t seed, const dsm::SimTrace::Sink& trace = {});
 
 }  // namespace farleaf::simulation

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "dsm/base/random.h"
 
@@ -12,6 +14,9 @@ namespace {
 
 using Value = uint32_t;  ///< 0: absent
 constexpr Value kAbsent = 0;
+
+/// Stands for all values that no operation of the key could tell from others.
+constexpr Value kUnobserved = UINT32_MAX;
 
 /// An operation with values as numbers.
 struct Step {
@@ -96,6 +101,18 @@ Value Brings(const Step& step) {
   }
 }
 
+/// Steps of unknown outcome that do the same and may happen at any time from their invocation on: one class,
+/// of which only the first invoked need be tried. 0: in a class of its own.
+uint32_t ClassOf(const Step& step) {
+  if (step.known) return 0;
+  if (step.kind == OpKind::kDelete) return 1;
+  if (step.argument != kUnobserved) return 0;
+  if (step.kind == OpKind::kInsert) return 2;
+  if (step.kind == OpKind::kUpdate) return 3;
+  return step.kind == OpKind::kPut ? 4 : 0;
+}
+constexpr uint32_t kClasses = 5;
+
 class KeyChecker {
  public:
   KeyChecker(const std::optional<std::string>& initial, LinearizabilityOptions options)
@@ -116,14 +133,15 @@ class KeyChecker {
   Verdict Check() {
     std::stable_sort(steps_.begin(), steps_.end(),
                      [](const Step& a, const Step& b) { return a.invoked < b.invoked; });
+    HideUnobserved();
     done_.assign(steps_.size(), false);
     known_left_ = static_cast<size_t>(
         std::count_if(steps_.begin(), steps_.end(), [](const Step& step) { return step.known; }));
     least_left_ = known_left_;
     left_.resize(numbers_.size() + 1);
     for (const Step& step : steps_) {
-      ++left_[Needs(step)].needing;
-      ++left_[Brings(step)].bringing;
+      ++LeftOf(Needs(step)).needing;
+      ++LeftOf(Brings(step)).bringing;
     }
     state_ = initial_;
     if (Search()) return {};
@@ -141,12 +159,30 @@ class KeyChecker {
     return numbers_.try_emplace(*value, static_cast<Value>(numbers_.size() + 1)).first->second;
   }
 
+  /// Values that no step compares with become one.
+  void HideUnobserved() {
+    std::vector<bool> observed(numbers_.size() + 1, false);
+    for (const Step& step : steps_) {
+      const bool reads = step.kind == OpKind::kGet || step.kind == OpKind::kModify;
+      if (reads) observed[step.value] = true;
+      if (step.kind == OpKind::kDeleteIf) observed[step.argument] = true;
+    }
+    const auto hide = [&](Value* value) {
+      if (*value != kAbsent && !observed[*value]) *value = kUnobserved;
+    };
+    hide(&initial_);
+    for (Step& step : steps_) {
+      hide(&step.argument);
+      hide(&step.after);
+    }
+  }
+
   void Take(size_t i, Value after) {
     path_.push_back({i, state_});
     done_[i] = true;
     known_left_ -= steps_[i].known;
-    --left_[Needs(steps_[i])].needing;
-    --left_[Brings(steps_[i])].bringing;
+    --LeftOf(Needs(steps_[i])).needing;
+    --LeftOf(Brings(steps_[i])).bringing;
     hash_low_ += Mix64(2 * i), hash_high_ += Mix64(2 * i + 1);
     state_ = after;
     while (first_left_ < steps_.size() && done_[first_left_]) ++first_left_;
@@ -161,12 +197,17 @@ class KeyChecker {
     path_.pop_back();
     done_[choice.step] = false;
     known_left_ += steps_[choice.step].known;
-    ++left_[Needs(steps_[choice.step])].needing;
-    ++left_[Brings(steps_[choice.step])].bringing;
+    ++LeftOf(Needs(steps_[choice.step])).needing;
+    ++LeftOf(Brings(steps_[choice.step])).bringing;
     hash_low_ -= Mix64(2 * choice.step), hash_high_ -= Mix64(2 * choice.step + 1);
     state_ = choice.before;
     first_left_ = std::min(first_left_, choice.step);
   }
+
+  struct Left {
+    uint32_t needing = 0, bringing = 0;  // operations not done
+  };
+  Left& LeftOf(Value value) { return value == kUnobserved ? left_unobserved_ : left_[value]; }
 
   /// Whoever may be next: not done, and invoked before every other one left has returned.
   std::vector<size_t> Candidates() const {
@@ -178,6 +219,11 @@ class KeyChecker {
       earliest_return = std::min(earliest_return, steps_[i].returned);
     }
     std::erase_if(candidates, [&](size_t i) { return steps_[i].invoked > earliest_return; });
+    bool seen[kClasses] = {};  // by class; candidates stand by invocation
+    std::erase_if(candidates, [&](size_t i) {
+      const uint32_t of_step = ClassOf(steps_[i]);
+      return of_step != 0 && std::exchange(seen[of_step], true);
+    });
     // Who must come soonest first; the unknown, which need not come at all, last.
     std::stable_sort(candidates.begin(), candidates.end(), [this](size_t a, size_t b) {
       return steps_[a].returned < steps_[b].returned;
@@ -238,8 +284,8 @@ class KeyChecker {
 
   /// Whether `value` is gone for good while somebody left needs it.
   bool IsLost(Value value) const {
-    return value != kAbsent && value != state_ && left_[value].needing > 0 &&
-           left_[value].bringing == 0;
+    return value != kAbsent && value != kUnobserved && value != state_ &&
+           left_[value].needing > 0 && left_[value].bringing == 0;
   }
 
   /// False: been here, or too many visited.
@@ -256,7 +302,8 @@ class KeyChecker {
                                : "not linearizable";
     why += ", key " + Printable(std::string_view(steps_[0].operation->key)) +
            "; no order found beyond value ";
-    std::string value = Printable(std::optional<std::string>());
+    std::string value = deepest_state_ == kUnobserved ? "(one that nobody saw)"
+                                                      : Printable(std::optional<std::string>());
     for (const auto& [text, number] : numbers_) {
       if (number == deepest_state_) value = Printable(std::string_view(text));
     }
@@ -277,10 +324,8 @@ class KeyChecker {
   Value initial_ = kAbsent;
   std::vector<Step> steps_;  // by invocation
 
-  struct Left {
-    uint32_t needing = 0, bringing = 0;  // operations not done
-  };
   std::vector<Left> left_;  // by value
+  Left left_unobserved_;
   std::vector<bool> done_;
   size_t known_left_ = 0;
   size_t first_left_ = 0;  // of steps_

@@ -1,0 +1,52 @@
+#include "test/simulation/run_plan.h"
+
+namespace farleaf::simulation {
+
+std::vector<Fault> FaultSet::faults() const {
+  std::vector<Fault> faults;
+  for (size_t i = 0; i < kFaults; ++i) {
+    if (Has(static_cast<Fault>(i))) faults.push_back(static_cast<Fault>(i));
+  }
+  return faults;
+}
+
+std::string FaultSet::Name() const {
+  std::string name;
+  for (const Fault fault : faults()) {
+    name += (name.empty() ? "" : "+") + std::string(kFaultNames[static_cast<size_t>(fault)]);
+  }
+  return name.empty() ? "none" : name;
+}
+
+bool FaultSet::leaves_pool_whole() const {
+  const bool breaks_in_a_row = Has(Fault::kDrops) && Has(Fault::kStalls);
+  return !Has(Fault::kPartitions) && !losing_memory() && !crashing() && !breaks_in_a_row;
+}
+
+std::string AllowedFaults() {
+  std::string text = "none";
+  for (const std::string_view name : kFaultNames) text += ", " + std::string(name);
+  return text + ", or several joined by +";
+}
+
+Result<FaultSet> ParseFaultSet(std::string_view name) {
+  FaultSet set;
+  if (name == "none") return set;
+  for (std::string_view rest = name; !rest.empty();) {
+    const size_t end = std::min(rest.find('+'), rest.size());
+    const std::string_view one = rest.substr(0, end);
+    size_t i = 0;
+    while (i < kFaults && kFaultNames[i] != one) ++i;
+    if (i == kFaults) {
+      return Status::InvalidArgument("no faults are named '" + std::string(one) +
+                                     "'; allowed are " + AllowedFaults());
+    }
+    set.Add(static_cast<Fault>(i));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  if (set.empty())
+    return Status::InvalidArgument("no faults are named; allowed are " + AllowedFaults());
+  return set;
+}
+
+}  // namespace farleaf::simulation
