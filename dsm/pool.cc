@@ -152,6 +152,10 @@ Result<std::unique_ptr<Pool>> Pool::Join(std::unique_ptr<Fabric> fabric, PoolOpt
   FARLEAF_RETURN_IF_ERROR((*worker)->Run(CheckRegionWords(op, layouts, options.role)));
   if (options.role == PoolOptions::Role::kMember) {
     FARLEAF_RETURN_IF_ERROR(pool->TakeMemberId(**worker));
+    if (Status watched = pool->BeginLeases(layouts); !watched.ok()) {
+      (void)(*worker)->Run(GiveIdBack(op, std::exchange(pool->self_, {})));
+      return watched;
+    }
     for (const RegionLayout& layout : layouts) {
       pool->redo_slots_.emplace_back(pool->self_, RedoAreaSlots(layout));
     }
@@ -207,6 +211,39 @@ Status Pool::TakeMemberId(Worker& worker) {
   return Status::Ok();
 }
 
+Status Pool::BeginLeases(std::span<const RegionLayout> layouts) {
+  auto leases = std::make_unique<LeaseRenewer>(self_, layouts);
+  if (!leases->wanted()) return Status::Ok();
+  // By a transport of this compute server, not by the anonymous one that joined.
+  auto worker = OpenWorker();
+  if (!worker.ok()) return worker.status();
+  FabricCounts counts;
+  OpContext op{**worker, counts};
+  if (Status begun = (*worker)->Run(leases->Begin(op)); !begun.ok()) {
+    (void)(*worker)->Run(leases->End(op));
+    return begun;
+  }
+  leases_ = std::move(leases);
+  if (options_.renewal == PoolOptions::Renewal::kThread) {
+    renewal_ = std::make_unique<RenewalThread>(leases_.get(), std::move(*worker));
+  }
+  return Status::Ok();
+}
+
+Status Pool::EndLeases(OpContext& op) {
+  renewal_.reset();
+  if (!leases_) return Status::Ok();
+  return op.worker.Run(leases_->End(op));
+}
+
+Task<void> Pool::RenewLeases(Worker& worker) {
+  if (leases_) co_await leases_->RenewUntilStopped(worker);
+}
+
+void Pool::StopRenewing() {
+  if (leases_) leases_->Stop();
+}
+
 Result<std::unique_ptr<Worker>> Pool::OpenWorker() {
   auto transport = fabric_->OpenTransport();
   if (!transport.ok()) return transport.status();
@@ -227,11 +264,20 @@ void Pool::Abandon() {
 Status Pool::Leave() {
   if (left_ || self_.id == 0) return Status::Ok();
   left_ = true;
+  Status left = LeaveInOrder();
+  // Where that failed the leases run out, so that what is left behind is recovered.
+  renewal_.reset();
+  return left;
+}
+
+Status Pool::LeaveInOrder() {
+  FARLEAF_RETURN_IF_ERROR(fenced());
   auto worker = OpenWorker();
   if (!worker.ok()) return worker.status();
   FabricCounts counts;
   OpContext op{**worker, counts};
   if (allocator_) FARLEAF_RETURN_IF_ERROR((*worker)->Run(allocator_->ReturnAll(op)));
+  FARLEAF_RETURN_IF_ERROR(EndLeases(op));
   return (*worker)->Run(GiveIdBack(op, self_));
 }
 

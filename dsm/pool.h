@@ -5,7 +5,12 @@
 // with (region words), draws a ticket by FETCH-ADD from member word 0 of the
 // catalog server, and takes the first free member word from there on by CAS: the compute server id
 // and its incarnation. From then on the fabric carries that name, so that memory servers can cut this
-// compute server off; what joined it was anonymous, and is closed.
+// compute server off; what joined it was anonymous, and is closed. Before Join returns, the lease words
+// are written at all memory servers that want them; Leave sets them to 0 before it gives the id back,
+// so that what it left behind is either nothing, or watched.
+//
+// A compute server that a memory server has cut off (fenced) leaves at once, with that failure: all that
+// it held is then recovered by others.
 //
 // Thread rule: thread-safe after Join; each thread opens its own Worker.
 #pragma once
@@ -20,6 +25,7 @@
 #include "dsm/base/clock.h"
 #include "dsm/base/result.h"
 #include "dsm/epoch.h"
+#include "dsm/lease_renewer.h"
 #include "dsm/local_lock.h"
 #include "dsm/member.h"
 #include "dsm/region_layout.h"
@@ -32,6 +38,12 @@ namespace farleaf::dsm {
 struct PoolOptions {
   enum class Role : uint8_t { kMember, kObserver };  ///< an observer only reads
   Role role = Role::kMember;
+  /// Who renews the leases, where memory servers want that.
+  enum class Renewal : uint8_t {
+    kThread,  ///< the pool, on a thread of its own
+    kCaller,  ///< whoever joined: by RenewLeases on a worker, until StopRenewing
+  };
+  Renewal renewal = Renewal::kThread;
   uint64_t seed = 1;  ///< of the workers' backoff jitter
   AllocatorOptions allocator = {};
 };
@@ -48,12 +60,21 @@ class Pool {
   ~Pool();
 
   Result<std::unique_ptr<Worker>> OpenWorker();
-  /// Returns pages, chunks and the member id. REQUIRES: no operation runs, none starts later.
+  /// Returns pages, chunks and the member id. REQUIRES: no operation runs, none starts later, and
+  /// RenewLeases has ended.
   Status Leave();
   /// The process that this membership stands for has crashed, as the simulation does it: it is not left,
   /// now or at destruction, and nothing of the pool is touched any more. Locks that its coroutines hold
   /// stay held in the pool: who destroys those coroutines (Worker::Abandon) is not at fault for it.
   void Abandon();
+
+  /// For Renewal::kCaller: ends after StopRenewing, within LeaseRenewer::interval_ns, or when this
+  /// compute server is fenced, or at once if no memory server wants leases.
+  Task<void> RenewLeases(Worker& worker);
+  void StopRenewing();
+  /// Fenced, once a renewal has found that a memory server has cut this compute server off: nothing can
+  /// be done with this pool any more but to leave it and join anew.
+  Status fenced() const { return leases_ ? leases_->fenced() : Status::Ok(); }
 
   const MemberIdentity& self() const { return self_; }
   Fabric& fabric() { return *fabric_; }
@@ -79,6 +100,10 @@ class Pool {
   Pool(std::unique_ptr<Fabric> fabric, PoolOptions options, const Clock* clock);
   Status ReadLayouts(Worker& worker, std::vector<RegionLayout>* layouts);
   Status TakeMemberId(Worker& worker);
+  /// Has this compute server watched where memory servers do that.
+  Status BeginLeases(std::span<const RegionLayout> layouts);
+  Status EndLeases(OpContext& op);
+  Status LeaveInOrder();
 
   std::unique_ptr<Fabric> fabric_;
   PoolOptions options_;
@@ -91,6 +116,8 @@ class Pool {
   std::atomic<uint64_t> unique_ids_given_{0};
   std::atomic<uint64_t> workers_opened_{0};
   bool left_ = false;
+  std::unique_ptr<LeaseRenewer> leases_;    // none: no memory server wants them, or an observer
+  std::unique_ptr<RenewalThread> renewal_;  // destroyed first
 };
 
 }  // namespace farleaf::dsm

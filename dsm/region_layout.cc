@@ -42,6 +42,7 @@ RegionHeader RegionLayout::ToHeader() const {
   header.chunk_count = chunk_count;
   header.first_chunk = first_chunk;
   header.server = server;
+  header.lease_ms = lease_ms;
   header.crc = Crc32c(std::as_bytes(std::span(&header, 1)));
   return header;
 }
@@ -64,6 +65,7 @@ Result<RegionLayout> RegionLayout::Parse(std::span<const std::byte> bytes) {
   auto layout = For(header.server, header.region_bytes, header.chunk_bytes);
   if (!layout.ok()) return layout.status().WithContext(name);
   layout->incarnation = header.incarnation;
+  layout->lease_ms = header.lease_ms;
   if (layout->first_chunk != header.first_chunk || layout->chunk_count != header.chunk_count) {
     return Status::Corruption(name + ": geometry does not add up");
   }

@@ -55,6 +55,8 @@ static_assert(kChunkTableOffset == 168 << 10);
 inline constexpr uint32_t kChunkBytesMin = 64 << 10;
 inline constexpr uint32_t kChunkBytesMax = 64 << 20;
 inline constexpr uint32_t kChunkBytesDefault = 1 << 20;
+inline constexpr uint32_t kLeaseMsMin = 100;  ///< if it is not 0
+inline constexpr uint32_t kLeaseMsMax = 3'600'000;
 
 /// The first bytes of a region. Little-endian, no padding.
 struct RegionHeader {
@@ -70,7 +72,8 @@ struct RegionHeader {
   uint64_t chunk_count;
   uint64_t first_chunk;  ///< offset
   uint16_t server;
-  uint16_t reserved[3];
+  uint16_t reserved;
+  uint32_t lease_ms;
 };
 static_assert(sizeof(RegionHeader) == 64);
 
@@ -82,6 +85,7 @@ struct RegionLayout {
   uint64_t chunk_bytes = 0;
   uint64_t chunk_count = 0;
   uint64_t first_chunk = 0;
+  uint32_t lease_ms = 0;  ///< whose lease word has not moved for so long is cut off; 0: nobody is
 
   uint64_t ChunkOffset(uint64_t chunk) const { return first_chunk + chunk * chunk_bytes; }
   uint64_t ChunkWordOffset(uint64_t chunk) const { return kChunkTableOffset + chunk * 8; }
@@ -200,6 +204,16 @@ struct MemberWord {
   static MemberWord Decode(uint64_t word) { return {(word & 1) != 0, word >> 1}; }
 };
 
+/// One word per compute server id on every memory server, written by that compute server alone: before
+/// it takes a lock there, then several times in lease_ms, each time with another count. 0: not watched.
+struct LeaseWord {
+  static constexpr uint64_t kIncarnationMax = (uint64_t{1} << 48) - 1;
+  uint64_t incarnation = 0;  ///< 48 bits; not 0
+  uint16_t count = 0;        ///< goes around
+
+  uint64_t Encode() const { return incarnation << 16 | count; }
+  static LeaseWord Decode(uint64_t word) { return {word >> 16, static_cast<uint16_t>(word)}; }
+};
 inline constexpr uint64_t LeaseWordOffset(MemberId id) { return kLeasesOffset + id * uint64_t{8}; }
 
 /// The fence word of an id is the newest incarnation of it, in full, that this memory server has cut

@@ -58,6 +58,7 @@ Result<std::unique_ptr<LocalFabric>> LocalFabric::Create(const Options& options)
     auto layout = RegionLayout::For(server, options.region_bytes, options.chunk_bytes);
     if (!layout.ok()) return layout.status();
     layout->incarnation = 1;  // a local server never restarts
+    layout->lease_ms = options.lease_ms;
     auto region = MemoryRegion::Create({options.region_bytes, options.hugepages, ""});
     if (!region.ok()) return region.status();
     FormatRegion(*layout, region->bytes());

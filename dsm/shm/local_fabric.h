@@ -29,6 +29,8 @@ class LocalFabric final : public Fabric {
     uint64_t region_bytes = uint64_t{256} << 20;  ///< of each server
     uint64_t chunk_bytes = kChunkBytesDefault;
     Hugepages hugepages = Hugepages::kIfAvailable;
+    /// What the regions ask of compute servers (dsm/region_layout.h); nobody here enforces it.
+    uint32_t lease_ms = 0;
   };
   static Result<std::unique_ptr<LocalFabric>> Create(const Options& options);
 

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "dsm/shm/descriptor_passing.h"
@@ -78,7 +79,33 @@ void ShmAgent::HandOver(UniqueFd fd, const Hello& hello) {
   clients_.push_back({std::move(fd), hello.member, std::move(process)});
   if (!SendWithDescriptor(clients_.back().socket.get(), message, region_fd_).ok()) {
     clients_.pop_back();  // it has gone meanwhile
+  } else if (const Client& client = clients_.back(); client.process) {
+    Watch(client.member, *client.process);
   }
+}
+
+void ShmAgent::Watch(const MemberIdentity& member, const PeerProcess& process) {
+  for (Watched& watched : watched_) {
+    // An id of processes is used again only after the end of the one that had it.
+    if (watched.process.pid() != process.pid() || watched.process.WaitForExit(0)) continue;
+    if (std::find(watched.members.begin(), watched.members.end(), member) ==
+        watched.members.end()) {
+      watched.members.push_back(member);
+    }
+    return;
+  }
+  watched_.push_back({process.Duplicate(), {member}});
+}
+
+std::vector<MemberIdentity> ShmAgent::TakeEnded() {
+  std::lock_guard lock(mutex_);
+  std::vector<MemberIdentity> ended;
+  std::erase_if(watched_, [&](const Watched& watched) {
+    if (!watched.process.WaitForExit(0)) return false;
+    ended.insert(ended.end(), watched.members.begin(), watched.members.end());
+    return true;
+  });
+  return ended;
 }
 
 Status ShmAgent::CutOff(const MemberIdentity& member) {

@@ -47,6 +47,7 @@ class ShmAgent final : public RegionAgent {
   /// InvalidArgument: the compute server runs in this very process. DeadlineExceeded: its process was
   /// killed and has not ended yet.
   Status CutOff(const MemberIdentity& member) override;
+  std::vector<MemberIdentity> TakeEnded() override;
 
  private:
   struct Client {
@@ -54,12 +55,20 @@ class ShmAgent final : public RegionAgent {
     MemberIdentity member;
     std::optional<PeerProcess> process;  ///< unless it is anonymous
   };
+  /// A process that has taken part as these compute servers. Kept when its sockets are closed: they
+  /// close a moment before the process has ended.
+  struct Watched {
+    PeerProcess process;
+    std::vector<MemberIdentity> members;
+  };
   ShmAgent(const Options& options, const ServerIdentity& identity, const MemoryRegion& region);
   /// Kills the processes of `member` and waits for their end.
   Status Kill(const MemberIdentity& member);
   void HandOver(UniqueFd fd, const Hello& hello);
   /// Whether to take the client in; its process, unless it is anonymous. REQUIRES: mutex_ held.
   Status Admit(int socket, const Hello& hello, std::optional<PeerProcess>* process);
+  /// REQUIRES: mutex_ held.
+  void Watch(const MemberIdentity& member, const PeerProcess& process);
   /// Lets go of the sockets whose clients have gone. REQUIRES: mutex_ held.
   void ForgetClosed() const;
 
@@ -68,8 +77,9 @@ class ShmAgent final : public RegionAgent {
   const std::string endpoint_;
   const int region_fd_;
   FencedMembers fenced_;
-  mutable std::mutex mutex_;  // guards clients_
+  mutable std::mutex mutex_;  // guards clients_, watched_
   mutable std::vector<Client> clients_;
+  std::vector<Watched> watched_;
   std::unique_ptr<HandshakeListener> listener_;
 };
 

@@ -21,6 +21,7 @@ void SimServer::Start(uint64_t incarnation) {
   auto layout = RegionLayout::For(options_.server, options_.region_bytes, options_.chunk_bytes);
   FARLEAF_CHECK(layout.ok(), layout.status());
   layout->incarnation = incarnation;
+  layout->lease_ms = options_.lease_ms;
   region_.reset(static_cast<std::byte*>(std::calloc(options_.region_bytes, 1)));
   FARLEAF_CHECK(region_ != nullptr, options_.region_bytes);
   FormatRegion(*layout, {region_.get(), options_.region_bytes});

@@ -27,6 +27,7 @@ class SimServer {
     ServerId server = 0;
     uint64_t region_bytes = 0;
     uint64_t chunk_bytes = 0;
+    uint32_t lease_ms = 0;
   };
   /// With an empty pool region of `incarnation`, running.
   SimServer(Options options, uint64_t incarnation);

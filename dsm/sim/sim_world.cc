@@ -14,10 +14,10 @@ SimWorld::SimWorld(const Options& options) : options_(options), random_(options.
   network_ = options.network ? *options.network : SimNetwork::Draw(random_);
   trace_.set_sink(options.trace);
   for (uint32_t i = 0; i < options.servers; ++i) {
-    servers_.push_back(
-        std::make_unique<SimServer>(SimServer::Options{options.cluster, static_cast<ServerId>(i),
-                                                       options.region_bytes, options.chunk_bytes},
-                                    1 + i));
+    servers_.push_back(std::make_unique<SimServer>(
+        SimServer::Options{options.cluster, static_cast<ServerId>(i), options.region_bytes,
+                           options.chunk_bytes, options.lease_ms},
+        1 + i));
   }
 }
 

@@ -43,6 +43,7 @@ class SimWorld {
     uint32_t servers = 2;
     uint64_t region_bytes = uint64_t{8} << 20;  ///< of each server
     uint64_t chunk_bytes = kChunkBytesMin;
+    uint32_t lease_ms = 0;              ///< what the regions ask of compute servers
     std::optional<SimNetwork> network;  ///< drawn from the seed if it is not given
     SimLinkOptions link;
     SimTrace::Sink trace;  ///< of readable lines

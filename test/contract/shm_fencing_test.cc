@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kCounter = 4096;
 
 /// A child of this process that attaches to memory server 0 of a FabricUnderTest, and from the Welcome
-/// on adds to a word of its region without end. It uses the mapping that it inherited, and nothing but
+/// on has a lease, and adds to a word of its region without end. It uses the mapping that it inherited, and nothing but
 /// system calls, because other threads may have held any lock when it was forked.
 class Victim {
  public:
@@ -34,6 +34,8 @@ class Victim {
     auto address = UnixAddress(cluster.server(0).endpoint().endpoint.substr(4));
     FARLEAF_CHECK(address.ok(), address.status());
     auto* word = reinterpret_cast<uint64_t*>(cluster.region_bytes(0).data() + kCounter);
+    auto* lease =
+        reinterpret_cast<uint64_t*>(cluster.region_bytes(0).data() + LeaseWordOffset(member.id));
     pid_ = ::fork();
     FARLEAF_CHECK(pid_ >= 0, errno);
     if (pid_ > 0) return;
@@ -46,6 +48,7 @@ class Victim {
       ::_exit(1);
     }
     if (welcome[kHandshakeHeaderBytes] != 0) ::_exit(kRefused);
+    std::atomic_ref(*lease).store(LeaseWord{member.incarnation, 1}.Encode());
     while (true) std::atomic_ref(*word).fetch_add(1);
   }
   ~Victim() {
@@ -72,7 +75,7 @@ class Victim {
 };
 
 struct ShmFencing : ::testing::Test {
-  FabricUnderTest cluster{FabricKind::kShm};
+  FabricUnderTest cluster{FabricKind::kShm, {.lease_ms = 1'000}};
 
   uint64_t Word(uint64_t offset) {
     return std::atomic_ref(*reinterpret_cast<uint64_t*>(cluster.region_bytes(0).data() + offset))
@@ -101,6 +104,40 @@ TEST_F(ShmFencing, WhoeverIsCutOffIsDeadWhenTheCutIsConfirmed) {
     EXPECT_EQ(Word(FenceWordOffset(5)), incarnation);
     EXPECT_TRUE(cluster.fabric().CutOff(0, {5, incarnation}).ok());
   }
+}
+
+TEST_F(ShmFencing, AProcessThatEndsIsCutOffAtOnceAndOneThatHasLeftIsNot) {
+  ManualClock server_clock;  // on which no lease ever runs out
+  LeaseEnforcer enforcer(cluster.LeasesOf(0, &server_clock));
+  Victim victim(cluster, {5, 3}), left(cluster, {6, 1});
+  AwaitActivity();
+  while (Word(LeaseWordOffset(5)) == 0 || Word(LeaseWordOffset(6)) == 0) ::sched_yield();
+  enforcer.Look();
+  EXPECT_EQ(Word(FenceWordOffset(5)), 0u);
+  std::atomic_ref(*reinterpret_cast<uint64_t*>(cluster.region_bytes(0).data() + LeaseWordOffset(6)))
+      .store(0);
+  for (Victim* one : {&victim, &left}) {
+    ::kill(one->pid(), SIGKILL);
+    EXPECT_EQ(one->WaitForEnd(), SIGKILL);
+  }
+  (void)cluster.server(0).agent->connections();  // the sockets are forgotten, the ends are not
+  enforcer.Look();
+  EXPECT_EQ(Word(FenceWordOffset(5)), 3u);
+  EXPECT_EQ(Word(FenceWordOffset(6)), 0u);
+}
+
+TEST_F(ShmFencing, WhoeverIsSilentForTheLeaseIsKilled) {
+  ManualClock server_clock;
+  LeaseEnforcer enforcer(cluster.LeasesOf(0, &server_clock));
+  Victim victim(cluster, {5, 3});
+  AwaitActivity();
+  ::kill(victim.pid(), SIGSTOP);
+  for (int looks = 0; looks < 9; ++looks) {
+    server_clock.AdvanceNs(125 * kNsPerMs);
+    enforcer.Look();
+  }
+  EXPECT_EQ(victim.WaitForEnd(), SIGKILL);
+  EXPECT_EQ(Word(FenceWordOffset(5)), 3u);
 }
 
 TEST_F(ShmFencing, WhoeverAttachesDuringTheCutIsRefusedOrDies) {

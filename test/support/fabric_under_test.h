@@ -18,6 +18,7 @@
 #include "dsm/bootstrap/in_process_directory.h"
 #include "dsm/bootstrap/open_fabric.h"
 #include "dsm/delay/delay_fabric.h"
+#include "dsm/lease_enforcer.h"
 #include "dsm/region_layout.h"
 #include "dsm/shm/local_fabric.h"
 #include "dsm/shm/memory_region.h"
@@ -68,6 +69,7 @@ class FabricUnderTest {
     uint32_t servers = 2;
     uint64_t region_bytes = kRegionBytes;  ///< of each server
     uint64_t chunk_bytes = kChunkBytesDefault;
+    uint32_t lease_ms = 0;  ///< for compute servers; enforced by whoever takes LeasesOf
   };
 
   explicit FabricUnderTest(FabricKind kind) : FabricUnderTest(kind, Options()) {}
@@ -76,13 +78,15 @@ class FabricUnderTest {
       auto local = LocalFabric::Create({.servers = options.servers,
                                         .region_bytes = options.region_bytes,
                                         .chunk_bytes = options.chunk_bytes,
-                                        .hugepages = Hugepages::kNever});
+                                        .hugepages = Hugepages::kNever,
+                                        .lease_ms = options.lease_ms});
       FARLEAF_CHECK(local.ok(), local.status());
       local_ = std::move(*local);
     } else if (kind == FabricKind::kSim) {
       world_ = std::make_unique<SimWorld>(SimWorld::Options{.servers = options.servers,
                                                             .region_bytes = options.region_bytes,
-                                                            .chunk_bytes = options.chunk_bytes});
+                                                            .chunk_bytes = options.chunk_bytes,
+                                                            .lease_ms = options.lease_ms});
     } else {
       for (uint32_t i = 0; i < options.servers; ++i) {
         servers_.push_back(StartServer(static_cast<ServerId>(i), 100 + i));
@@ -140,12 +144,27 @@ class FabricUnderTest {
     return local_ ? local_->region_bytes(id) : servers_[id].region->bytes();
   }
 
+  /// What memory server `id` enforces leases with, looking at `server_clock`.
+  LeaseEnforcer::Deps LeasesOf(ServerId id, const Clock* server_clock) {
+    return {.server = id,
+            .region = region_bytes(id),
+            .lease_ms = options_.lease_ms,
+            .clock = server_clock,
+            .cut_off = [this, id](const MemberIdentity& member) { return CutOff(id, member); },
+            .take_ended =
+                [this, id] {
+                  return servers_.empty() ? std::vector<MemberIdentity>()
+                                          : servers_[id].agent->TakeEnded();
+                }};
+  }
+
   RegionServer StartServer(ServerId id, uint64_t incarnation,
                            const std::string& listen = ListenHost() + ":0") {
     RegionServer server;
     auto layout = RegionLayout::For(id, options_.region_bytes, options_.chunk_bytes);
     FARLEAF_CHECK(layout.ok(), layout.status());
     layout->incarnation = incarnation;
+    layout->lease_ms = options_.lease_ms;
     auto region = MemoryRegion::Create({options_.region_bytes, Hugepages::kNever, ""});
     FARLEAF_CHECK(region.ok(), region.status());
     FormatRegion(*layout, region->bytes());
@@ -172,6 +191,15 @@ class FabricUnderTest {
   }
 
  private:
+  /// As a memory server does by itself.
+  Status CutOff(ServerId id, const MemberIdentity& member) {
+    if (local_) return local_->CutOffBy({}, id, member);
+    if (!world_) return servers_[id].agent->CutOff(member);
+    std::lock_guard lock(world_mutex_);
+    world_->CutOffAt(id, member);
+    return Status::Ok();
+  }
+
   FabricKind kind_;
   Options options_;
   MonotonicClock clock_;
