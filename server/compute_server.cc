@@ -2,7 +2,9 @@
 
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "client/internal/socket.h"
@@ -13,6 +15,9 @@
 namespace farleaf::server {
 
 namespace {
+
+/// For the memory servers, in each attempt to join again.
+constexpr uint64_t kRejoinWaitMs = 1'000;
 
 bool IsLoopback(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) {
@@ -142,28 +147,48 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
     if (!tree.ok()) return tree.status();
     trees.push_back(std::move(*tree));
   }
+  std::unique_ptr<ComputeServer> server(new ComputeServer(options, std::move(trees), clock));
+  FARLEAF_RETURN_IF_ERROR(server->Join(seed));
+  return server;
+}
+
+Status ComputeServer::Join(uint64_t seed) {
   dsm::OpenFabricOptions fabric_options;
-  fabric_options.servers_min = options.memory_servers_min;
-  fabric_options.wait_ms = options.join_wait_ms;
-  auto fabric = dsm::OpenFabric(options.bootstrap, fabric_options, clock);
+  fabric_options.servers_min = options_.memory_servers_min;
+  fabric_options.wait_ms = options_.join_wait_ms;
+  auto fabric = dsm::OpenFabric(options_.bootstrap, fabric_options, clock_);
   if (!fabric.ok()) return fabric.status();
   dsm::PoolOptions pool_options;
   pool_options.seed = seed;
-  auto pool = dsm::Pool::Join(std::move(*fabric), pool_options, clock);
+  auto pool = dsm::Pool::Join(std::move(*fabric), pool_options, clock_);
   if (!pool.ok()) return pool.status();
-
-  std::unique_ptr<ComputeServer> server(new ComputeServer());
-  server->pool_ = std::move(*pool);
+  pool_ = std::move(*pool);
   // What clients are told is the pool's directory, not this machine's way to it.
-  const std::string directory_url = options.bootstrap.substr(0, options.bootstrap.find('?'));
-  server->host_ = std::make_unique<PoolTreeHost>(server->pool_.get(), directory_url, options.tree);
-  FARLEAF_RETURN_IF_ERROR(PrepareTrees(*server->host_, trees, *clock));
-  NativeServerOptions native = options.native;
+  const std::string directory_url = options_.bootstrap.substr(0, options_.bootstrap.find('?'));
+  host_ = std::make_unique<PoolTreeHost>(pool_.get(), directory_url, options_.tree);
+  FARLEAF_RETURN_IF_ERROR(PrepareTrees(*host_, trees_, *clock_));
+  NativeServerOptions native = options_.native;
   native.instance = Mix64(seed);
-  auto started = NativeServer::Start(server->host_.get(), clock, std::move(native));
+  auto started = NativeServer::Start(host_.get(), clock_, std::move(native));
   if (!started.ok()) return started.status();
-  server->native_ = std::move(*started);
-  return server;
+  native_ = std::move(*started);
+  return Status::Ok();
+}
+
+Status ComputeServer::Rejoin(uint64_t seed) {
+  if (native_) {
+    // The ports that the system chose are the ones that clients know.
+    constexpr std::string_view kScheme = "farleaf://";
+    for (size_t i = 0; i < options_.native.listen.size(); ++i) {
+      options_.native.listen[i] = native_->urls()[i].substr(kScheme.size());
+    }
+  }
+  StopServing();
+  host_.reset();
+  if (pool_) (void)pool_->Leave();  // whoever is fenced cannot leave in order
+  pool_.reset();
+  options_.join_wait_ms = std::min<uint64_t>(options_.join_wait_ms, kRejoinWaitMs);
+  return Join(seed);
 }
 
 ComputeServer::~ComputeServer() {
@@ -171,12 +196,15 @@ ComputeServer::~ComputeServer() {
   if (!stopped.ok()) FARLEAF_LOG(warn, "{}", stopped.ToString());
 }
 
+void ComputeServer::StopServing() {
+  if (!native_) return;
+  native_->Stop();
+  FARLEAF_LOG(info, "served: {}", native_->Stats().Summary());
+  native_.reset();
+}
+
 Status ComputeServer::Stop() {
-  if (native_) {
-    native_->Stop();
-    FARLEAF_LOG(info, "served: {}", native_->Stats().Summary());
-    native_.reset();
-  }
+  StopServing();
   host_.reset();
   if (!pool_) return Status::Ok();
   const Status left = pool_->Leave();

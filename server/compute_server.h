@@ -1,12 +1,16 @@
 // ComputeServer: a process's part as a compute server: it joins a pool of memory servers, opens or
 // creates trees, and serves them to clients over the native protocol.
 //
+// When memory servers have cut it off, nothing that it has in memory is true any more: caches, locks, pages
+// in hand. So it ends its clients' connections, drops all of it and joins anew (Rejoin).
+//
 // Thread rule: one thread; what it starts has its own threads.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dsm/base/clock.h"
@@ -48,12 +52,25 @@ class ComputeServer {
   /// Ends the clients' requests, then leaves the pool. A failure says what was not left in order.
   Status Stop();
 
+  /// Fenced, once a memory server has cut this compute server off.
+  Status fenced() const { return pool_ ? pool_->fenced() : Status::Ok(); }
+  /// Drops everything and joins the pool with a new identity; serves where it did before. After a
+  /// failure nothing is served, and it may be tried again.
+  Status Rejoin(uint64_t seed);
+
+  /// REQUIRES: it serves.
   const NativeServer& native() const { return *native_; }
   dsm::Pool& pool() { return *pool_; }
 
  private:
-  ComputeServer() = default;
+  ComputeServer(const ComputeServerOptions& options, std::vector<NewTree> trees, const Clock* clock)
+      : options_(options), trees_(std::move(trees)), clock_(clock) {}
+  Status Join(uint64_t seed);
+  void StopServing();
 
+  ComputeServerOptions options_;  // with the addresses that were chosen
+  const std::vector<NewTree> trees_;
+  const Clock* const clock_;
   std::unique_ptr<dsm::Pool> pool_;
   std::unique_ptr<PoolTreeHost> host_;
   std::unique_ptr<NativeServer> native_;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "dsm/base/log.h"
 #include "server/compute_server.h"
@@ -33,14 +34,50 @@ uint64_t DrawSeed() {
   return (uint64_t{device()} << 32) | device();
 }
 
-void ServeUntilShutdown(const ComputeServerOptions& options, const ComputeServer& server,
-                        const ShutdownSignal& shutdown) {
-  const uint64_t interval_s = options.stats_interval_s != 0 ? options.stats_interval_s : 3600;
-  while (!shutdown.WaitForMs(static_cast<uint32_t>(interval_s * 1'000))) {
-    if (options.stats_interval_s == 0) continue;
+constexpr uint32_t kFenceLookMs = 100;
+constexpr uint32_t kRejoinPauseMs = 500;
+
+Status Announce(const ComputeServerOptions& options, ComputeServer& server) {
+  dsm::Pool& pool = server.pool();
+  FARLEAF_LOG(info, "{} joined {} memory servers over {}", pool.self().ToString(),
+              pool.fabric().regions().size(), pool.fabric().name());
+  for (const std::string& url : server.native().urls()) FARLEAF_LOG(info, "serving {}", url);
+  return options.ready_file.empty() ? Status::Ok()
+                                    : WriteReadyFile(options.ready_file, server.native().urls());
+}
+
+void Withdraw(const ComputeServerOptions& options) {
+  if (!options.ready_file.empty()) std::remove(options.ready_file.c_str());
+}
+
+/// Until it works, or shutdown is asked for.
+Status Rejoin(const ComputeServerOptions& options, ComputeServer& server,
+              const ShutdownSignal& shutdown) {
+  FARLEAF_LOG(warn, "dropping everything and joining again, since {}", server.fenced().ToString());
+  Withdraw(options);
+  bool told = false;
+  do {
+    const Status joined = server.Rejoin(DrawSeed());
+    if (joined.ok()) return Announce(options, server);
+    if (!std::exchange(told, true)) {
+      FARLEAF_LOG(warn, "trying again every {} ms to join: {}", kRejoinPauseMs, joined.ToString());
+    }
+  } while (!shutdown.WaitForMs(kRejoinPauseMs));
+  return Status::Ok();
+}
+
+Status ServeUntilShutdown(const ComputeServerOptions& options, ComputeServer& server,
+                          const ShutdownSignal& shutdown, const Clock& clock) {
+  const uint64_t interval_ns = options.stats_interval_s * kNsPerSecond;
+  uint64_t stats_due_ns = clock.NowNs() + interval_ns;
+  while (!shutdown.WaitForMs(kFenceLookMs)) {
+    if (!server.fenced().ok()) FARLEAF_RETURN_IF_ERROR(Rejoin(options, server, shutdown));
+    if (interval_ns == 0 || clock.NowNs() < stats_due_ns || shutdown.requested()) continue;
+    stats_due_ns += interval_ns;
     const auto connections = server.native().Connections();
     FARLEAF_LOG(info, "{} connections; {}", connections.open, server.native().Stats().Summary());
   }
+  return Status::Ok();
 }
 
 Status Serve(const ComputeServerOptions& options) {
@@ -50,16 +87,10 @@ Status Serve(const ComputeServerOptions& options) {
   const MonotonicClock clock;
   auto server = ComputeServer::Start(options, DrawSeed(), &clock);
   if (!server.ok()) return server.status();
-  dsm::Pool& pool = (*server)->pool();
-  FARLEAF_LOG(info, "{} joined {} memory servers over {}", pool.self().ToString(),
-              pool.fabric().regions().size(), pool.fabric().name());
-  for (const std::string& url : (*server)->native().urls()) FARLEAF_LOG(info, "serving {}", url);
-  if (!options.ready_file.empty()) {
-    FARLEAF_RETURN_IF_ERROR(WriteReadyFile(options.ready_file, (*server)->native().urls()));
-  }
-  ServeUntilShutdown(options, **server, **shutdown);
+  FARLEAF_RETURN_IF_ERROR(Announce(options, **server));
+  FARLEAF_RETURN_IF_ERROR(ServeUntilShutdown(options, **server, **shutdown, clock));
   FARLEAF_LOG(info, "shutting down");
-  if (!options.ready_file.empty()) std::remove(options.ready_file.c_str());
+  Withdraw(options);
   FARLEAF_RETURN_IF_ERROR((*server)->Stop());
   FARLEAF_LOG(info, "left the pool");
   return Status::Ok();

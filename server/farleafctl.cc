@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -100,14 +101,18 @@ class Control {
     if (!members.ok()) return members.status();
     if (!arguments_.json) fmt::print("{:>4}  {:>11}  {}\n", "id", "incarnation", "state");
     std::string json;
-    for (const auto& [identity, live] : *members) {
+    for (const auto& [identity, live, fenced_by] : *members) {
       if (!live && !arguments_.all) continue;
+      const std::string servers = fmt::format("{}", fmt::join(fenced_by, ", "));
       if (!arguments_.json) {
-        fmt::print("{:>4}  {:>11}  {}\n", identity.id, identity.incarnation,
-                   live ? "live" : "left");
+        const std::string state = !live             ? "left"
+                                  : servers.empty() ? "live"
+                                                    : "fenced by memory server " + servers;
+        fmt::print("{:>4}  {:>11}  {}\n", identity.id, identity.incarnation, state);
       }
-      json += fmt::format("{}{{\"id\": {}, \"incarnation\": {}, \"live\": {}}}",
-                          json.empty() ? "" : ",\n ", identity.id, identity.incarnation, live);
+      json +=
+          fmt::format("{}{{\"id\": {}, \"incarnation\": {}, \"live\": {}, \"fenced_by\": [{}]}}",
+                      json.empty() ? "" : ",\n ", identity.id, identity.incarnation, live, servers);
     }
     if (arguments_.json) fmt::print("[{}]\n", json);
     return kDone;

@@ -86,6 +86,9 @@ void DeclareOptions(ConfigSchema& schema, MemoryServerOptions* options) {
                    &options->rdma_device);
   schema.AddInteger("agent_threads", "tcp: threads that execute clients' verbs",
                     &options->agent_threads, 1, 256);
+  schema.AddInteger("lease_ms",
+                    "cut off a compute server that is silent for so long (100 at least); 0: none",
+                    &options->lease_ms, 0, dsm::kLeaseMsMax);
   AddLogOptions(schema, &options->log);
 }
 
@@ -98,11 +101,18 @@ Result<std::unique_ptr<MemoryServer>> MemoryServer::Start(const MemoryServerOpti
                                    options.cluster + "'");
   }
   FARLEAF_RETURN_IF_ERROR(CheckMemory(options));
+  if (options.lease_ms != 0 && options.lease_ms < dsm::kLeaseMsMin) {
+    return Status::InvalidArgument("lease_ms " + std::to_string(options.lease_ms) +
+                                   " is too short to be renewed in time; allowed are 0 and " +
+                                   std::to_string(dsm::kLeaseMsMin) + " to " +
+                                   std::to_string(dsm::kLeaseMsMax));
+  }
   if (options.fabric != FabricChoice::kShm) FARLEAF_RETURN_IF_ERROR(CheckListen(options));
   std::unique_ptr<MemoryServer> server(new MemoryServer(std::move(deps)));
   server->endpoint_ = {options.id, "", options.region_bytes, server->deps_.incarnation};
   FARLEAF_RETURN_IF_ERROR(server->MakeRegion(options));
   FARLEAF_RETURN_IF_ERROR(server->StartAgent(options));
+  server->StartEnforcer(options);
   FARLEAF_RETURN_IF_ERROR(server->Renew());
   return server;
 }
@@ -113,6 +123,7 @@ MemoryServer::~MemoryServer() {
 
 Status MemoryServer::Stop() {
   Status withdrawn = deps_.directory->Withdraw(endpoint_);
+  enforcer_.reset();
   agent_.reset();
   return withdrawn;
 }
@@ -121,6 +132,7 @@ Status MemoryServer::MakeRegion(const MemoryServerOptions& options) {
   auto layout = dsm::RegionLayout::For(options.id, options.region_bytes, options.chunk_bytes);
   if (!layout.ok()) return layout.status();
   layout->incarnation = deps_.incarnation;
+  layout->lease_ms = options.lease_ms;
   auto region = dsm::MemoryRegion::Create({options.region_bytes, options.hugepages, options.file});
   if (!region.ok()) return region.status();
   region_ = std::make_unique<dsm::MemoryRegion>(std::move(*region));
@@ -176,6 +188,18 @@ Status MemoryServer::StartAgent(const MemoryServerOptions& options) {
   }
   endpoint_.endpoint = agent_->endpoint();
   return Status::Ok();
+}
+
+void MemoryServer::StartEnforcer(const MemoryServerOptions& options) {
+  if (options.lease_ms == 0) return;
+  enforcer_ = std::make_unique<dsm::LeaseEnforcer>(dsm::LeaseEnforcer::Deps{
+      .server = options.id,
+      .region = region_->bytes(),
+      .lease_ms = options.lease_ms,
+      .clock = deps_.clock,
+      .cut_off = [this](const dsm::MemberIdentity& member) { return agent_->CutOff(member); },
+      .take_ended = [this] { return agent_->TakeEnded(); }});
+  enforcer_->Start();
 }
 
 }  // namespace farleaf::server

@@ -1,6 +1,8 @@
 // MemoryServer: a region, the agent that opens it to one fabric, and its announcement in the
 // directory. The process around it is memory_server_main.cc.
 //
+// It cuts off compute servers that do not renew their leases (dsm/lease_enforcer.h).
+//
 // Invariants:
 //   - the region is formatted before anybody can reach it, and reachable before it is announced;
 //   - a server that ends in good order withdraws its announcement before it closes the region.
@@ -15,6 +17,7 @@
 #include "dsm/agent.h"
 #include "dsm/base/clock.h"
 #include "dsm/directory.h"
+#include "dsm/lease_enforcer.h"
 #include "dsm/shm/memory_region.h"
 #include "server/config.h"
 #include "server/logging.h"
@@ -37,6 +40,7 @@ struct MemoryServerOptions {
   bool insecure = false;       ///< tcp, verbs; allow addresses other than loopback
   std::string rdma_device;     ///< verbs; DEVICE[:PORT[:GID INDEX]], if `listen` leaves it open
   uint32_t agent_threads = 1;  ///< tcp
+  uint32_t lease_ms = 3'000;   ///< for compute servers; 0: nobody is cut off for being silent
   std::string cluster;         ///< if given, the directory must be this cluster's
   std::string bootstrap;       ///< URL of the directory
   LogOptions log;
@@ -71,12 +75,14 @@ class MemoryServer {
   explicit MemoryServer(Deps deps) : deps_(std::move(deps)) {}
   Status MakeRegion(const MemoryServerOptions& options);
   Status StartAgent(const MemoryServerOptions& options);
+  void StartEnforcer(const MemoryServerOptions& options);
   Status Prefault();
 
   Deps deps_;
   dsm::ServerEndpoint endpoint_;
   std::unique_ptr<dsm::MemoryRegion> region_;
   std::unique_ptr<dsm::RegionAgent> agent_;  // before region_ in destruction
+  std::unique_ptr<dsm::LeaseEnforcer> enforcer_;
 };
 
 }  // namespace farleaf::server

@@ -86,12 +86,22 @@ class PoolStore final : public Store {
     std::vector<uint64_t> words(dsm::kMembersMax);
     FARLEAF_RETURN_IF_ERROR(worker_->Run(
         ReadWords(*worker_, counts_, dsm::kCatalogServer, dsm::kMembersOffset, words)));
+    std::vector<std::vector<uint64_t>> fences(pool_->layouts().size(),
+                                              std::vector<uint64_t>(dsm::kMembersMax));
+    for (size_t i = 0; i < fences.size(); ++i) {
+      FARLEAF_RETURN_IF_ERROR(worker_->Run(
+          ReadWords(*worker_, counts_, pool_->layouts()[i].server, dsm::kFencesOffset, fences[i])));
+    }
     std::vector<PoolMember> members;
     // Word 0 is the ticket counter.
     for (uint32_t id = 1; id < dsm::kMembersMax; ++id) {
       const auto word = dsm::MemberWord::Decode(words[id]);
       if (word.incarnation == 0) continue;
-      members.push_back({{static_cast<dsm::MemberId>(id), word.incarnation}, word.live});
+      members.push_back({{static_cast<dsm::MemberId>(id), word.incarnation}, word.live, {}});
+      for (size_t i = 0; i < fences.size(); ++i) {
+        if (fences[i][id] < word.incarnation) continue;
+        members.back().fenced_by.push_back(pool_->layouts()[i].server);
+      }
     }
     return members;
   }

@@ -20,8 +20,9 @@ namespace farleaf::server {
 
 /// A compute server, as the pool's member table has it.
 struct PoolMember {
-  dsm::MemberIdentity identity;  ///< the newest of this id
-  bool live = false;             ///< it has not left; it may have died
+  dsm::MemberIdentity identity;          ///< the newest of this id
+  bool live = false;                     ///< it has not left; it may have died
+  std::vector<dsm::ServerId> fenced_by;  ///< memory servers whose fence words name it
 };
 
 /// What one memory server answered to a cut.

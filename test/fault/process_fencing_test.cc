@@ -17,8 +17,9 @@ constexpr int kPatienceMs = 15'000;
 constexpr int kKilled = 128 + SIGKILL;
 
 struct FencingTest : ::testing::TestWithParam<std::string> {
-  // Chunks are small, so that even a small tree lies on both memory servers.
-  ProcessCluster cluster{{.fabric = GetParam(), .chunk = "64KiB"}};
+  // Chunks are small, so that even a small tree lies on both memory servers. Without leases nobody
+  // finds out by itself that it was cut off.
+  ProcessCluster cluster{{.fabric = GetParam(), .chunk = "64KiB", .lease_ms = 0}};
 
   void SetUp() override { cluster.StartMemoryServers(); }
   /// Whether to be cut off is to be killed.
@@ -196,7 +197,8 @@ TEST_P(FencingTest, ControlListsAndCutsOffThroughPoolAndServer) {
   EXPECT_EQ(Control({"members"}).output,
             "  id  incarnation  state\n   " + id + "            1  live\n");
   const Ended json = cluster.Run("farleafctl", {"--server", server.url(), "members", "--json"});
-  EXPECT_EQ(json.output, "[{\"id\": " + id + ", \"incarnation\": 1, \"live\": true}]\n");
+  EXPECT_EQ(json.output,
+            "[{\"id\": " + id + ", \"incarnation\": 1, \"live\": true, \"fenced_by\": []}]\n");
   // Nobody is harmed by what concerns others.
   EXPECT_EQ(Control({"cut-off", "0"}).code, 2);
   EXPECT_EQ(Control({"cut-off", "4096"}).code, 2);

@@ -73,7 +73,8 @@ std::vector<std::string> ProcessCluster::MemoryServerFlags(int id) const {
                                  "--chunk-size", options_.chunk,
                                  "--fabric",     options_.fabric,
                                  "--socket",     socket(id),
-                                 "--listen",     addresses_[static_cast<size_t>(id)]};
+                                 "--listen",     addresses_[static_cast<size_t>(id)],
+                                 "--lease-ms",   std::to_string(options_.lease_ms)};
   if (dsm::ListenHost() != dsm::kLoopback) flags.push_back("--insecure");
   return flags;
 }

@@ -49,6 +49,8 @@ struct ClusterOptions {
   int memory_servers = 2;
   std::string region = "64MiB";
   std::string chunk = "1MiB";
+  /// Long by default: sanitizers and busy machines keep processes silent for seconds.
+  int lease_ms = 600'000;
 };
 
 /// A compute server's process, and how its clients reach it.

@@ -1,0 +1,174 @@
+// Compute servers that die, or are silent for longer than their lease: memory servers cut them off by
+// themselves, and whoever lives joins again.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "client/client.h"
+#include "test/support/process.h"
+
+namespace farleaf {
+namespace {
+
+// What a bounded wait may take on a machine that does much else.
+constexpr int kPatienceMs = 60'000;
+// Short for a test, long for a process that only has to be scheduled.
+constexpr int kLeaseMs = 2'000;
+constexpr int kKilled = 128 + SIGKILL;
+
+struct LeaseTest : ::testing::TestWithParam<std::string> {
+  static bool kills() { return GetParam() == "shm"; }
+  static ClusterOptions Options(int lease_ms) {
+    return {.fabric = GetParam(), .chunk = "64KiB", .lease_ms = lease_ms};
+  }
+  template <typename Condition>
+  static bool WaitUntil(const Condition& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return true;
+  }
+  /// "3" for a compute server named "compute server 3".
+  static std::string IdOf(const ComputeServerProcess& server) {
+    const std::string name = server.Name();
+    return name.substr(name.rfind(' ') + 1);
+  }
+  /// Whether both memory servers say that they have cut `id` off, as farleafctl shows it.
+  static bool IsFenced(ProcessCluster& cluster, const std::string& id) {
+    const Ended members =
+        cluster.Run("farleafctl", {"--pool", cluster.bootstrap_url(), "members", "--json"});
+    EXPECT_EQ(members.code, 0) << members.output;
+    for (const auto& member : nlohmann::json::parse(members.output)) {
+      if (std::to_string(member["id"].get<int>()) == id) return member["fenced_by"].size() == 2;
+    }
+    return false;
+  }
+  static std::unique_ptr<client::Client> Connect(const ComputeServerProcess& server) {
+    client::Options options;
+    options.deadline_ms = 10'000;
+    auto client = client::Client::Connect(server.url(), options);
+    FARLEAF_CHECK(client.ok(), client.status(), server.process->Output());
+    return std::move(*client);
+  }
+  static client::Tree CreateTree(client::Client& client) {
+    client::TreeSpec spec;
+    spec.name = "tested";
+    spec.layout = client::TreeLayout::kBytes;
+    auto tree = client.CreateTree(spec, {.deadline_ms = 30'000});
+    FARLEAF_CHECK(tree.ok(), tree.status());
+    return *tree;
+  }
+};
+
+TEST_P(LeaseTest, AComputeServerThatIsKilledIsFencedByEveryMemoryServer) {
+  // On shm the end of a process is seen, so that its lease need not run out.
+  ProcessCluster cluster(Options(kills() ? 600'000 : kLeaseMs));
+  cluster.StartMemoryServers();
+  ComputeServerProcess dead = cluster.StartComputeServer();
+  auto client = Connect(dead);
+  client::Tree tree = CreateTree(*client);
+  ASSERT_TRUE(tree.Put("k", "v").ok());
+  EXPECT_FALSE(IsFenced(cluster, IdOf(dead)));
+  dead.process->Signal(SIGKILL);
+  EXPECT_EQ(cluster.WaitFor(*dead.process).code, kKilled);
+  EXPECT_TRUE(WaitUntil([&] { return IsFenced(cluster, IdOf(dead)); }))
+      << cluster.memory_server(0).Output();
+  const Ended members = cluster.Run("farleafctl", {"--pool", cluster.bootstrap_url(), "members"});
+  EXPECT_TRUE(members.says("fenced by memory server 0, 1")) << members.output;
+  const std::string why = kills() ? "the process of " + dead.Name() +
+                                        " (incarnation 1) has ended without leaving the pool"
+                                  : dead.Name() + " (incarnation 1) has not renewed its lease for";
+  for (const int server : {0, 1}) {
+    const std::string log = cluster.memory_server(server).Output();
+    EXPECT_NE(log.find(why), std::string::npos) << log;
+  }
+  ComputeServerProcess successor = cluster.StartComputeServer({}, dead.address);
+  EXPECT_NE(successor.Name(), dead.Name());
+  auto value = Connect(successor)->OpenTree("tested")->Get("k");
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(*value, "v");
+}
+
+TEST_P(LeaseTest, AComputeServerThatLeavesIsNotFenced) {
+  ProcessCluster cluster(Options(600'000));
+  cluster.StartMemoryServers();
+  ComputeServerProcess server = cluster.StartComputeServer();
+  server.process->Signal(SIGTERM);
+  EXPECT_EQ(cluster.WaitFor(*server.process).code, 0);
+  const Ended members =
+      cluster.Run("farleafctl", {"--pool", cluster.bootstrap_url(), "members", "--all"});
+  EXPECT_TRUE(members.says("left")) << members.output;
+  const std::string log = cluster.memory_server(0).Output();
+  EXPECT_EQ(log.find("cuts off"), std::string::npos) << log;
+  cluster.StopMemoryServers();
+}
+
+TEST_P(LeaseTest, AComputeServerThatWasStoppedForLongerThanItsLeaseJoinsAgainAndServes) {
+  ProcessCluster cluster(Options(kLeaseMs));
+  cluster.StartMemoryServers();
+  ComputeServerProcess server = cluster.StartComputeServer();
+  const std::string first_id = IdOf(server);
+  auto client = Connect(server);
+  client::Tree tree = CreateTree(*client);
+  ASSERT_TRUE(tree.Put("k", "v").ok());
+  server.process->Signal(SIGSTOP);
+  EXPECT_TRUE(WaitUntil([&] { return IsFenced(cluster, first_id); }))
+      << cluster.memory_server(0).Output();
+  if (kills()) {
+    EXPECT_EQ(cluster.WaitFor(*server.process).code, kKilled);
+    return;
+  }
+  server.process->Signal(SIGCONT);
+  EXPECT_TRUE(
+      server.process->WaitForOutput("dropping everything and joining again, since fenced: "))
+      << server.process->Output();
+  // The very same client: its connection was closed, and it connects again.
+  Status last;
+  EXPECT_TRUE(WaitUntil([&] {
+    auto written = tree.Put("k2", "v2");
+    last = written.status();
+    return written.ok();
+  })) << last
+      << server.process->Output();
+  for (const auto& [key, expected] : {std::pair("k", "v"), std::pair("k2", "v2")}) {
+    Result<client::Value> value = Status::Unavailable("not asked");
+    EXPECT_TRUE(WaitUntil([&] {
+      value = tree.Get(key);
+      return value.ok();
+    })) << value.status();
+    EXPECT_EQ(**value, expected);
+  }
+  EXPECT_TRUE(IsFenced(cluster, first_id));
+  server.process->Signal(SIGTERM);
+  const Ended ended = cluster.WaitFor(*server.process);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_TRUE(ended.says("left the pool")) << ended.output;
+}
+
+TEST_P(LeaseTest, YcsbThatWasSilentEndsWithTheReason) {
+  ProcessCluster cluster(Options(kLeaseMs));
+  cluster.StartMemoryServers();
+  auto ycsb =
+      cluster.Start("ycsb", {"--target", cluster.pool_target(), "-P",
+                             std::string(FARLEAF_WORKLOADS) + "/workloada", "--phase", "load,run",
+                             "-p", "recordcount=20000", "-p", "operationcount=1000000000", "-p",
+                             "farleaf.keys=fixed8", "--threads", "2", "--in-flight", "8"});
+  ASSERT_TRUE(ycsb->WaitForOutput("# phase load")) << ycsb->Output();
+  ycsb->Signal(SIGSTOP);
+  EXPECT_TRUE(WaitUntil([&] { return IsFenced(cluster, "1"); }))
+      << cluster.memory_server(0).Output();
+  ycsb->Signal(SIGCONT);
+  const Ended ended = cluster.WaitFor(*ycsb, kPatienceMs);
+  EXPECT_EQ(ended.code, kills() ? kKilled : 1) << ended.output;
+  EXPECT_EQ(ended.says("compute server 1 (incarnation 1) was cut off by memory server"), !kills())
+      << ended.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabric, LeaseTest, ::testing::ValuesIn(dsm::ProcessFabricNames()),
+                         [](const auto& each) { return each.param; });
+
+}  // namespace
+}  // namespace farleaf
