@@ -1,4 +1,7 @@
+#include <filesystem>
+
 #include "benchmark/simulated/model_file.h"
+#include "benchmark/simulated/program_target.h"
 #include "benchmark/simulated/simulated_target.h"
 #include "benchmark/simulated/tree_target.h"
 #include "server/config.h"
@@ -30,6 +33,29 @@ Status SetOption(std::string_view option, dsm::ModelWorld::Options* world) {
   return Status::Ok();
 }
 
+/// A file, or the name of one in the folder `programs` beside the model file.
+std::string ProgramPath(const std::string& program, const std::string& model_file) {
+  if (program.find('/') != std::string::npos || program.ends_with(".toml")) return program;
+  return std::filesystem::path(model_file).parent_path() / "programs" / (program + ".toml");
+}
+
+Result<std::unique_ptr<Target>> OpenProgram(const std::string& model_file,
+                                            dsm::ModelWorld::Options world_options,
+                                            const TargetOptions& options) {
+  auto program = LoadProgramFile(ProgramPath(options.program, model_file));
+  if (!program.ok()) return program.status();
+  // A program says what an operation takes, the checks of all bytes included.
+  world_options.model.read_byte_ns = world_options.model.write_byte_ns = 0;
+  auto layout = ProgramTarget::LayoutFor(*program, world_options.model, options.records,
+                                         world_options.chunk_bytes);
+  if (!layout.ok()) return layout.status();
+  world_options.region_bytes = layout->region_bytes;
+  auto world = dsm::ModelWorld::Create(world_options);
+  if (!world.ok()) return world.status();
+  return std::unique_ptr<Target>(std::make_unique<ProgramTarget>(
+      std::move(*world), model_file, std::move(*program), *layout, options));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Target>> OpenSimulatedTarget(std::string_view text,
@@ -51,6 +77,7 @@ Result<std::unique_ptr<Target>> OpenSimulatedTarget(std::string_view text,
   if (!options.create_tree) {
     return Status::InvalidArgument("a simulated pool begins empty: run with --phase load,run");
   }
+  if (!options.program.empty()) return OpenProgram(file, world_options, options);
   auto world = dsm::ModelWorld::Create(world_options);
   if (!world.ok()) return world.status();
   auto target = std::make_unique<SimulatedTreeTarget>(std::move(*world), file, options);

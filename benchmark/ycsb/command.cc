@@ -116,7 +116,10 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .warm = run.warmup > 0,
           .seed = run.seed,
           .operation_timeout_ms = run.workload.operation_timeout_ms,
-          .program = run.program};
+          .program = run.program,
+          .records = run.workload.record_count,
+          .skewed = run.workload.request_distribution == RequestDistribution::kZipfian ||
+                    run.workload.request_distribution == RequestDistribution::kLatest};
 }
 
 /// Prints what the phase left to be said, and returns the exit code so far.

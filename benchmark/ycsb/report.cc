@@ -126,6 +126,7 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   }
   Json json;
   json["target"] = configuration.target;
+  if (!configuration.program.empty()) json["program"] = configuration.program;
   json["threads"] = configuration.threads;
   json["in_flight"] = configuration.in_flight;
   json["loop"] = configuration.rate > 0 ? "open" : "closed";

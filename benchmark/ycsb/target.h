@@ -79,7 +79,10 @@ struct TargetOptions {
   bool warm = false;        ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;
   uint64_t operation_timeout_ms = 10'000;
-  std::string program;  ///< sim: a verb program instead of the tree: its name or its file
+  // Of sim: targets
+  std::string program;   ///< a verb program instead of the tree: its name or its file
+  uint64_t records = 0;  ///< for a verb program: that it holds
+  bool skewed = false;   ///< for a verb program: some keys are asked for far more often
 };
 
 class Simulation;
