@@ -11,13 +11,15 @@ LocalLockTable::Entry* LocalLockTable::Find(Shard& shard, GlobalAddress address)
   return nullptr;
 }
 
-bool LocalLockTable::Acquiring::await_ready() {
-  Shard& shard = table_->ShardOf(address_);
+bool LocalLockTable::TryAcquire(GlobalAddress address) {
+  Shard& shard = ShardOf(address);
   std::lock_guard lock(shard.mutex);
-  if (Find(shard, address_)) return false;
-  shard.held.push_back({address_});
+  if (Find(shard, address)) return false;
+  shard.held.push_back({address});
   return true;
 }
+
+bool LocalLockTable::Acquiring::await_ready() { return table_->TryAcquire(address_); }
 
 bool LocalLockTable::Acquiring::await_suspend(std::coroutine_handle<> handle) {
   Shard& shard = table_->ShardOf(address_);

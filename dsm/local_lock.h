@@ -74,6 +74,8 @@ class LocalLockTable {
     return Acquiring(this, &worker, address, lock_class, image);
   }
 
+  /// The turn, if nobody has it: without the remote lock, and without waiting.
+  bool TryAcquire(GlobalAddress address);
   /// Whether the holder should leave the remote lock held for a local waiter. If so it must end with
   /// HandOver: waiters do not go away.
   bool ShouldHandOver(GlobalAddress address, const Turn& turn);

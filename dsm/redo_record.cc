@@ -36,8 +36,8 @@ bool WordDiffers(std::span<const std::byte> before, std::span<const std::byte> a
 void Finish(const RedoHead& head, std::span<std::byte> out, size_t record_bytes) {
   std::byte* const to = out.data();
   StoreLittle(to + 4, static_cast<uint16_t>(record_bytes));
-  StoreLittle(to + 6, static_cast<uint8_t>(head.kind));
-  StoreLittle(to + 7, uint8_t{0});
+  StoreLittle(to + 6, static_cast<uint8_t>(static_cast<uint8_t>(head.kind) | head.level << 3));
+  StoreLittle(to + 7, head.tree);
   StoreLittle(to + 8, head.lock_word);
   StoreLittle(to + 16, head.page.word());
   StoreLittle(to + 24, head.write_back);
@@ -96,10 +96,12 @@ std::optional<RedoRecord> ParseRedo(std::span<const std::byte> slot) {
     return std::nullopt;
   }
   if (LoadLittle<uint32_t>(from) != Crc32c(slot.subspan(4, record_bytes - 4))) return std::nullopt;
-  const uint8_t kind = LoadLittle<uint8_t>(from + 6);
-  if (kind > kRedoKindMax || LoadLittle<uint8_t>(from + 7) != 0) return std::nullopt;
+  const uint8_t kind = LoadLittle<uint8_t>(from + 6) & 7;
+  if (kind > kRedoKindMax) return std::nullopt;
   RedoRecord record;
   record.kind = static_cast<RedoKind>(kind);
+  record.level = LoadLittle<uint8_t>(from + 6) >> 3;
+  record.tree = LoadLittle<uint8_t>(from + 7);
   record.lock_word = LoadLittle<uint64_t>(from + 8);
   record.page = GlobalAddress::FromWord(LoadLittle<uint64_t>(from + 16));
   record.write_back = LoadLittle<uint64_t>(from + 24);

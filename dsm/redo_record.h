@@ -4,8 +4,8 @@
 //   offset  bytes  what
 //   0       4      CRC32C of bytes [4, record_bytes)
 //   4       2      record_bytes: a multiple of 8, header included
-//   6       1      RedoKind
-//   7       1      0
+//   6       1      RedoKind, 3 bits; the page's level, 5 bits
+//   7       1      the tree that the page belongs to
 //   8       8      the lock word of this acquisition
 //   16      8      the page
 //   24      8      number of the write-back: the page's version after it
@@ -38,10 +38,15 @@ enum class RedoKind : uint8_t {
   kChange = 0,     ///< nothing
   kMergeLeft = 1,  ///< the follow-up page, locked with the follow-up word, dies into this page
   kNewPage =
-      2,       ///< the page is new and may not be linked yet, by the follow-up page (null: a root)
-  kDying = 3,  ///< the page dies, into the follow-up page (null: a root, into its only child)
+      2,  ///< the page is new and may not be linked yet, by the follow-up page (null: a root)
+  /// The page may be about to die, into the follow-up page (null: a root, into its only child). Such
+  /// a record has no ranges, and stands before anything is written that makes the page die.
+  kDying = 3,
+  kSplitLeft =
+      4,  ///< the write-back links the follow-up page, new and locked with the follow-up word
 };
-inline constexpr uint8_t kRedoKindMax = 3;
+inline constexpr uint8_t kRedoKindMax = 4;
+inline constexpr uint8_t kRedoLevelMax = 31;
 
 inline constexpr size_t kRedoHeaderBytes = 48;
 inline constexpr size_t kRedoRangeHeaderBytes = 8;
@@ -60,6 +65,8 @@ struct RedoHead {
   uint64_t write_back = 0;
   GlobalAddress follow_up;
   uint64_t follow_up_word = 0;
+  uint8_t level = 0;  ///< of the page, at most kRedoLevelMax
+  uint8_t tree = 0;   ///< that the page belongs to
   bool operator==(const RedoHead&) const = default;
 };
 

@@ -19,6 +19,9 @@ constexpr int kTornReadsBeforeLockWord = 4;
 /// What completing a missing separator may take of a search that found its node.
 constexpr uint64_t kUpkeepNsMax = 10 * kNsPerMs;
 constexpr uint64_t kRetryNsMin = 500, kRetryNsMax = 200 * kNsPerUs;
+constexpr const char* kGoneAdvice =
+    ", which is gone: a compute server that works with this tree recovers the page, an observer "
+    "cannot";
 }  // namespace
 
 Status BlinkTree::CheckKey(std::string_view key) const {
@@ -51,10 +54,12 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddr
                                                        PageBuffer& page) {
   const Geometry& geometry = info_.geometry;
   uint64_t give_up_ns = 0, wait_ns = kRetryNsMin;
+  FenceLook look;
   for (int attempt = 0;; ++attempt) {
     const bool with_lock_word = attempt >= kTornReadsBeforeLockWord;
     Batch batch(address.server());
     batch.Read(address.offset(), with_lock_word ? page.page(geometry) : page.image(geometry));
+    if (look.owner != 0) batch.ReadWord(dsm::FenceWordOffset(look.owner), &look.fence_word);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) co_return status;
     const OpenOutcome outcome = ConstNode::Open(geometry, page.image(geometry));
@@ -69,9 +74,16 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddr
     }
     stats_.torn_reads.fetch_add(1, std::memory_order_relaxed);
     if (!with_lock_word) continue;
-    const auto lock =
-        dsm::LockWord::Decode(LoadLittle<uint64_t>(page.bytes + geometry.image_bytes()));
+    const auto lock_word = LoadLittle<uint64_t>(page.bytes + geometry.image_bytes());
+    const auto lock = dsm::LockWord::Decode(lock_word);
     if (lock.state == dsm::LockWord::State::kFreePage) co_return PageState::kForeign;
+    const bool gone = IsGone(op, address, lock_word, look);
+    if (gone && pool_->self().id != 0) {
+      auto recovered = co_await TryRecoverPage(op, address, lock_word);
+      if (!recovered.ok()) co_return recovered.status();
+      if (*recovered == Recovery::kForeign) co_return PageState::kForeign;
+    }
+    look = {lock.state == dsm::LockWord::State::kLocked ? lock.owner : dsm::MemberId{0}};
     if (give_up_ns == 0) give_up_ns = WaitDeadlineNs(op);
     if (op.worker.clock().NowNs() >= give_up_ns) {
       if (lock.state == dsm::LockWord::State::kUnlocked) {
@@ -80,7 +92,7 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddr
       }
       co_return Status::DeadlineExceeded("page " + address.ToString() + " of tree '" + info_.name +
                                          "' stays half-written under the lock of compute server " +
-                                         std::to_string(lock.owner));
+                                         std::to_string(lock.owner) + (gone ? kGoneAdvice : ""));
     }
     co_await op.worker.Sleep(wait_ns + op.worker.random().Below(wait_ns));
     wait_ns = std::min(2 * wait_ns, kRetryNsMax);

@@ -12,7 +12,8 @@ namespace farleaf::index {
 
 namespace {
 constexpr uint64_t kBackoffNsMin = 1 * kNsPerUs, kBackoffNsMax = 256 * kNsPerUs;
-constexpr int kResolveAttemptsMax = 4;
+constexpr int kResolveAttemptsMin = 4;
+constexpr uint64_t kResolveBackoffNsMax = 10 * kNsPerMs;
 }  // namespace
 
 dsm::PageClass BlinkTree::PageClassOf(Level level) const {
@@ -36,54 +37,96 @@ uint64_t BlinkTree::ChangeCounterOffset(GlobalAddress address) const {
 
 Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass lock_class,
                                  uint64_t give_up_ns, LockedPage& locked) {
-  const Geometry& geometry = info_.geometry;
   FARLEAF_CHECK(!locked.held(), locked.address);
   if (pool_->self().id == 0) {
     co_return Status::InvalidArgument("an observer of the pool cannot write: join as a member");
   }
   locked.address = address;
-  const auto image = locked.buffer.image(geometry);
+  locked.level_class = lock_class;
   if (pool_->redo_slots(address.server()).area() == 0) [[unlikely]] {
     Status claimed = co_await ClaimRedoArea(op, address.server());
     if (!claimed.ok()) co_return claimed;
   }
-  std::optional<uint64_t> word;
+  uint64_t wait_ns = kBackoffNsMin;
   for (;;) {
-    auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class, image);
-    locked.turn = turn;
-    if (turn.lock_word != 0) {
-      stats_.handovers.fetch_add(1, std::memory_order_relaxed);
-      locked.lock_word = turn.lock_word;
-      locked.BeginChanges(geometry);
-      co_return Status::Ok();
+    auto attempt = co_await TryLockPage(op, lock_class, give_up_ns, locked);
+    if (!attempt.ok()) co_return attempt.status();
+    if (*attempt == LockAttempt::kEnded) co_return Status::Ok();
+    if (op.worker.clock().NowNs() >= give_up_ns) {
+      if (*attempt == LockAttempt::kNoSlot) co_return NoSlot(address.server());
+      co_return Status::DeadlineExceeded("page " + address.ToString() + " of tree '" + info_.name +
+                                         "' is locked by a compute server that is gone, and what " +
+                                         "it left cannot be finished yet");
     }
-    word = pool_->redo_slots(address.server()).Take(lock_class);
-    if (word) break;
+    co_await op.worker.Sleep(wait_ns);
+    if (*attempt == LockAttempt::kRecovering) wait_ns = std::min(2 * wait_ns, kBackoffNsMax);
+  }
+}
+
+Status BlinkTree::NoSlot(dsm::ServerId server) const {
+  return Status::DeadlineExceeded("all redo slots on memory server " + std::to_string(server) +
+                                  " are in use");
+}
+
+Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockClass lock_class,
+                                                            uint64_t give_up_ns,
+                                                            LockedPage& locked) {
+  const GlobalAddress address = locked.address;
+  const auto image = locked.buffer.image(info_.geometry);
+  auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class, image);
+  locked.turn = turn;
+  if (turn.lock_word != 0) {
+    stats_.handovers.fetch_add(1, std::memory_order_relaxed);
+    locked.lock_word = turn.lock_word;
+    locked.BeginChanges(info_.geometry);
+    Status announced;
+    if (locked.redo_kind != dsm::RedoKind::kChange) announced = co_await Announce(op, locked);
+    if (!announced.ok()) co_return announced;
+    co_return LockAttempt::kEnded;
+  }
+  const std::optional<uint64_t> word = pool_->redo_slots(address.server()).Take(lock_class);
+  if (!word) {
     // The turn is not kept while waiting for a slot: the next in turn may hold the very slot, and be
     // entitled to one of a higher class (dsm/remote_lock.h).
     pool_->locks().Release(address);
-    if (op.worker.clock().NowNs() >= give_up_ns) {
-      co_return Status::DeadlineExceeded("all redo slots on memory server " +
-                                         std::to_string(address.server()) + " are in use");
-    }
-    co_await op.worker.Sleep(kBackoffNsMin);
+    co_return LockAttempt::kNoSlot;
   }
-  Status status = co_await TakeRemoteLock(op, address, *word, give_up_ns, locked);
+  uint64_t dead_word = 0;
+  Status status = co_await TakeRemoteLock(op, *word, give_up_ns, locked, &dead_word);
   if (!locked.held()) {
-    pool_->locks().Release(address);
-    co_return status;
+    pool_->redo_slots(address.server()).Give(*word);
+    if (dead_word == 0) {
+      pool_->locks().Release(address);
+      if (!status.ok()) co_return status;
+      co_return LockAttempt::kEnded;
+    }
+    auto recovered = co_await RecoverPage(op, address, dead_word);  // lets the turn go
+    if (!recovered.ok()) co_return recovered.status();
+    if (*recovered == Recovery::kForeign) co_return LockAttempt::kEnded;
+    co_return LockAttempt::kRecovering;
   }
-  if (ConstNode::Open(geometry, image) != OpenOutcome::kValid) {
-    const bool foreign = ConstNode::Open(geometry, image) == OpenOutcome::kMalformed &&
-                         locked.node(geometry).tree() != info_.id;
+  if (const OpenOutcome opened = ConstNode::Open(info_.geometry, image);
+      opened != OpenOutcome::kValid) {
+    const bool foreign =
+        opened == OpenOutcome::kMalformed && locked.node(info_.geometry).tree() != info_.id;
     Status unlocked = co_await Unlock(op, locked);
     if (!unlocked.ok()) co_return unlocked;
-    if (foreign) co_return Status::Ok();
+    if (foreign) co_return LockAttempt::kEnded;
     co_return Status::Corruption("page " + address.ToString() + " of tree '" + info_.name +
                                  "' fails its checksum under its own lock");
   }
-  locked.BeginChanges(geometry);
-  co_return Status::Ok();
+  locked.BeginChanges(info_.geometry);
+  co_return LockAttempt::kEnded;
+}
+
+Task<Status> BlinkTree::Announce(OpContext& op, LockedPage& locked) {
+  Batch batch(locked.address.server());
+  AddRedo(locked, {}, {}, batch);
+  Status status = co_await PostUntilDone(op, batch);
+  if (status.ok()) co_return status;
+  Status unlocked = co_await Unlock(op, locked);
+  if (!unlocked.ok()) co_return unlocked;
+  co_return status;
 }
 
 Task<Status> BlinkTree::ClaimRedoArea(OpContext& op, dsm::ServerId server) {
@@ -93,24 +136,32 @@ Task<Status> BlinkTree::ClaimRedoArea(OpContext& op, dsm::ServerId server) {
   co_return Status::Ok();
 }
 
-Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, GlobalAddress address, uint64_t word,
-                                       uint64_t give_up_ns, LockedPage& locked) {
+Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t give_up_ns,
+                                       LockedPage& locked, uint64_t* dead_word) {
+  const GlobalAddress address = locked.address;
   uint64_t wait_ns = kBackoffNsMin;
+  FenceLook look;
   for (;;) {
     uint64_t old = 0;
     Batch batch(address.server());
+    if (locked.redo_kind != dsm::RedoKind::kChange) {
+      locked.lock_word = word;  // the record's; not held yet
+      AddRedo(locked, {}, {}, batch);
+      locked.lock_word = 0;
+    }
     batch.CompareAndSwap(LockWordOffset(address), dsm::kUnlockedWord, word, &old);
     batch.Read(address.offset(), locked.buffer.image(info_.geometry));
+    if (look.owner != 0) batch.ReadWord(dsm::FenceWordOffset(look.owner), &look.fence_word);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) {
       // The CAS may have run. Undo it if so; a lock word is unique, so this touches no other's lock.
       Batch undo(address.server());
       undo.CompareAndSwap(LockWordOffset(address), word, dsm::kUnlockedWord, &old);
-      [[maybe_unused]] Status undone = co_await op.worker.RoundTrip(undo, op.counts);
+      Status undone = co_await op.worker.RoundTrip(undo, op.counts);
       // Where even that failed the word may stand in the pool, but the slot may be used again all the
       // same: no write-back ran under this word, and that is what a recovery concludes from a slot
       // that holds no record of it. Keeping the slot would let a lost server use up all of them.
-      pool_->redo_slots(address.server()).Give(word);
+      if (!undone.ok()) NoteUnresolved(op, address, word, undone, KeepsSlot::kNo);
       co_return status;
     }
     if (old == dsm::kUnlockedWord) {
@@ -118,13 +169,14 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, GlobalAddress address, uin
       co_return Status::Ok();
     }
     const auto holder = dsm::LockWord::Decode(old);
-    if (holder.state == dsm::LockWord::State::kFreePage) {
-      pool_->redo_slots(address.server()).Give(word);
+    if (holder.state == dsm::LockWord::State::kFreePage) co_return Status::Ok();
+    if (IsGone(op, address, old, look)) {
+      *dead_word = old;
       co_return Status::Ok();
     }
+    look = {holder.owner};
     stats_.lock_conflicts.fetch_add(1, std::memory_order_relaxed);
     if (op.worker.clock().NowNs() >= give_up_ns) {
-      pool_->redo_slots(address.server()).Give(word);
       co_return Status::DeadlineExceeded("page " + address.ToString() + " of tree '" + info_.name +
                                          "' stayed locked by compute server " +
                                          std::to_string(holder.owner) + " (incarnation " +
@@ -187,10 +239,7 @@ Task<Status> BlinkTree::ClaimNewPage(OpContext& op, GlobalAddress address, LockC
   }
   std::optional<uint64_t> word = pool_->redo_slots(address.server()).Take(lock_class);
   while (!word) {
-    if (op.worker.clock().NowNs() >= give_up_ns) {
-      co_return Status::DeadlineExceeded("all redo slots on memory server " +
-                                         std::to_string(address.server()) + " are in use");
-    }
+    if (op.worker.clock().NowNs() >= give_up_ns) co_return NoSlot(address.server());
     co_await op.worker.Sleep(kBackoffNsMin);
     word = pool_->redo_slots(address.server()).Take(lock_class);
   }
@@ -200,6 +249,7 @@ Task<Status> BlinkTree::ClaimNewPage(OpContext& op, GlobalAddress address, LockC
   FARLEAF_CHECK(turn.lock_word == 0, "a free page's lock was handed over", address);
   locked.address = address;
   locked.turn = turn;
+  locked.level_class = lock_class;
   locked.lock_word = *word;
   StoreLittle(locked.buffer.bytes + info_.geometry.image_bytes(), *word);
   co_return Status::Ok();
@@ -216,17 +266,25 @@ void BlinkTree::AddRedo(LockedPage& locked, std::span<const std::byte> before,
   head.kind = locked.redo_kind;
   head.lock_word = locked.lock_word;
   head.page = locked.address;
-  head.write_back = locked.node(info_.geometry).version();
+  // An announcement is no write-back, and the buffer may not hold the page yet.
+  const bool announces = head.kind == dsm::RedoKind::kDying && after.empty();
+  head.write_back = announces ? 0 : locked.node(info_.geometry).version();
   head.follow_up = locked.follow_up;
   head.follow_up_word = locked.follow_up_word;
+  head.level = LevelOf(locked.level_class);
+  head.tree = static_cast<uint8_t>(info_.id);
   const size_t bytes = dsm::EncodeRedo(head, before, after, locked.redo);
   const dsm::RedoSlots& slots = pool_->redo_slots(locked.address.server());
   batch.Write(slots.SlotOffset(locked.lock_word), std::span(locked.redo).first(bytes));
 }
 
 void BlinkTree::AddWriteBack(LockedPage& locked, Batch& batch) {
+  AddRedo(locked, locked.before.image(info_.geometry), locked.buffer.image(info_.geometry), batch);
+  AddImage(locked, batch);
+}
+
+void BlinkTree::AddImage(LockedPage& locked, Batch& batch) {
   const auto image = locked.buffer.image(info_.geometry);
-  AddRedo(locked, locked.before.image(info_.geometry), image, batch);
   batch.Write(locked.address.offset(), image);
   // The change counter is the version, which stands at byte 8 of the image.
   if (!locked.node(info_.geometry).is_leaf()) {
@@ -243,7 +301,13 @@ void BlinkTree::AddUnlock(LockedPage& locked, Batch& batch) {
 
 Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) {
   Status status = batch.status();
-  for (int attempt = 0; !status.ok() && attempt < kResolveAttemptsMax; ++attempt) {
+  const uint64_t give_up_ns = status.ok() ? 0 : WaitDeadlineNs(op);
+  uint64_t wait_ns = kBackoffNsMin;
+  for (int attempt = 0; !status.ok() && GoesOnTrying(op, status, attempt, give_up_ns); ++attempt) {
+    if (attempt > 0) {
+      co_await op.worker.Sleep(wait_ns);
+      wait_ns = std::min(2 * wait_ns, kResolveBackoffNsMax);
+    }
     // The batch failed; some prefix of it ran, and nothing of it can land any more. If the lock word
     // is still ours, so is the page: write it again. If it is not, the unlock ran, and with it all
     // that stood before.
@@ -258,19 +322,43 @@ Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) 
       status = co_await op.worker.RoundTrip(batch, op.counts);
     }
   }
-  const uint64_t word = std::exchange(locked.lock_word, 0);
-  if (status.ok() && locked.handing_over) {
-    pool_->locks().HandOver(locked.address, {word, locked.turn.handovers, locked.turn.slot_class},
-                            locked.buffer.image(info_.geometry));
-  } else {
-    if (status.ok()) pool_->redo_slots(locked.address.server()).Give(word);
-    pool_->locks().Release(locked.address);
-  }
   if (!status.ok()) {
+    AbandonPage(op, locked, status);
     co_return Status::Unknown("write-back of page " + locked.address.ToString() + ": " +
                               status.ToString());
   }
+  const uint64_t word = std::exchange(locked.lock_word, 0);
+  if (locked.handing_over) {
+    pool_->locks().HandOver(locked.address, {word, locked.turn.handovers, locked.turn.slot_class},
+                            locked.buffer.image(info_.geometry));
+  } else {
+    pool_->redo_slots(locked.address.server()).Give(word);
+    pool_->locks().Release(locked.address);
+  }
   co_return Status::Ok();
+}
+
+bool BlinkTree::GoesOnTrying(const OpContext& op, const Status& status, int attempt,
+                             uint64_t give_up_ns) const {
+  if (status.code() == StatusCode::kFenced) return false;
+  return attempt < kResolveAttemptsMin || op.worker.clock().NowNs() < give_up_ns;
+}
+
+Task<Status> BlinkTree::PostUntilDone(OpContext& op, Batch& batch) {
+  const uint64_t give_up_ns = WaitDeadlineNs(op);
+  uint64_t wait_ns = kBackoffNsMin;
+  for (int attempt = 1;; ++attempt) {
+    Status status = co_await op.worker.RoundTrip(batch, op.counts);
+    if (status.ok() || !GoesOnTrying(op, status, attempt, give_up_ns)) co_return status;
+    co_await op.worker.Sleep(wait_ns);
+    wait_ns = std::min(2 * wait_ns, kResolveBackoffNsMax);
+  }
+}
+
+void BlinkTree::AbandonPage(OpContext& op, LockedPage& page, const Status& why) {
+  // It stays in this member's name, and this member recovers it like a dead one's.
+  NoteUnresolved(op, page.address, std::exchange(page.lock_word, 0), why, KeepsSlot::kYes);
+  pool_->locks().Release(page.address);
 }
 
 Task<Status> BlinkTree::WriteBackAndUnlock(OpContext& op, LockedPage& locked, Batch& batch) {

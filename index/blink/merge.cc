@@ -78,6 +78,11 @@ Task<Status> BlinkTree::TryMerge(OpContext& op, Level level, std::string_view le
   const GlobalAddress right_address = left.node(info_.geometry).right();
   LockedPage right;
   if (!right_address.is_null()) {
+    // Announced with its lock: whoever finds the right page's lock without its owner looks at the left
+    // page before it lets the right one live on.
+    right.redo_kind = dsm::RedoKind::kDying;
+    right.follow_up = left.address;
+    right.follow_up_word = left.lock_word;
     status = co_await LockPage(op, right_address, RightLockClass(level), WaitDeadlineNs(op), right);
   }
   if (status.ok() && right.held()) {
@@ -120,9 +125,6 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   left.redo_kind = dsm::RedoKind::kMergeLeft;
   left.follow_up = right.address;
   left.follow_up_word = right.lock_word;
-  right.redo_kind = dsm::RedoKind::kDying;
-  right.follow_up = left.address;
-  right.follow_up_word = left.lock_word;
   stats_.merges.fetch_add(1, std::memory_order_relaxed);
 
   // On one server the two WRITEs are ordered in one batch; else the first is awaited.
@@ -134,14 +136,14 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   Status status;
   if (!same_server) status = co_await PostUntilDone(op, left_batch);
   if (status.ok()) {
-    AddWriteBack(right, kill_batch);
-    kill_batch.WriteWord(LockWordOffset(right.address), &free_word);
+    // No record of it: the announcement stays, or a death between record and image would leave neither.
+    AddDeadPage(right.address, right.buffer, level, &free_word, kill_batch);
     // Idempotent: both locks are ours until the free word lands, and that is the last verb.
     status = co_await PostUntilDone(op, kill_batch);
   }
-  if (!status.ok()) {  // half a merge under locks that stay: recovery's business
-    AbandonPage(right);
-    AbandonPage(left);
+  if (!status.ok()) {  // half a merge, which is finished when the server answers again
+    AbandonPage(op, right, status);
+    AbandonPage(op, left, status);
     co_return Status::Unknown("merge of pages " + left.address.ToString() + " and " +
                               right.address.ToString() + ": " + status.ToString());
   }
@@ -168,6 +170,7 @@ Task<Status> BlinkTree::ShrinkRoot(OpContext& op) {
     const RootWord old_root = *fresh;
     if (old_root.level == 0) co_return Status::Ok();
     LockedPage root;
+    root.redo_kind = dsm::RedoKind::kDying;  // announced with the lock
     Status status = co_await LockPage(op, old_root.address, LeftLockClass(old_root.level),
                                       WaitDeadlineNs(op), root);
     if (!status.ok() || !root.held()) co_return status;
@@ -180,31 +183,18 @@ Task<Status> BlinkTree::ShrinkRoot(OpContext& op) {
     }
     const RootWord new_root{node.Child(0), static_cast<Level>(old_root.level - 1)};
     auto swapped = co_await SwapRoot(op, old_root, new_root);
-    if (!swapped.ok() || !*swapped) {
+    if (!swapped.ok()) {  // it may be the root no more
+      AbandonPage(op, root, swapped.status());
+      co_return swapped.status();
+    }
+    if (!*swapped) {
       status = co_await Unlock(op, root);
-      if (!swapped.ok()) co_return swapped.status();
       if (!status.ok()) co_return status;
       continue;
     }
-    Node dead = root.node(geometry);
-    dead.MarkDead(GlobalAddress());
-    Seal(root);
-    root.redo_kind = dsm::RedoKind::kDying;
-    const uint64_t free_word = FreePageWord();
-    Batch batch(root.address.server());
-    AddWriteBack(root, batch);
-    batch.WriteWord(LockWordOffset(root.address), &free_word);
-    status = co_await PostUntilDone(op, batch);
-    if (!status.ok()) {
-      AbandonPage(root);
-      co_return status;
-    }
+    status = co_await KillPage(op, root, old_root.level);
+    if (!status.ok()) co_return status;
     stats_.roots_shrunk.fetch_add(1, std::memory_order_relaxed);
-    if (caching()) cache_.Install(root.address, dead.image());
-    pool_->redo_slots(root.address.server()).Give(std::exchange(root.lock_word, 0));
-    pool_->locks().Release(root.address);
-    pool_->allocator().Retire(pool_->clock(), PageClassOf(old_root.level),
-                              {root.address, dead.version()});
   }
 }
 

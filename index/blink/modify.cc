@@ -23,6 +23,8 @@ bool BlinkTree::Underfull(const ConstNode& node) const {
 Task<Result<ModifyResult>> BlinkTree::Modify(OpContext& op, std::string_view key,
                                              const ModifyFunction& modify, CurrentValue use) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+  if (!unresolved_.empty()) [[unlikely]]
+    co_await ResolveLocks(op);
   LockedPage leaf;
   Status status = co_await LockNodeFor(op, key, 0, LeftLockClass(0), leaf);
   if (!status.ok()) co_return status;

@@ -45,6 +45,7 @@ struct LockedPage {
   uint64_t lock_word = 0;  ///< in the pool while held; 0: not held
   dsm::LocalLockTable::Turn turn;
   bool handing_over = false;  ///< the lock stays for a local waiter when the write-back completes
+  LockClass level_class = 0;  ///< that it was locked as; tells its level
   /// What a recovery has to do besides finishing the write-back (dsm/redo_record.h).
   dsm::RedoKind redo_kind = dsm::RedoKind::kChange;
   GlobalAddress follow_up;

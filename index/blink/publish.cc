@@ -49,6 +49,15 @@ ParentEdit EditParent(Node& parent, std::string_view position, const Publication
   return edit;
 }
 
+namespace {
+constexpr int kAttemptsMax = 10;
+constexpr uint64_t kRetryNsMin = 20 * kNsPerUs;  // doubling: 10 ms in all
+
+bool IsTransient(const Status& status) {
+  return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kUnknown;
+}
+}  // namespace
+
 Task<Status> BlinkTree::Publish(OpContext& op, Publication& publication) {
   // The operation's deadline does not end a publication half-way: an entry that it leaves untrue
   // (invariant 4) would stay so. lock_wait_ms bounds each wait.
@@ -56,7 +65,21 @@ Task<Status> BlinkTree::Publish(OpContext& op, Publication& publication) {
   OpContext context{op.worker, op.counts};
   if (publication.replaced.is_null()) context.deadline_ns = op.deadline_ns;
   Status status = co_await PublishHoldingChild(context, publication);
+  uint64_t wait_ns = kRetryNsMin;
+  for (int attempt = 1; attempt < kAttemptsMax && IsTransient(status); ++attempt) {
+    // Connections broke; again from the beginning, unless the child's lock was let go beside.
+    if (publication.child_lock && !publication.child_lock->held()) break;
+    co_await op.worker.Sleep(wait_ns);
+    wait_ns *= 2;
+    Status again = co_await PublishHoldingChild(context, publication);
+    status = std::move(again);
+  }
   if (publication.child_lock && publication.child_lock->held()) {
+    if (!status.ok() && publication.child_lock->redo_kind == dsm::RedoKind::kMergeLeft) {
+      // Parents may still name the dead page (invariant 4): the child stays locked until they do not.
+      AbandonPage(op, *publication.child_lock, status);
+      co_return status;
+    }
     Batch batch(publication.child_lock->address.server());
     if (publication.child_changed) AddWriteBack(*publication.child_lock, batch);
     AddUnlock(*publication.child_lock, batch);
@@ -208,8 +231,8 @@ Task<Result<bool>> BlinkTree::GrowRoot(OpContext& op, Publication& publication) 
     co_return status;
   }
   auto swapped = co_await SwapRoot(op, old_root, {root.address, publication.level});
-  if (!swapped.ok()) {  // it may be the root: recovery's business
-    AbandonPage(root);
+  if (!swapped.ok()) {  // it may be the root
+    AbandonPage(op, root, swapped.status());
     co_return swapped.status();
   }
   if (!*swapped) {

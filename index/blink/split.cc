@@ -91,6 +91,9 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   publication.child_lock = &right;
   stats_.splits.fetch_add(1, std::memory_order_relaxed);
 
+  left.redo_kind = dsm::RedoKind::kSplitLeft;
+  left.follow_up = right.address;
+  left.follow_up_word = right.lock_word;
   right.redo_kind = dsm::RedoKind::kNewPage;
   right.follow_up = left.address;
   right.follow_up_word = left.lock_word;
@@ -113,7 +116,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   }
   status = co_await WriteBackAndUnlock(op, left, left_batch);
   if (!status.ok()) {
-    AbandonPage(right);
+    AbandonPage(op, right, status);
     co_return status;
   }
   if (publication.child_changed) {
@@ -156,40 +159,11 @@ void BlinkTree::AddNewPage(LockedPage& fresh, Batch& batch) {
   }
 }
 
-Task<Status> BlinkTree::PostUntilDone(OpContext& op, Batch& batch) {
-  Status status;
-  for (int attempt = 0; attempt < 4; ++attempt) {
-    status = co_await op.worker.RoundTrip(batch, op.counts);
-    if (status.ok()) break;
-  }
-  co_return status;
-}
-
 Task<void> BlinkTree::VoidNewPage(OpContext& op, LockedPage& fresh) {
   // Its image may have landed, and a cache that is stale enough may name it: it must not answer when
-  // the node beside it changes again. Where this fails too the memory server is lost, and with it the
-  // page.
-  Node node = fresh.node(info_.geometry);
-  const dsm::PageClass page_class = PageClassOf(node.level());
-  node.MarkDead(GlobalAddress());
-  Seal(fresh);
-  const uint64_t free_word = FreePageWord();
-  Batch batch(fresh.address.server());
-  AddWriteBack(fresh, batch);
-  batch.WriteWord(LockWordOffset(fresh.address), &free_word);
-  Status status = co_await PostUntilDone(op, batch);
-  pool_->redo_slots(fresh.address.server()).Give(fresh.lock_word);
-  AbandonPage(fresh);
-  if (status.ok()) {
-    pool_->allocator().Retire(pool_->clock(), page_class, {fresh.address, node.version()});
-  }
-}
-
-void BlinkTree::AbandonPage(LockedPage& page) {
-  // Its state in the pool is unknown: neither the page nor its redo slot is used again by this
-  // incarnation. A scan after this member's departure finds the page.
-  page.lock_word = 0;
-  pool_->locks().Release(page.address);
+  // the node beside it changes again.
+  const Level level = fresh.node(info_.geometry).level();
+  [[maybe_unused]] Status status = co_await KillPage(op, fresh, level);
 }
 
 }  // namespace farleaf::index

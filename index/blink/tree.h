@@ -13,11 +13,14 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "dsm/pool.h"
@@ -27,6 +30,7 @@
 #include "index/blink/options.h"
 #include "index/blink/page.h"
 #include "index/blink/publication.h"
+#include "index/blink/recovery.h"
 #include "index/blink/search_cache.h"
 #include "index/range_index.h"
 
@@ -42,6 +46,7 @@ struct TreeStats {
   std::atomic<uint64_t> lock_conflicts{0};   ///< CASes lost to another compute server
   std::atomic<uint64_t> handovers{0};        ///< locks passed on without the network
   std::atomic<uint64_t> separators_completed{0};  ///< missing separators found and inserted
+  std::atomic<uint64_t> locks_taken_over{0};      ///< of members that are gone, or resolved
   std::atomic<uint64_t> separators_deferred{0};   ///< splits whose parents could not be told
   std::atomic<uint64_t> merges_given_up{0};  ///< merges that failed after their delete was done
   std::atomic<uint64_t> upkeep_given_up{0};  ///< refreshes, separators and freed blocks that failed
@@ -63,6 +68,12 @@ class BlinkTree final : public RangeIndex {
   /// Reads the change counters of the whole search layer, then every node that changed since it was
   /// cached: at a cold start all of them, in large READs.
   Task<Status> WarmCache(OpContext& op);
+
+  /// Deals with locks that were left when connections broke, where that is due on this worker. Writes
+  /// do so by the way.
+  Task<void> ResolveLocks(OpContext& op);
+  /// How many there are.
+  size_t unresolved_locks() const { return unresolved_.size(); }
 
   const TreeInfo& info() const { return info_; }
   const TreeOptions& options() const { return options_; }
@@ -112,8 +123,15 @@ class BlinkTree final : public RangeIndex {
                         uint64_t give_up_ns, LockedPage& locked);
   /// This member's redo slots on `server` are there to be written.
   Task<Status> ClaimRedoArea(OpContext& op, dsm::ServerId server);
-  Task<Status> TakeRemoteLock(OpContext& op, GlobalAddress address, uint64_t word,
-                              uint64_t give_up_ns, LockedPage& locked);
+  enum class LockAttempt : uint8_t { kEnded, kNoSlot, kRecovering };
+  Task<Result<LockAttempt>> TryLockPage(OpContext& op, LockClass lock_class, uint64_t give_up_ns,
+                                        LockedPage& locked);
+  Status NoSlot(dsm::ServerId server) const;
+  /// CAS and READ until the lock is had, the page is found free or its owner gone (`dead_word`).
+  Task<Status> TakeRemoteLock(OpContext& op, uint64_t word, uint64_t give_up_ns, LockedPage& locked,
+                              uint64_t* dead_word);
+  /// Writes the record of a page that may die, for a lock that was handed over.
+  Task<Status> Announce(OpContext& op, LockedPage& locked);
   /// Finds and locks the node at `level` that covers `key`. Ok without held(): the tree is not that
   /// high.
   Task<Status> LockNodeFor(OpContext& op, std::string_view key, Level level, LockClass lock_class,
@@ -125,6 +143,8 @@ class BlinkTree final : public RangeIndex {
   /// WRITE of the redo record of what changed since BeginChanges: it stands ahead of what it is about.
   void AddRedo(LockedPage& locked, std::span<const std::byte> before,
                std::span<const std::byte> after, Batch& batch);
+  /// WRITE of the image and, in the search layer, of its change counter.
+  void AddImage(LockedPage& locked, Batch& batch);
   /// WRITE of the redo record, of the image and, in the search layer, of its change counter. Once a
   /// batch while the page is locked.
   void AddWriteBack(LockedPage& locked, Batch& batch);
@@ -133,11 +153,62 @@ class BlinkTree final : public RangeIndex {
   /// Lets the page go after `batch`, which held its write-back and unlock, has ended. A failed batch
   /// is resolved: repeated, or found to have run. Unknown if that cannot be told.
   Task<Status> Finish(OpContext& op, LockedPage& locked, Batch& batch);
+  bool GoesOnTrying(const OpContext& op, const Status& status, int attempt,
+                    uint64_t give_up_ns) const;
+  /// Posts a batch that may run any number of times, until it succeeds or keeps failing.
+  Task<Status> PostUntilDone(OpContext& op, Batch& batch);
+  /// Lets a page go whose state in the pool is unknown; it is resolved later.
+  void AbandonPage(OpContext& op, LockedPage& page, const Status& why);
   Task<Status> PostAndFinish(OpContext& op, LockedPage& locked, Batch& batch);
   /// Behind what `batch` holds already. REQUIRES: sealed.
   Task<Status> WriteBackAndUnlock(OpContext& op, LockedPage& locked, Batch& batch);
   /// REQUIRES: the buffer holds the page as it is in the pool.
   Task<Status> Unlock(OpContext& op, LockedPage& locked);
+
+  // recover.cc: locks whose owner is gone.
+  /// The fence word of a lock's owner, as read beside the lock word.
+  struct FenceLook {
+    dsm::MemberId owner = 0;
+    uint64_t fence_word = 0;
+  };
+  bool IsOwn(uint64_t word) const;
+  /// Whether nothing can come any more of the holder of a lock: it is fenced there, or this member, and
+  /// the lock is on its list.
+  bool IsGone(OpContext& op, GlobalAddress address, uint64_t word, const FenceLook& look) const;
+  Task<Result<bool>> IsConfirmed(OpContext& op, uint64_t word, dsm::ServerId server);
+  /// Where the slot that a lock word names is on that server; 0: nowhere.
+  Task<Result<uint64_t>> RedoSlotOffset(OpContext& op, dsm::ServerId server, uint64_t word);
+  Task<Status> ReadDeadLock(OpContext& op, DeadLock& dead, uint64_t* lock_word);
+  Task<Result<RecoveryPlan>> PlanRecovery(OpContext& op, DeadLock& dead);
+  Task<Result<RecoveryPlan>> PlanByLink(OpContext& op, DeadLock& dead);
+  /// kOver: no lock on the left page links this one any more, or has it die.
+  Task<Result<Recovery>> SettleNeighbour(OpContext& op, const DeadLock& dead);
+  Task<Result<bool>> IsLinked(OpContext& op, DeadLock& dead);
+  /// Deals with the lock `word` of a member that is gone, wholly, or not at all. REQUIRES: the page's
+  /// local turn, which is let go in any case.
+  Task<Result<Recovery>> RecoverPage(OpContext& op, GlobalAddress address, uint64_t word);
+  /// kWait if another thread has the turn.
+  Task<Result<Recovery>> TryRecoverPage(OpContext& op, GlobalAddress address, uint64_t word);
+  Task<Result<Recovery>> TakeOver(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
+                                  LockedPage& taken);
+  enum class KeepsSlot : uint8_t { kNo, kYes };
+  void NoteUnresolved(OpContext& op, GlobalAddress address, uint64_t word, const Status& why,
+                      KeepsSlot keeps_slot);
+  void Resolved(GlobalAddress address, uint64_t word);
+
+  // recover_finish.cc
+  Task<Status> FinishRecovery(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
+                              LockedPage& taken);
+  Task<Status> FinishMerge(OpContext& op, LockedPage& left);
+  /// Tells the parents of all that `child` covers, and lets it go.
+  Task<Status> PublishWhole(OpContext& op, LockedPage& child, GlobalAddress replaced);
+  /// Makes the page's image a dead one, whatever it was. Returns its version.
+  uint64_t MakeDead(PageBuffer& page, Level level, GlobalAddress forward) const;
+  /// WRITE of a dead image, its change counter and the free word.
+  void AddDeadPage(GlobalAddress address, PageBuffer& page, Level level, const uint64_t* free_word,
+                   Batch& batch);
+  /// Lets a locked page die that is not in the tree (any more), and frees it.
+  Task<Status> KillPage(OpContext& op, LockedPage& page, Level level);
 
   // modify.cc
   Status CheckValue(std::string_view value) const;
@@ -157,11 +228,8 @@ class BlinkTree final : public RangeIndex {
                               Batch& left_batch);
   Task<Status> ClaimSibling(OpContext& op, const LockedPage& left, LockedPage& right);
   void AddNewPage(LockedPage& fresh, Batch& batch);
-  /// Posts a batch that may run any number of times, until it succeeds or keeps failing.
-  Task<Status> PostUntilDone(OpContext& op, Batch& batch);
   /// Gives back a page that was written, perhaps, and is not linked.
   Task<void> VoidNewPage(OpContext& op, LockedPage& fresh);
-  void AbandonPage(LockedPage& page);
 
   // publish.cc
   Task<Status> Publish(OpContext& op, Publication& publication);
@@ -232,6 +300,10 @@ class BlinkTree final : public RangeIndex {
   TreeOptions options_;
   SearchCache cache_;
   TreeStats stats_;
+  UnresolvedLocks unresolved_;
+  using RedoAreaKey = std::tuple<dsm::ServerId, dsm::MemberId, uint16_t>;  ///< member, incarnation
+  std::mutex redo_areas_mutex_;                                            // guards redo_areas_
+  std::map<RedoAreaKey, uint64_t> redo_areas_;
   std::atomic<uint64_t> entries_per_leaf_x16_;  ///< running mean, for scans
   std::atomic<bool> refreshing_{false};         ///< one cache refresh at a time
 };

@@ -1,0 +1,388 @@
+// Recovery of locks whose owner is gone: what to do about one, and taking it over.
+//
+// Who waits for a lock reads its owner's fence word beside it (lock.cc, descent.cc). A fence says that
+// nothing of that owner can land at that memory server any more: page, lock word and redo slot stand
+// still there, until somebody takes the lock over by CAS from exactly the dead word.
+//
+// All that a decision rests on is read before the CAS, while nothing is held for it: so recoveries
+// wait for nobody on their own level, and nest only upwards. README.md, "Crash", has the cases.
+#include <algorithm>
+#include <cstring>
+
+#include "dsm/redo_area.h"
+#include "index/blink/recovery.h"
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+using dsm::LockWord;
+using dsm::RedoKind;
+
+namespace {
+constexpr int kNeighbourLooksMax = 8;
+constexpr uint64_t kResolveWaitNsMin = 1 * kNsPerMs, kResolveWaitNsMax = 100 * kNsPerMs;
+}  // namespace
+
+bool UnresolvedLocks::Add(const Lock& lock) {
+  std::lock_guard guard(mutex_);
+  if (locks_.size() >= kLocksMax) return false;
+  locks_.insert_or_assign(lock.word, lock);
+  count_.store(locks_.size());
+  return true;
+}
+
+bool UnresolvedLocks::Has(GlobalAddress address, uint64_t word,
+                          const dsm::Transport& transport) const {
+  if (empty()) return false;
+  std::lock_guard guard(mutex_);
+  const auto at = locks_.find(word);
+  return at != locks_.end() && at->second.address == address &&
+         (at->second.transport == nullptr || at->second.transport == &transport);
+}
+
+std::optional<UnresolvedLocks::Lock> UnresolvedLocks::Remove(GlobalAddress address, uint64_t word) {
+  if (empty()) return std::nullopt;
+  std::lock_guard guard(mutex_);
+  const auto at = locks_.find(word);
+  if (at == locks_.end() || at->second.address != address) return std::nullopt;
+  const Lock lock = at->second;
+  locks_.erase(at);
+  count_.store(locks_.size());
+  return lock;
+}
+
+std::vector<UnresolvedLocks::Lock> UnresolvedLocks::TakeDue(const dsm::Transport& transport,
+                                                            uint64_t now_ns) {
+  std::vector<Lock> due;
+  std::lock_guard guard(mutex_);
+  for (auto& [word, lock] : locks_) {
+    if (lock.transport != nullptr && lock.transport != &transport) continue;
+    if (lock.due_ns > now_ns) continue;
+    lock.wait_ns = std::clamp(2 * lock.wait_ns, kResolveWaitNsMin, kResolveWaitNsMax);
+    lock.due_ns = now_ns + lock.wait_ns;
+    due.push_back(lock);
+  }
+  return due;
+}
+
+bool BlinkTree::IsOwn(uint64_t word) const {
+  const LockWord lock = LockWord::Decode(word);
+  return lock.owner == pool_->self().id && lock.incarnation == pool_->self().short_incarnation();
+}
+
+bool BlinkTree::IsGone(OpContext& op, GlobalAddress address, uint64_t word,
+                       const FenceLook& look) const {
+  const LockWord lock = LockWord::Decode(word);
+  if (lock.state != LockWord::State::kLocked) return false;
+  if (IsOwn(word)) return unresolved_.Has(address, word, op.worker.transport());
+  return look.owner == lock.owner && dsm::IsFenced(look.fence_word, lock.owner, lock.incarnation);
+}
+
+Task<Result<bool>> BlinkTree::IsConfirmed(OpContext& op, uint64_t word, dsm::ServerId server) {
+  if (IsOwn(word)) co_return true;  // it is this member itself, and nothing of it is under way
+  FenceLook look{LockWord::Decode(word).owner};
+  Batch batch(server);
+  batch.ReadWord(dsm::FenceWordOffset(look.owner), &look.fence_word);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_return status;
+  co_return dsm::IsFenced(look.fence_word, look.owner, LockWord::Decode(word).incarnation);
+}
+
+Task<Result<uint64_t>> BlinkTree::RedoSlotOffset(OpContext& op, dsm::ServerId server,
+                                                 uint64_t word) {
+  const LockWord lock = LockWord::Decode(word);
+  const uint64_t own_area = IsOwn(word) ? pool_->redo_slots(server).area() : 0;
+  if (own_area != 0) co_return pool_->redo_slots(server).SlotOffset(word);
+  const RedoAreaKey key{server, lock.owner, lock.incarnation};
+  uint64_t area = 0;
+  {
+    std::lock_guard guard(redo_areas_mutex_);
+    if (const auto known = redo_areas_.find(key); known != redo_areas_.end()) area = known->second;
+  }
+  if (area == 0) {
+    auto found =
+        co_await dsm::FindRedoArea(op, pool_->layouts()[server], lock.owner, lock.incarnation);
+    if (!found.ok()) co_return found.status();
+    if (!*found) co_return uint64_t{0};
+    area = **found;
+    std::lock_guard guard(redo_areas_mutex_);
+    redo_areas_[key] = area;
+  }
+  const dsm::RegionLayout& layout = pool_->layouts()[server];
+  if (lock.redo_slot >= dsm::RedoAreaSlots(layout)) co_return uint64_t{0};
+  co_return area + lock.redo_slot* uint64_t{dsm::kRedoSlotBytes};
+}
+
+Task<Status> BlinkTree::ReadDeadLock(OpContext& op, DeadLock& dead, uint64_t* lock_word) {
+  const Geometry& geometry = info_.geometry;
+  const dsm::ServerId server = dead.address.server();
+  auto slot = co_await RedoSlotOffset(op, server, dead.word);
+  if (!slot.ok()) co_return slot.status();
+  Batch batch(server);
+  batch.Read(dead.address.offset(), dead.page.page(geometry));
+  if (*slot != 0) batch.Read(*slot, dead.slot);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_return status;
+  *lock_word = LoadLittle<uint64_t>(dead.page.bytes + geometry.image_bytes());
+  dead.record.reset();
+  if (*slot != 0) dead.record = dsm::ParseRedo(dead.slot);
+  if (dead.record && (dead.record->lock_word != dead.word || dead.record->page != dead.address)) {
+    dead.record.reset();  // of an earlier use of the slot
+  }
+  const auto image = dead.page.image(geometry);
+  if (dead.record && dead.record->tree == info_.id) dsm::ApplyRedo(*dead.record, image);
+  dead.readable = ConstNode::Open(geometry, image) == OpenOutcome::kValid;
+  co_return Status::Ok();
+}
+
+Task<Result<RecoveryPlan>> BlinkTree::PlanRecovery(OpContext& op, DeadLock& dead) {
+  uint64_t lock_word = 0;
+  Status status = co_await ReadDeadLock(op, dead, &lock_word);
+  if (!status.ok()) co_return status;
+  if (lock_word != dead.word) co_return RecoveryPlan::kOver;
+  // No record: the page was not written under this lock, or only by write-backs that were completed;
+  // and nothing that is written elsewhere asks for more (an announcement stands before it).
+  if (!dead.record) co_return RecoveryPlan::kUnlock;
+  if (dead.record->tree != info_.id) co_return RecoveryPlan::kForeign;
+  switch (dead.record->kind) {
+    case RedoKind::kChange:
+    case RedoKind::kSplitLeft:
+      co_return dead.readable ? RecoveryPlan::kReplay : RecoveryPlan::kUnlock;
+    case RedoKind::kMergeLeft: {
+      if (!dead.readable) co_return RecoveryPlan::kUnlock;
+      // The right page is killed under its dead lock: whoever could still write there must not.
+      for (const uint64_t word : {dead.word, dead.record->follow_up_word}) {
+        auto confirmed = co_await IsConfirmed(op, word, dead.record->follow_up.server());
+        if (!confirmed.ok()) co_return confirmed.status();
+        if (!*confirmed) co_return RecoveryPlan::kWait;
+      }
+      co_return RecoveryPlan::kMergeLeft;
+    }
+    case RedoKind::kNewPage:
+    case RedoKind::kDying:
+      break;
+  }
+  auto plan = co_await PlanByLink(op, dead);
+  co_return plan;
+}
+
+Task<Result<RecoveryPlan>> BlinkTree::PlanByLink(OpContext& op, DeadLock& dead) {
+  const bool is_root = dead.record->follow_up.is_null();
+  bool linked = false;
+  if (is_root) {  // linked and unlinked by the root word
+    auto confirmed = co_await IsConfirmed(op, dead.word, dsm::kCatalogServer);
+    if (!confirmed.ok()) co_return confirmed.status();
+    if (!*confirmed) co_return RecoveryPlan::kWait;
+    auto root = co_await RefreshRoot(op);
+    if (!root.ok()) co_return root.status();
+    linked = root->address == dead.address;
+  } else {
+    auto neighbour = co_await SettleNeighbour(op, dead);
+    if (!neighbour.ok()) co_return neighbour.status();
+    if (*neighbour != Recovery::kOver) co_return RecoveryPlan::kWait;
+    auto found = co_await IsLinked(op, dead);
+    if (!found.ok()) co_return found.status();
+    linked = *found;
+  }
+  if (!linked) co_return RecoveryPlan::kVoid;
+  if (is_root || dead.record->kind == RedoKind::kDying) co_return RecoveryPlan::kUnlock;
+  co_return RecoveryPlan::kPublish;
+}
+
+// Whether the left page's holder may still link the page, or have it die, is written in the record of
+// the lock that the left page has now, whoever has it: a record that names this page and this lock
+// stands before the image that does it, and a taker copies it before it takes the lock.
+Task<Result<Recovery>> BlinkTree::SettleNeighbour(OpContext& op, const DeadLock& dead) {
+  const GlobalAddress left = dead.record->follow_up;
+  for (int look = 0; look < kNeighbourLooksMax; ++look) {
+    uint64_t word = 0;
+    Batch batch(left.server());
+    batch.ReadWord(LockWordOffset(left), &word);
+    Status status = co_await op.worker.RoundTrip(batch, op.counts);
+    if (!status.ok()) co_return status;
+    const LockWord lock = LockWord::Decode(word);
+    if (lock.state != LockWord::State::kLocked) co_return Recovery::kOver;
+    const bool own = IsOwn(word);
+    bool gone = own && unresolved_.Has(left, word, op.worker.transport());
+    if (!own) {
+      auto confirmed = co_await IsConfirmed(op, word, left.server());
+      if (!confirmed.ok()) co_return confirmed.status();
+      gone = *confirmed;
+    }
+    if (gone) {
+      auto recovered = co_await TryRecoverPage(op, left, word);
+      if (!recovered.ok()) co_return recovered.status();
+      if (*recovered == Recovery::kForeign) co_return Recovery::kOver;  // it is no neighbour now
+      if (*recovered == Recovery::kWait) co_return Recovery::kWait;
+      continue;
+    }
+    const LockWord dead_lock = LockWord::Decode(dead.word);
+    if (!own && lock.owner == dead_lock.owner && lock.incarnation == dead_lock.incarnation) {
+      co_return Recovery::kWait;  // for the fence at its server
+    }
+    auto other = std::make_unique<DeadLock>();
+    other->address = left;
+    other->word = word;
+    uint64_t now_word = 0;
+    status = co_await ReadDeadLock(op, *other, &now_word);
+    if (!status.ok()) co_return status;
+    if (now_word != word) continue;
+    const bool names = other->record && other->record->follow_up == dead.address &&
+                       other->record->follow_up_word == dead.word;
+    co_return names ? Recovery::kWait : Recovery::kOver;
+  }
+  co_return Recovery::kWait;
+}
+
+// By what the page's left neighbour says, not by the page, or by what leads to it: a page that was in
+// use before may still be named by what is out of date.
+Task<Result<bool>> BlinkTree::IsLinked(OpContext& op, DeadLock& dead) {
+  const Geometry& geometry = info_.geometry;
+  if (!dead.readable) co_return false;  // it is linked when all of it is written
+  const ConstNode node(geometry, dead.page.image(geometry));
+  if (node.tree() != info_.id || node.dead() || !node.has_low()) co_return false;
+  const Level level = node.level();
+  const std::string low = node.low();
+  const uint64_t give_up_ns = WaitDeadlineNs(op);
+  for (;;) {
+    auto path = co_await FindNode(op, low, Side::kBefore, level, Freshness::kFromRoot);
+    if (!path.ok()) co_return path.status();
+    if (!path->complete) co_return false;  // the tree is not that high
+    GlobalAddress address = path->node;
+    while (!address.is_null()) {
+      PageBuffer page;
+      auto state = co_await ReadPage(op, address, page);
+      if (!state.ok()) co_return state.status();
+      if (*state == PageState::kForeign) break;
+      const ConstNode left(geometry, page.image(geometry));
+      const Fit fit = FitOf(left, low, Side::kBefore, level);
+      if (fit == Fit::kCovers) co_return left.HighEquals(low) && left.right() == dead.address;
+      if (fit == Fit::kRestart) break;
+      address = left.right();
+    }
+    if (op.worker.clock().NowNs() >= give_up_ns) {
+      co_return Status::DeadlineExceeded("no path to the left neighbour of page " +
+                                         dead.address.ToString() + " of tree '" + info_.name + "'");
+    }
+    co_await op.worker.Sleep(kNsPerUs * (1 + op.worker.random().Below(100)));
+  }
+}
+
+Task<Result<Recovery>> BlinkTree::TryRecoverPage(OpContext& op, GlobalAddress address,
+                                                 uint64_t word) {
+  if (!pool_->locks().TryAcquire(address)) co_return Recovery::kWait;  // another thread is at it
+  auto recovered = co_await RecoverPage(op, address, word);
+  co_return recovered;
+}
+
+Task<Result<Recovery>> BlinkTree::RecoverPage(OpContext& op, GlobalAddress address, uint64_t word) {
+  auto dead = std::make_unique<DeadLock>();
+  dead->address = address;
+  dead->word = word;
+  auto plan = co_await PlanRecovery(op, *dead);
+  Recovery outcome = Recovery::kOver;
+  if (plan.ok() && *plan > RecoveryPlan::kUnlock) {
+    LockedPage taken;
+    auto took = co_await TakeOver(op, *dead, *plan, taken);
+    if (taken.held()) {
+      stats_.locks_taken_over.fetch_add(1, std::memory_order_relaxed);
+      Status finished = co_await FinishRecovery(op, *dead, *plan, taken);  // lets the turn go
+      stats_.upkeep_given_up.fetch_add(!finished.ok(), std::memory_order_relaxed);
+      co_return finished.ok() ? Recovery::kOver : Recovery::kWait;
+    }
+    pool_->locks().Release(address);
+    co_return took;
+  }
+  if (!plan.ok()) {
+    pool_->locks().Release(address);
+    co_return plan.status();
+  }
+  if (*plan == RecoveryPlan::kWait) outcome = Recovery::kWait;
+  if (*plan == RecoveryPlan::kForeign) outcome = Recovery::kForeign;
+  Status status;
+  if (*plan == RecoveryPlan::kUnlock) {
+    uint64_t old = 0;
+    Batch batch(address.server());
+    batch.CompareAndSwap(LockWordOffset(address), word, dsm::kUnlockedWord, &old);
+    status = co_await op.worker.RoundTrip(batch, op.counts);
+    stats_.locks_taken_over.fetch_add(status.ok() && old == word, std::memory_order_relaxed);
+  }
+  pool_->locks().Release(address);
+  if (!status.ok()) co_return status;
+  if (outcome == Recovery::kOver) Resolved(address, word);
+  co_return outcome;
+}
+
+Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
+                                           LockedPage& taken) {
+  const dsm::ServerId server = dead.address.server();
+  if (pool_->redo_slots(server).area() == 0) {
+    Status claimed = co_await ClaimRedoArea(op, server);
+    if (!claimed.ok()) co_return claimed;
+  }
+  // A page that dies needs no further lock: its class is the highest.
+  const LockClass lock_class = plan == RecoveryPlan::kVoid
+                                   ? static_cast<LockClass>(dsm::kLockClasses - 1)
+                                   : TakenLockClass(std::min<Level>(dead.record->level, kLevelMax));
+  const std::optional<uint64_t> word = pool_->redo_slots(server).Take(lock_class);
+  if (!word) co_return Recovery::kWait;
+  // First the record's copy, complete; then the lock. (The other way round a second crash would leave
+  // a half-written page without a record.)
+  const size_t bytes = dsm::CopyRedo(*dead.record, *word, taken.redo);
+  Batch copy(server);
+  copy.Write(pool_->redo_slots(server).SlotOffset(*word), std::span(taken.redo).first(bytes));
+  Status status = co_await op.worker.RoundTrip(copy, op.counts);
+  if (!status.ok()) {
+    pool_->redo_slots(server).Give(*word);
+    co_return status;
+  }
+  uint64_t old = 0;
+  Batch take(server);
+  take.CompareAndSwap(LockWordOffset(dead.address), dead.word, *word, &old);
+  take.Read(dead.address.offset(), taken.buffer.image(info_.geometry));
+  status = co_await op.worker.RoundTrip(take, op.counts);
+  if (!status.ok()) {
+    NoteUnresolved(op, dead.address, *word, status, KeepsSlot::kYes);
+    co_return status;
+  }
+  if (old != dead.word) {
+    pool_->redo_slots(server).Give(*word);
+    co_return Recovery::kOver;
+  }
+  Resolved(dead.address, dead.word);
+  taken.address = dead.address;
+  taken.lock_word = *word;
+  taken.turn.slot_class = lock_class;
+  taken.level_class = TakenLockClass(std::min<Level>(dead.record->level, kLevelMax));
+  taken.ForbidHandOver();
+  taken.redo_kind = dead.record->kind;
+  taken.follow_up = dead.record->follow_up;
+  taken.follow_up_word = dead.record->follow_up_word;
+  if (plan != RecoveryPlan::kVoid) {
+    dsm::ApplyRedo(*dead.record, taken.buffer.image(info_.geometry));
+  }
+  co_return Recovery::kOver;
+}
+
+void BlinkTree::NoteUnresolved(OpContext& op, GlobalAddress address, uint64_t word,
+                               const Status& why, KeepsSlot keeps_slot) {
+  UnresolvedLocks::Lock lock{address, word};
+  if (why.code() == StatusCode::kUnknown) lock.transport = &op.worker.transport();
+  lock.keeps_slot = keeps_slot == KeepsSlot::kYes;
+  if (why.code() == StatusCode::kFenced) return;  // others recover what this member has locked
+  unresolved_.Add(lock);
+}
+
+void BlinkTree::Resolved(GlobalAddress address, uint64_t word) {
+  const auto lock = unresolved_.Remove(address, word);
+  if (lock && lock->keeps_slot) pool_->redo_slots(address.server()).Give(word);
+}
+
+Task<void> BlinkTree::ResolveLocks(OpContext& op) {
+  for (const auto& lock : unresolved_.TakeDue(op.worker.transport(), op.worker.clock().NowNs())) {
+    auto resolved = co_await TryRecoverPage(op, lock.address, lock.word);
+    stats_.upkeep_given_up.fetch_add(!resolved.ok(), std::memory_order_relaxed);
+  }
+}
+
+}  // namespace farleaf::index

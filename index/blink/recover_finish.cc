@@ -1,0 +1,140 @@
+// Recovery, second half: finishing what the former owner of a lock had begun, under a lock word of this
+// member's own. Each step may be the last: what stands in the pool then, with the copied record, is one
+// of the cases that recovery begins with.
+#include <algorithm>
+
+#include "index/blink/publication.h"
+#include "index/blink/recovery.h"
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+Task<Status> BlinkTree::FinishRecovery(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
+                                       LockedPage& taken) {
+  // Neither the operation's deadline nor anybody's patience ends a recovery half-way.
+  OpContext context{op.worker, op.counts};
+  const Geometry& geometry = info_.geometry;
+  if (plan == RecoveryPlan::kVoid) {
+    Status status = co_await KillPage(context, taken, dead.record->level);
+    co_return status;
+  }
+  if (ConstNode::Open(geometry, taken.buffer.image(geometry)) != OpenOutcome::kValid) {
+    // Examined before as whole, and nobody but us could write since.
+    Status status = co_await Unlock(context, taken);
+    if (!status.ok()) co_return status;
+    co_return Status::Corruption("page " + taken.address.ToString() + " of tree '" + info_.name +
+                                 "' fails its checksum with its redo record applied");
+  }
+  if (taken.node(geometry).level() > 0 && caching()) {
+    cache_.Install(taken.address, taken.node(geometry).image());
+  }
+  Batch batch(taken.address.server());
+  AddImage(taken, batch);
+  if (plan == RecoveryPlan::kReplay) {
+    AddUnlock(taken, batch);
+    Status status = co_await PostAndFinish(context, taken, batch);
+    co_return status;
+  }
+  Status status = co_await PostUntilDone(context, batch);
+  if (!status.ok()) {
+    AbandonPage(context, taken, status);
+    co_return status;
+  }
+  if (plan == RecoveryPlan::kMergeLeft) {
+    status = co_await FinishMerge(context, taken);
+  } else {
+    status = co_await PublishWhole(context, taken, GlobalAddress());
+  }
+  co_return status;
+}
+
+Task<Status> BlinkTree::PublishWhole(OpContext& op, LockedPage& child, GlobalAddress replaced) {
+  const ConstNode node = child.node(info_.geometry);
+  Publication publication;
+  publication.level = static_cast<Level>(node.level() + 1);
+  publication.low = node.has_low() ? node.low() : LowestKey();
+  if (node.has_high()) publication.high = node.high();
+  publication.child = child.address;
+  publication.replaced = replaced;
+  publication.insert_missing = replaced.is_null();
+  publication.child_lock = &child;
+  Status status = co_await Publish(op, publication);
+  co_return status;
+}
+
+// The right page dies under its old lock: as long as the left page's lock and record name it, nobody
+// else touches it, and whoever takes the left page over from us needs our fence at its server.
+Task<Status> BlinkTree::FinishMerge(OpContext& op, LockedPage& left) {
+  const Geometry& geometry = info_.geometry;
+  const Level level = left.node(geometry).level();
+  const GlobalAddress right = left.follow_up;
+  PageBuffer page;
+  Batch look(right.server());
+  look.Read(right.offset(), page.page(geometry));
+  Status status = co_await PostUntilDone(op, look);
+  std::optional<dsm::PageGrant> freed;
+  if (status.ok() &&
+      LoadLittle<uint64_t>(page.bytes + geometry.image_bytes()) == left.follow_up_word) {
+    const uint64_t version = MakeDead(page, level, left.address);
+    const uint64_t free_word = FreePageWord();
+    Batch kill(right.server());
+    AddDeadPage(right, page, level, &free_word, kill);
+    status = co_await PostUntilDone(op, kill);
+    freed = dsm::PageGrant{right, version};
+    if (status.ok()) Resolved(right, left.follow_up_word);
+  }
+  if (!status.ok()) {
+    AbandonPage(op, left, status);
+    co_return status;
+  }
+  status = co_await PublishWhole(op, left, right);
+  if (!status.ok()) co_return status;
+  if (freed) pool_->allocator().Retire(pool_->clock(), PageClassOf(level), *freed);
+  co_return status;
+}
+
+uint64_t BlinkTree::MakeDead(PageBuffer& page, Level level, GlobalAddress forward) const {
+  // Of a page that is half-written each version word holds one that was written; the head may also be
+  // that of the page's last life.
+  const Geometry& geometry = info_.geometry;
+  const uint64_t head = LoadLittle<uint64_t>(page.bytes + 8);
+  const uint64_t tail = LoadLittle<uint64_t>(page.bytes + geometry.image_bytes() - 8);
+  Node node(geometry, page.image(geometry));
+  node.Init({.tree = info_.id, .level = level});
+  if (level > 0) {  // an internal node has an entry
+    [[maybe_unused]] const bool fits = node.InsertChild(0, LowestKey(), forward);
+  }
+  node.MarkDead(forward);
+  node.Seal(std::max(head, tail) + 1);
+  return node.version();
+}
+
+void BlinkTree::AddDeadPage(GlobalAddress address, PageBuffer& page, Level level,
+                            const uint64_t* free_word, Batch& batch) {
+  const auto image = page.image(info_.geometry);
+  batch.Write(address.offset(), image);
+  if (level > 0) batch.Write(ChangeCounterOffset(address), image.subspan(8, 8));
+  batch.WriteWord(LockWordOffset(address), free_word);
+}
+
+Task<Status> BlinkTree::KillPage(OpContext& op, LockedPage& page, Level level) {
+  // No record of it: the one that stands says what is to be done with a page that is half-dead.
+  const uint64_t version = MakeDead(page.buffer, level, GlobalAddress());
+  const uint64_t free_word = FreePageWord();
+  Batch batch(page.address.server());
+  AddDeadPage(page.address, page.buffer, level, &free_word, batch);
+  Status status = co_await PostUntilDone(op, batch);
+  if (!status.ok()) {
+    AbandonPage(op, page, status);
+    co_return status;
+  }
+  if (level > 0 && caching()) {
+    cache_.Install(page.address, page.node(info_.geometry).image());
+  }
+  pool_->redo_slots(page.address.server()).Give(std::exchange(page.lock_word, 0));
+  pool_->locks().Release(page.address);
+  pool_->allocator().Retire(pool_->clock(), PageClassOf(level), {page.address, version});
+  co_return status;
+}
+
+}  // namespace farleaf::index

@@ -1,0 +1,82 @@
+// What the recovery of locks works on: the lock of one that is gone, and the list of this member's
+// own locks whose fate it could not learn. index/blink/README.md, "Crash", has the argument.
+//
+// Thread rule: DeadLock lives in one frame; UnresolvedLocks is thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "dsm/address.h"
+#include "dsm/redo_record.h"
+#include "dsm/region_layout.h"
+#include "dsm/transport.h"
+#include "index/blink/page.h"
+
+namespace farleaf::index {
+
+/// What a look at the lock of a dead member came to.
+enum class Recovery : uint8_t {
+  kOver,     ///< the lock word is not the dead one any more
+  kWait,     ///< it is not this member's turn: look again later
+  kForeign,  ///< the page is another tree's
+};
+
+/// What there is to be done about a dead lock.
+enum class RecoveryPlan : uint8_t {
+  kOver,
+  kWait,
+  kForeign,
+  kUnlock,     ///< nothing was written, or all of it
+  kReplay,     ///< the write-back is to be finished
+  kMergeLeft,  ///< and then the right page is to die, and the parents to be told
+  kPublish,    ///< the new page is linked: the parents are to be told
+  kVoid,       ///< the page is not in the tree: it dies and is free
+};
+
+/// A page under the lock of a member that is gone, and what that one left in the lock's redo slot.
+struct DeadLock {
+  GlobalAddress address;
+  uint64_t word = 0;
+  PageBuffer page;  ///< with the record applied to it; the lock word stands behind
+  bool readable = false;
+  std::optional<dsm::RedoRecord> record;  ///< of this acquisition; refers to `slot`
+  alignas(16) std::byte slot[dsm::kRedoSlotBytes];
+};
+
+/// Locks that stand in this member's name, perhaps, and that nobody here holds: connections broke and
+/// it was not to be learned what has landed. Each is recovered like a dead member's, by its owner.
+class UnresolvedLocks {
+ public:
+  struct Lock {
+    GlobalAddress address;
+    uint64_t word = 0;
+    /// The one that can tell that nothing is under way any more; null: nothing is.
+    const dsm::Transport* transport = nullptr;
+    bool keeps_slot = false;  ///< the redo slot is in use until the lock is resolved
+    uint64_t due_ns = 0;      ///< of the next attempt
+    uint64_t wait_ns = 0;
+  };
+  static constexpr size_t kLocksMax = 4096;
+
+  bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+  /// False: there are too many.
+  bool Add(const Lock& lock);
+  bool Has(GlobalAddress address, uint64_t word, const dsm::Transport& transport) const;
+  std::optional<Lock> Remove(GlobalAddress address, uint64_t word);
+  /// Those whose turn it is on `transport`; their next turn is later.
+  std::vector<Lock> TakeDue(const dsm::Transport& transport, uint64_t now_ns);
+  size_t size() const { return count_.load(); }
+
+ private:
+  mutable std::mutex mutex_;        // guards locks_
+  std::map<uint64_t, Lock> locks_;  // by lock word, which is unique
+  std::atomic<size_t> count_{0};
+};
+
+}  // namespace farleaf::index
