@@ -200,7 +200,17 @@ Task<Status> BlinkTree::LockNodeFor(OpContext& op, std::string_view key, Level l
     while (!address.is_null()) {
       Status status = co_await LockPage(op, address, lock_class, give_up_ns, locked);
       if (!status.ok()) co_return status;
-      if (!locked.held()) break;
+      if (!locked.held()) {
+        // What died still leads on, to a page that is locked until the parents know of it: whoever waits
+        // for that lock finds out if its owner is gone.
+        const ConstNode free_node = locked.node(info_.geometry);
+        if (ConstNode::Open(info_.geometry, free_node.image()) != OpenOutcome::kValid ||
+            FitOf(free_node, key, Side::kAt, level) != Fit::kMoveForward) {
+          break;
+        }
+        address = free_node.forward();
+        continue;
+      }
       const ConstNode node = locked.node(info_.geometry);
       if (level > 0 && caching()) cache_.Install(address, node.image());
       const Fit fit = FitOf(node, key, Side::kAt, level);

@@ -275,6 +275,12 @@ Task<Result<Recovery>> BlinkTree::TryRecoverPage(OpContext& op, GlobalAddress ad
   co_return recovered;
 }
 
+Task<Result<bool>> BlinkTree::RecoverLock(OpContext& op, GlobalAddress address, uint64_t word) {
+  auto recovered = co_await TryRecoverPage(op, address, word);
+  if (!recovered.ok()) co_return recovered.status();
+  co_return *recovered == Recovery::kOver;
+}
+
 Task<Result<Recovery>> BlinkTree::RecoverPage(OpContext& op, GlobalAddress address, uint64_t word) {
   auto dead = std::make_unique<DeadLock>();
   dead->address = address;

@@ -69,8 +69,11 @@ class BlinkTree final : public RangeIndex {
   /// cached: at a cold start all of them, in large READs.
   Task<Status> WarmCache(OpContext& op);
 
-  /// Deals with locks that were left when connections broke, where that is due on this worker. Writes
-  /// do so by the way.
+  /// Deals with a lock of a member that is fenced at all memory servers. False: not yet, or the page is
+  /// another tree's.
+  Task<Result<bool>> RecoverLock(OpContext& op, GlobalAddress address, uint64_t word);
+  /// Deals with locks of this member that were left when connections broke, where that is due on this
+  /// worker. Writes do so by the way.
   Task<void> ResolveLocks(OpContext& op);
   /// How many there are.
   size_t unresolved_locks() const { return unresolved_.size(); }

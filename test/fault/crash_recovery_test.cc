@@ -1,0 +1,406 @@
+// A compute server dies at every verb of what it does, before it and in the middle of it; whoever comes
+// after it finds a whole tree, with all that was acknowledged. And the next one dies at any verb of the
+// recovery.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "dsm/pool.h"
+#include "index/blink/catalog.h"
+#include "index/blink/check.h"
+#include "index/blink/recover_member.h"
+#include "index/blink/tree.h"
+#include "test/support/crashing_fabric.h"
+#include "test/support/tree_fixture.h"
+
+namespace farleaf::index {
+namespace {
+
+using Model = std::map<std::string, std::string>;
+
+struct Write {
+  std::string key;
+  std::optional<std::string> value;  ///< nullopt: delete
+};
+
+struct Scenario {
+  std::string name;
+  Geometry geometry;
+  TreeOptions tree;
+  uint32_t servers = 2;
+  std::vector<Write> before;  ///< what the tree is made with
+  std::vector<Write> script;  ///< at whose verbs the compute server dies
+};
+
+/// One compute server of a test.
+struct Actor {
+  Actor(dsm::LocalFabric* servers, ManualClock* clock, const Scenario& scenario, bool creates) {
+    auto joined =
+        dsm::Pool::Join(std::make_unique<dsm::CrashingFabric>(servers, clock, &plan),
+                        {.allocator = {.grace_ms = 0, .local_free_pages_max = 16}}, clock);
+    FARLEAF_CHECK(joined.ok(), joined.status());
+    pool = std::move(*joined);
+    worker = std::move(*pool->OpenWorker());
+    OpContext op = Op();
+    auto info = worker->Run(creates ? CreateTree(op, *pool, "crash", scenario.geometry)
+                                    : OpenTree(op, *pool, "crash"));
+    FARLEAF_CHECK(info.ok(), info.status());
+    tree = std::make_unique<BlinkTree>(pool.get(), *info, scenario.tree);
+    OpContext warm = Op();
+    Status warmed = worker->Run(tree->WarmCache(warm));
+    FARLEAF_CHECK(warmed.ok(), warmed);
+  }
+  ~Actor() {
+    if (plan.dead) pool->Abandon();
+  }
+  OpContext Op() { return OpContext{*worker, counts}; }
+  Status Do(const Write& write) {
+    OpContext op = Op();
+    return (write.value ? worker->Run(tree->Put(op, write.key, *write.value))
+                        : worker->Run(tree->Delete(op, write.key)))
+        .status();
+  }
+  Result<std::optional<std::string>> Get(const std::string& key) {
+    std::string value;
+    OpContext op = Op();
+    auto found = worker->Run(tree->Get(op, key, &value));
+    if (!found.ok()) return found.status();
+    return *found ? std::optional(value) : std::nullopt;
+  }
+
+  dsm::CrashPlan plan;
+  dsm::FabricCounts counts;
+  std::unique_ptr<dsm::Pool> pool;
+  std::unique_ptr<dsm::Worker> worker;
+  std::unique_ptr<BlinkTree> tree;  // destroyed first
+};
+
+/// When a compute server dies: at which verb, and what of that verb lands.
+struct Death {
+  uint64_t verb = UINT64_MAX;
+  uint64_t tear_seed = 0;
+};
+
+class CrashWorld {
+ public:
+  explicit CrashWorld(const Scenario& scenario) : scenario_(scenario) {
+    auto servers = dsm::LocalFabric::Create({.servers = scenario.servers,
+                                             .region_bytes = uint64_t{3} << 20,
+                                             .chunk_bytes = dsm::kChunkBytesMin,
+                                             .hugepages = dsm::Hugepages::kNever});
+    FARLEAF_CHECK(servers.ok(), servers.status());
+    servers_ = std::move(*servers);
+    Actor builder(servers_.get(), &clock_, scenario_, true);
+    for (const Write& write : scenario_.before) {
+      Status done = builder.Do(write);
+      FARLEAF_CHECK(done.ok(), done);
+      Apply(write, &built_);
+    }
+    builder.tree.reset();
+    builder.worker.reset();
+    FARLEAF_CHECK(builder.pool->Leave().ok());
+    for (const dsm::RegionInfo& info : servers_->regions()) {
+      const auto bytes = servers_->region_bytes(info.server);
+      snapshot_.emplace_back(bytes.begin(), bytes.end());
+    }
+  }
+
+  /// Verbs of the whole script.
+  uint64_t ScriptVerbs() {
+    Restore();
+    Actor victim(servers_.get(), &clock_, scenario_, false);
+    victim.plan.verbs_run = 0;
+    for (const Write& write : scenario_.script) {
+      Status done = victim.Do(write);
+      FARLEAF_CHECK(done.ok(), done);
+    }
+    return victim.plan.verbs_run;
+  }
+  /// The victim dies, and, if asked, the one that comes first after it. Returns how many verbs the
+  /// latter's recovery took.
+  uint64_t Run(Death first, std::optional<Death> second) {
+    Restore();
+    model_ = built_;
+    doubtful_.clear();
+    Kill(first);
+    uint64_t verbs = 0;
+    if (second) verbs = RecoverAndDie(*second);
+    if (!::testing::Test::HasFatalFailure()) Survive();
+    return verbs;
+  }
+  uint64_t takeovers() const { return takeovers_; }
+
+ private:
+  static void Apply(const Write& write, Model* model) {
+    if (write.value) {
+      (*model)[write.key] = *write.value;
+    } else {
+      model->erase(write.key);
+    }
+  }
+  void Restore() {
+    for (const dsm::RegionInfo& info : servers_->regions()) {
+      const auto& saved = snapshot_[info.server];
+      std::memcpy(servers_->region_bytes(info.server).data(), saved.data(), saved.size());
+    }
+  }
+  void Kill(Death death) {
+    Actor victim(servers_.get(), &clock_, scenario_, false);
+    victim.plan.verbs_left = death.verb;
+    victim.plan.tear_seed = death.tear_seed;
+    for (const Write& write : scenario_.script) {
+      const Status done = victim.Do(write);
+      if (!done.ok()) {
+        ASSERT_TRUE(victim.plan.dead) << done;
+        doubtful_.push_back(write);
+        break;
+      }
+      Apply(write, &model_);
+    }
+    victim.plan.dead = true;  // with nothing in hand, if it came to the script's end
+    dead_.push_back(victim.pool->self());
+    dsm::CrashingFabric::Fence(*servers_, victim.pool->self());
+  }
+  /// The key in doubt is looked at and written, and all the dead one's locks are recovered.
+  void Recover(Actor& actor) {
+    for (const Write& doubtful : doubtful_) {
+      if (!actor.Get(doubtful.key).ok()) return;
+    }
+    OpContext op = actor.Op();
+    BlinkTree* trees[] = {actor.tree.get()};
+    for (const dsm::MemberIdentity& dead : dead_) {
+      auto recovered = actor.worker->Run(RecoverLocks(op, *actor.pool, trees, dead));
+      ASSERT_TRUE(recovered.ok() || actor.plan.dead) << recovered.status();
+    }
+    takeovers_ += actor.tree->stats().locks_taken_over;
+  }
+  uint64_t RecoverAndDie(Death death) {
+    Actor actor(servers_.get(), &clock_, scenario_, false);
+    actor.plan.verbs_left = death.verb;
+    actor.plan.tear_seed = death.tear_seed;
+    actor.plan.verbs_run = 0;
+    Recover(actor);
+    const uint64_t verbs = actor.plan.verbs_run;
+    actor.plan.dead = true;
+    dead_.push_back(actor.pool->self());
+    dsm::CrashingFabric::Fence(*servers_, actor.pool->self());
+    return verbs;
+  }
+  void Survive() {
+    Actor actor(servers_.get(), &clock_, scenario_, false);
+    ReadAll(actor);
+    if (::testing::Test::HasFatalFailure()) return;
+    // Half of the runs meet what was left by the way, the others by a scan.
+    if (++runs_ % 2 == 0) Recover(actor);
+    WriteAll(actor);
+    if (::testing::Test::HasFatalFailure()) return;
+    Recover(actor);
+    if (::testing::Test::HasFatalFailure()) return;
+    ReadAll(actor);
+    if (::testing::Test::HasFatalFailure()) return;
+    doubtful_.clear();
+    WriteAll(actor);
+    if (::testing::Test::HasFatalFailure()) return;
+    Check(actor);
+    dead_.clear();
+  }
+  /// A write in doubt may come to effect as long as its leaf was not recovered; it is never undone.
+  void ReadAll(Actor& actor) {
+    for (const Write& write : doubtful_) {
+      auto got = actor.Get(write.key);
+      ASSERT_TRUE(got.ok()) << got.status();
+      if (*got == write.value) Apply(write, &model_);
+    }
+    std::set<std::string> keys;
+    for (const Write& write : scenario_.before) keys.insert(write.key);
+    for (const Write& write : scenario_.script) keys.insert(write.key);
+    for (const std::string& key : keys) {
+      auto got = actor.Get(key);
+      ASSERT_TRUE(got.ok()) << got.status();
+      const auto expected = model_.find(key);
+      ASSERT_EQ(*got, expected == model_.end() ? std::nullopt : std::optional(expected->second));
+    }
+    std::vector<KeyValue> rows;
+    OpContext op = actor.Op();
+    Status scanned = actor.worker->Run(actor.tree->Scan(op, {}, &rows));
+    ASSERT_TRUE(scanned.ok()) << scanned;
+    ASSERT_EQ(rows.size(), model_.size());
+    for (const KeyValue& row : rows) ASSERT_EQ(model_.at(row.key), row.value);
+  }
+  void WriteAll(Actor& actor) {
+    for (auto& [key, value] : model_) {
+      if (!doubtful_.empty() && doubtful_[0].key == key) continue;
+      std::reverse(value.begin(), value.end());
+      Status written = actor.Do({key, value});
+      ASSERT_TRUE(written.ok()) << written;
+    }
+  }
+  void Check(Actor& actor) {
+    OpContext op = actor.Op();
+    std::set<GlobalAddress> leaked;
+    auto report = actor.worker->Run(
+        CheckPool(op, *actor.pool, {.findings_max = 1'000, .looks_max = 1, .runs_max = 1}));
+    ASSERT_TRUE(report.ok()) << report.status();
+    ASSERT_EQ(report->keys(), model_.size());
+    for (const Finding& finding : report->findings.described()) {
+      if (finding.kind == FindingKind::kLeak) leaked.insert(finding.address);
+    }
+    for (const Finding& finding : report->findings.described()) {
+      if (leaked.contains(finding.address)) continue;  // what RecoverMember returns
+      ADD_FAILURE() << finding.text;
+      FAIL();
+    }
+  }
+
+  const Scenario& scenario_;
+  ManualClock clock_;
+  std::unique_ptr<dsm::LocalFabric> servers_;
+  std::vector<std::vector<std::byte>> snapshot_;
+  Model built_, model_;
+  std::vector<Write> doubtful_;
+  std::vector<dsm::MemberIdentity> dead_;
+  uint64_t runs_ = 0;
+  uint64_t takeovers_ = 0;
+};
+
+std::string Number(const Geometry& geometry, uint64_t number) {
+  if (geometry.layout == Layout::kFixed8) return Fixed(number * 10);
+  std::string digits = std::to_string(100'000 + number);
+  return "key/" + digits;
+}
+std::string Value(const Geometry& geometry, uint64_t number, size_t bytes = 12) {
+  if (geometry.layout == Layout::kFixed8) return Fixed(number + 1'000'000);
+  std::string value = std::to_string(number) + "/";
+  value.resize(bytes, static_cast<char>('a' + number % 26));
+  return value;
+}
+
+const Geometry kFixed = Geometry::Fixed8(256);
+const Geometry kBytes{Layout::kBytes, 256, 36, 24};
+
+std::vector<Write> Inserts(const Geometry& geometry, uint64_t from, uint64_t to,
+                           uint64_t step = 1) {
+  std::vector<Write> writes;
+  for (uint64_t i = from; i < to; i += step) {
+    writes.push_back({Number(geometry, i), Value(geometry, i)});
+  }
+  return writes;
+}
+std::vector<Write> Deletes(const Geometry& geometry, uint64_t from, uint64_t to,
+                           uint64_t step = 1) {
+  std::vector<Write> writes;
+  for (uint64_t i = from; i < to; i += step) writes.push_back({Number(geometry, i), std::nullopt});
+  return writes;
+}
+
+class CrashRecoveryTest : public ::testing::Test {
+ protected:
+  /// Every `step`-th verb of the script: before it, and torn in two ways.
+  void DieAtEveryVerb(const Scenario& scenario, uint64_t step = 1) {
+    CrashWorld world(scenario);
+    const uint64_t verbs = world.ScriptVerbs();
+    uint64_t runs = 0;
+    for (uint64_t verb = 0; verb <= verbs; verb += step) {
+      for (const uint64_t tear : {0, 1, 2}) {
+        SCOPED_TRACE(scenario.name + ": dies at verb " + std::to_string(verb) + " of " +
+                     std::to_string(verbs) + ", tear seed " + std::to_string(tear));
+        world.Run({verb, tear == 0 ? 0 : verb * 2 + tear}, std::nullopt);
+        ++runs;
+        ASSERT_FALSE(HasFailure());
+      }
+    }
+    std::printf("%s: %lu verbs, %lu runs, %lu locks taken over\n", scenario.name.c_str(), verbs,
+                runs, world.takeovers());
+  }
+  /// Every `step`-th verb of the script, and every `step_again`-th of the recovery.
+  void DieTwice(const Scenario& scenario, uint64_t step, uint64_t step_again) {
+    CrashWorld world(scenario);
+    const uint64_t verbs = world.ScriptVerbs();
+    uint64_t runs = 0;
+    for (uint64_t verb = 0; verb <= verbs; verb += step) {
+      for (uint64_t again = verb % step_again, last = UINT64_MAX; again <= last;
+           again += step_again) {
+        const Death first{verb, verb % 2 == 0 ? 0 : verb}, second{again, again % 3};
+        SCOPED_TRACE(scenario.name + ": dies at verb " + std::to_string(verb) + " of " +
+                     std::to_string(verbs) + ", then at verb " + std::to_string(again));
+        const uint64_t ran = world.Run(first, second);
+        if (ran < again) last = 0;  // the recovery was through before
+        ++runs;
+        ASSERT_FALSE(HasFailure());
+      }
+    }
+    std::printf("%s, twice: %lu verbs, %lu runs, %lu locks taken over\n", scenario.name.c_str(),
+                verbs, runs, world.takeovers());
+  }
+};
+
+Scenario Updates(const Geometry& geometry) {
+  Scenario scenario{"updates", geometry, {}, 2, Inserts(geometry, 0, 40), {}};
+  for (uint64_t i : {3, 17, 30}) {
+    scenario.script.push_back({Number(geometry, i), Value(geometry, i + 7)});
+    scenario.script.push_back({Number(geometry, i + 100), Value(geometry, i)});
+    scenario.script.push_back({Number(geometry, i + 1), std::nullopt});
+  }
+  return scenario;
+}
+Scenario LeafSplits(const Geometry& geometry) {
+  // Dense inserts between what is there; the pages alternate between the servers after a while.
+  Scenario scenario{"leaf splits", geometry, {}, 2, Inserts(geometry, 0, 60, 4), {}};
+  scenario.script = Inserts(geometry, 1, 60, 4);
+  return scenario;
+}
+Scenario Growth(const Geometry& geometry) {
+  Scenario scenario{"growth", geometry, {}, 2, {}, Inserts(geometry, 0, 260, 1)};
+  return scenario;
+}
+Scenario Shrinking(const Geometry& geometry) {
+  Scenario scenario{"shrinking", geometry, {}, 2, Inserts(geometry, 0, 300), {}};
+  scenario.tree.merge_below = 0.45;
+  scenario.tree.merge_up_to = 0.9;
+  scenario.script = Deletes(geometry, 0, 300);
+  return scenario;
+}
+/// Values that take blocks of their own.
+Scenario LargeValues() {
+  Scenario scenario{"large values", kBytes, {}, 2, Inserts(kBytes, 0, 20), {}};
+  for (uint64_t i = 0; i < 20; i += 3) {
+    scenario.script.push_back({Number(kBytes, i), Value(kBytes, i, 200)});
+    scenario.script.push_back({Number(kBytes, i), Value(kBytes, i, 90)});
+    scenario.script.push_back({Number(kBytes, i + 50), Value(kBytes, i, 100)});
+    scenario.script.push_back({Number(kBytes, i), std::nullopt});
+  }
+  return scenario;
+}
+
+TEST_F(CrashRecoveryTest, UpdatesInsertsAndDeletesOfFixed8) { DieAtEveryVerb(Updates(kFixed)); }
+TEST_F(CrashRecoveryTest, UpdatesInsertsAndDeletesOfByteStrings) {
+  DieAtEveryVerb(Updates(kBytes));
+}
+TEST_F(CrashRecoveryTest, SplitsOfLeavesOfFixed8) { DieAtEveryVerb(LeafSplits(kFixed)); }
+TEST_F(CrashRecoveryTest, SplitsOfLeavesOfByteStrings) { DieAtEveryVerb(LeafSplits(kBytes)); }
+TEST_F(CrashRecoveryTest, GrowthFromNothingOfFixed8) { DieAtEveryVerb(Growth(kFixed), 3); }
+TEST_F(CrashRecoveryTest, GrowthFromNothingOfByteStrings) { DieAtEveryVerb(Growth(kBytes), 3); }
+TEST_F(CrashRecoveryTest, MergesAndShrinkageOfFixed8) { DieAtEveryVerb(Shrinking(kFixed), 3); }
+TEST_F(CrashRecoveryTest, MergesAndShrinkageOfByteStrings) { DieAtEveryVerb(Shrinking(kBytes), 3); }
+TEST_F(CrashRecoveryTest, ValuesOutOfLine) { DieAtEveryVerb(LargeValues()); }
+TEST_F(CrashRecoveryTest, ASecondDeathDuringTheRecoveryOfWrites) {
+  DieTwice(Updates(kFixed), 3, 2);
+}
+TEST_F(CrashRecoveryTest, ASecondDeathDuringTheRecoveryOfSplits) {
+  DieTwice(LeafSplits(kBytes), 5, 7);
+}
+TEST_F(CrashRecoveryTest, ASecondDeathDuringTheRecoveryOfGrowth) {
+  DieTwice(Growth(kFixed), 17, 7);
+}
+TEST_F(CrashRecoveryTest, ASecondDeathDuringTheRecoveryOfMerges) {
+  DieTwice(Shrinking(kFixed), 13, 7);
+}
+
+}  // namespace
+}  // namespace farleaf::index
