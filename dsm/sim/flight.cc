@@ -72,6 +72,7 @@ SimNetwork SimNetwork::Draw(Random& random) {
   network.jitter_bits = static_cast<uint32_t>(8 + random.Below(10));
   network.whole_percent = static_cast<uint32_t>(random.Below(4) * 30);
   network.pieces_max = static_cast<uint32_t>(2 + random.Below(5));
+  network.lag_one_in = random.OneIn(2) ? 0 : 8u << random.Below(5);
   return network;
 }
 
@@ -149,7 +150,11 @@ void PlanFlight(Flight& flight, Batch& batch, uint64_t region_bytes, uint64_t no
     const bool in_runs = random.OneIn(2);
     const uint64_t from_ns = earliest(verb);
     for (uint8_t group = 0; group < groups; ++group) {
-      const uint64_t at_ns = from_ns + network.Jitter(random);
+      uint64_t at_ns = from_ns + network.Jitter(random);
+      if (verb.kind == VerbKind::kRead && network.lag_one_in > 0 &&
+          random.OneIn(network.lag_one_in)) {
+        at_ns += random.Below(SimNetwork::kLagLatencies * network.latency_ns);
+      }
       flight.pieces.push_back({at_ns, v, group, groups, in_runs});
       took_effect(verb, at_ns);
     }

@@ -33,6 +33,9 @@ struct SimNetwork {
   uint32_t jitter_bits = 12;  ///< further delays are below 2^jitter_bits ns, short ones more often
   uint32_t whole_percent = 50;  ///< of the batches take effect in one moment
   uint32_t pieces_max = 4;      ///< of a READ or WRITE
+  /// One in so many pieces of READs comes later than all else, by up to kLagLatencies; 0: none.
+  uint32_t lag_one_in = 0;
+  static constexpr uint64_t kLagLatencies = 64;
 
   /// One of many networks: what is rare in one is frequent in another.
   static SimNetwork Draw(Random& random);

@@ -221,13 +221,17 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
     while (state.ok() && *state == PageState::kRead) {
       const ConstNode node(info_.geometry, page.image(info_.geometry));
       const Fit fit = FitOf(node, key, side, level);
-      if (fit == Fit::kRestart) break;
+      if (fit == Fit::kRestart) {
+        stats_.restarts.fetch_add(1, std::memory_order_relaxed);
+        break;
+      }
       if (fit == Fit::kCovers) {
         co_await AfterHops(op, hops, separator_missing && level == 0, address);
         co_return address;
       }
       address = node.right();  // right sibling, or the node that took over
       stats_.hops.fetch_add(1, std::memory_order_relaxed);
+      stats_.forwards.fetch_add(fit == Fit::kMoveForward, std::memory_order_relaxed);
       if (hops++ == 0 && caching() && !path->parent.is_null()) {
         bool unchanged = false;
         state = co_await ReadNextAndParent(op, address, page, path->parent, &unchanged);

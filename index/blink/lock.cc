@@ -215,6 +215,7 @@ Task<Status> BlinkTree::LockNodeFor(OpContext& op, std::string_view key, Level l
       if (level > 0 && caching()) cache_.Install(address, node.image());
       const Fit fit = FitOf(node, key, Side::kAt, level);
       if (fit == Fit::kCovers) co_return Status::Ok();
+      stats_.stale_locks.fetch_add(1, std::memory_order_relaxed);
       const GlobalAddress next = fit == Fit::kMoveRight ? node.right() : GlobalAddress();
       status = co_await Unlock(op, locked);
       if (!status.ok()) co_return status;

@@ -118,6 +118,8 @@ Task<Status> BlinkTree::PublishHoldingChild(OpContext& op, Publication& publicat
     std::string next;
     if (node.has_high()) next = node.high();
     const ParentEdit edit = EditParent(node, position, publication);
+    stats_.publications_done_by_others.fetch_add(!edit.changed, std::memory_order_relaxed);
+    stats_.publications_across_parents.fetch_add(edit.goes_on, std::memory_order_relaxed);
     if (edit.changed && Underfull(node)) {
       publication.parent_underfull = true;
       publication.underfull_key = position;
@@ -236,6 +238,7 @@ Task<Result<bool>> BlinkTree::GrowRoot(OpContext& op, Publication& publication) 
     co_return swapped.status();
   }
   if (!*swapped) {
+    stats_.root_races.fetch_add(1, std::memory_order_relaxed);
     co_await VoidNewPage(op, root);
     co_return false;
   }

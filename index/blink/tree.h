@@ -50,6 +50,14 @@ struct TreeStats {
   std::atomic<uint64_t> separators_deferred{0};   ///< splits whose parents could not be told
   std::atomic<uint64_t> merges_given_up{0};  ///< merges that failed after their delete was done
   std::atomic<uint64_t> upkeep_given_up{0};  ///< refreshes, separators and freed blocks that failed
+  std::atomic<uint64_t> forwards{0};     ///< of the hops those from a dead node to who took over
+  std::atomic<uint64_t> restarts{0};     ///< a node was found that does not lead to the key
+  std::atomic<uint64_t> stale_locks{0};  ///< pages locked that did not cover the key any more
+  std::atomic<uint64_t> root_races{0};   ///< the tree had grown before a new root was named
+  std::atomic<uint64_t> publications_done_by_others{0};  ///< a parent had nothing to be changed
+  std::atomic<uint64_t> publications_across_parents{0};  ///< went on to the next parent
+  std::atomic<uint64_t> torn_values{0};                  ///< blocks whose checksum did not hold
+  std::atomic<uint64_t> reused_values{0};  ///< blocks that held another value than the leaf named
 };
 
 class BlinkTree final : public RangeIndex {

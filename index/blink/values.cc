@@ -46,12 +46,16 @@ Task<Status> BlinkTree::ReadValues(OpContext& op, std::span<ValueFetch> fetches)
     Status status = co_await op.worker.RoundTrip(batches, op.counts);
     if (!status.ok()) co_return status;
     bool torn = false;
+    uint64_t reused = 0;
     for (size_t i = 0; i < fetches.size(); ++i) {
       if (fetches[i].state == ValueState::kRead) continue;
       fetches[i].state = OpenBlock(blocks[i], fetches[i].where, fetches[i].value);
       torn |= fetches[i].state == ValueState::kTorn;
+      reused += fetches[i].state == ValueState::kReused;
     }
+    stats_.reused_values.fetch_add(reused, std::memory_order_relaxed);
     if (!torn) break;
+    stats_.torn_values.fetch_add(1, std::memory_order_relaxed);
     stats_.torn_reads.fetch_add(1, std::memory_order_relaxed);
   }
   co_return Status::Ok();

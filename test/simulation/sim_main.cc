@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "test/simulation/run_file.h"
 #include "test/simulation/seed_range.h"
@@ -29,15 +31,18 @@ struct Command {
   bool trace = false;
 };
 
+struct Outcome {
+  TreeRunResult sum;
+  uint64_t seeds = 0, failed = 0;
+};
+
 std::string Counts(const TreeRunResult& sum) {
   return fmt::format(
-      "operations {} (failed {}, {} by their deadline, longest {:.3f} ms) crashes {} events {} "
-      "left_behind {} splits {} merges {} roots_grown {} roots_shrunk {} hops {} torn_reads {} "
-      "lock_conflicts {} handovers {} separators_completed {}",
+      "operations {}, failed {}, {} by their deadline; longest {:.3f} ms; events {}; crashes {}; "
+      "left behind {}\n{}",
       sum.operations, sum.failed_operations, sum.expired_operations,
-      static_cast<double>(sum.longest_ns) / 1e6, sum.crashes, sum.events, sum.left_behind,
-      sum.splits, sum.merges, sum.roots_grown, sum.roots_shrunk, sum.hops, sum.torn_reads,
-      sum.lock_conflicts, sum.handovers, sum.separators_completed);
+      static_cast<double>(sum.longest_ns) / 1e6, sum.events, sum.crashes, sum.left_behind,
+      sum.probes.Table());
 }
 
 int Replay(const Command& command) {
@@ -81,7 +86,7 @@ std::vector<SeedFailure> RunRange(const Command& command, SeedRange seeds, TreeR
   return failures;
 }
 
-int RunMany(const Command& command) {
+void RunMany(const Command& command, Outcome* outcome) {
   TreeRunResult sum;
   const auto begun = std::chrono::steady_clock::now();
   std::vector<SeedFailure> failures;
@@ -96,9 +101,11 @@ int RunMany(const Command& command) {
                failure.seed);
   }
   const uint64_t seeds = command.seeds.last - command.seeds.first + 1 + command.plan.seeds.size();
-  fmt::print("{} seeds, {}, {} failed, {:.1f} s ({:.0f} seeds/s)\n{}\n", seeds, command.arguments,
-             failures.size(), took.count(), static_cast<double>(seeds) / took.count(), Counts(sum));
-  return failures.empty() ? 0 : 1;
+  fmt::print("{} seeds, {}, {} failed, {:.1f} s ({:.0f} seeds/s)\n", seeds, command.arguments,
+             failures.size(), took.count(), static_cast<double>(seeds) / took.count());
+  outcome->sum.Add(sum);
+  outcome->seeds += seeds;
+  outcome->failed += failures.size();
 }
 
 Status ChoosePlan(const std::string& file, const std::string& faults, RunPlan* plan,
@@ -128,38 +135,70 @@ Status ParseSeeds(const std::string& text, SeedRange* seeds) {
   return Status::Ok();
 }
 
+struct Flags {
+  std::vector<std::string> files;
+  std::string seeds, faults;
+  uint64_t replay = 0;
+  bool replays = false;
+  uint64_t share_percent = 100;
+  bool require_probes = false;
+};
+
+Status MakeCommand(const Flags& flags, const std::string& file, Command* command) {
+  FARLEAF_RETURN_IF_ERROR(ChoosePlan(file, flags.faults, &command->plan, &command->arguments));
+  const uint64_t budget = std::max<uint64_t>(1, command->plan.budget * flags.share_percent / 100);
+  command->seeds = {1, test::Amount{budget / 10 + 1, budget, budget * 500}};
+  if (!flags.seeds.empty()) FARLEAF_RETURN_IF_ERROR(ParseSeeds(flags.seeds, &command->seeds));
+  if (flags.replays) command->seeds = {flags.replay, flags.replay};
+  return Status::Ok();
+}
+
+int RunFiles(const Flags& flags, std::vector<Command> commands) {
+  Outcome outcome;
+  for (const Command& command : commands) RunMany(command, &outcome);
+  fmt::print("{}", Counts(outcome.sum));
+  const std::string missed = outcome.sum.probes.Missed();
+  if (flags.require_probes && !missed.empty()) {
+    fmt::print("no seed took these paths: {}\n", missed);
+    return 1;
+  }
+  return outcome.failed == 0 ? 0 : 1;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Runs the tree in simulated worlds, one a seed, and checks what it answered.");
-  std::string file, seeds, faults;
-  uint64_t replay = 0;
-  Command command;
-  command.jobs = std::max(1u, std::min(64u, std::thread::hardware_concurrency()));
-  app.add_option("--file", file, "setup, workload, faults and checks (test/simulation/files)");
-  app.add_option("--seeds", seeds,
+  Flags flags;
+  uint32_t jobs = std::max(1u, std::min(64u, std::thread::hardware_concurrency()));
+  bool trace = false;
+  app.add_option("--file", flags.files,
+                 "setup, workload, faults and checks (test/simulation/files); may be repeated");
+  app.add_option("--seeds", flags.seeds,
                  "A..B: the seeds to run, beside those that the file names (default: the file's "
                  "budget)");
-  auto* replayed =
-      app.add_option("--replay", replay, "run this seed alone, and print its trace hash");
-  app.add_option("--faults", faults, "what goes wrong meanwhile: " + AllowedFaults());
-  app.add_option("--jobs", command.jobs, "runs at a time")
-      ->check(CLI::Range(1, 64))
+  app.add_option("--share", flags.share_percent, "of the budget to run, in percent")
+      ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  app.add_flag("--trace", command.trace, "with --replay: a line for each piece of a verb")
-      ->needs(replayed);
+  auto* replayed =
+      app.add_option("--replay", flags.replay, "run this seed alone, and print its trace hash");
+  app.add_option("--faults", flags.faults, "what goes wrong meanwhile: " + AllowedFaults());
+  app.add_option("--jobs", jobs, "runs at a time")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_flag("--trace", trace, "with --replay: a line for each piece of a verb")->needs(replayed);
+  app.add_flag("--require-probes", flags.require_probes,
+               "fail if a path of the table of probes was taken by no seed");
   CLI11_PARSE(app, argc, argv);
-  Status chosen = ChoosePlan(file, faults, &command.plan, &command.arguments);
-  const uint64_t budget = command.plan.budget;
-  command.seeds = {1, test::Amount{budget / 10 + 1, budget, budget * 500}};
-  if (chosen.ok() && !seeds.empty()) chosen = ParseSeeds(seeds, &command.seeds);
-  if (!chosen.ok()) {
-    fmt::print(stderr, "sim: {}\n", chosen.message());
-    return 2;
+  flags.replays = replayed->count() > 0;
+  if (flags.files.empty()) flags.files.emplace_back();
+  std::vector<Command> commands;
+  for (const std::string& file : flags.files) {
+    Command& command = commands.emplace_back();
+    command.jobs = jobs;
+    command.trace = trace;
+    if (Status made = MakeCommand(flags, file, &command); !made.ok()) {
+      fmt::print(stderr, "sim: {}\n", made.message());
+      return 2;
+    }
   }
-  if (*replayed) {
-    command.seeds = {replay, replay};
-    return Replay(command);
-  }
-  return RunMany(command);
+  return flags.replays ? Replay(commands.front()) : RunFiles(flags, std::move(commands));
 }
 
 }  // namespace

@@ -127,17 +127,9 @@ class TreeRun {
 
   void AddStats() {
     for (ComputeServer& compute_server : pool_.compute_servers()) {
-      const index::TreeStats& stats = compute_server.tree->stats();
-      result_.splits += stats.splits;
-      result_.merges += stats.merges;
-      result_.roots_grown += stats.roots_grown;
-      result_.roots_shrunk += stats.roots_shrunk;
-      result_.hops += stats.hops;
-      result_.torn_reads += stats.torn_reads;
-      result_.lock_conflicts += stats.lock_conflicts;
-      result_.handovers += stats.handovers;
-      result_.separators_completed += stats.separators_completed;
+      result_.probes.AddTree(compute_server.tree->stats());
     }
+    result_.probes.EndRun();
   }
 
   void CheckPages() {
@@ -178,15 +170,7 @@ void TreeRunResult::Add(const TreeRunResult& other) {
   longest_ns = std::max(longest_ns, other.longest_ns);
   virtual_ns += other.virtual_ns;
   left_behind += other.left_behind;
-  splits += other.splits;
-  merges += other.merges;
-  roots_grown += other.roots_grown;
-  roots_shrunk += other.roots_shrunk;
-  hops += other.hops;
-  torn_reads += other.torn_reads;
-  lock_conflicts += other.lock_conflicts;
-  handovers += other.handovers;
-  separators_completed += other.separators_completed;
+  probes.Add(other.probes);
 }
 
 const FaultPlan& FaultsOf(const RunPlan& plan, uint64_t seed) {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "dsm/sim/trace.h"
+#include "test/simulation/probes.h"
 #include "test/simulation/run_plan.h"
 
 namespace farleaf::simulation {
@@ -27,9 +28,7 @@ struct TreeRunResult {
   uint64_t crashes = 0;             ///< of compute servers
   uint64_t longest_ns = 0;          ///< operation
   uint64_t left_behind = 0;         ///< findings at the end that failed operations explain
-  // Of the trees of all compute servers (TreeStats).
-  uint64_t splits = 0, merges = 0, roots_grown = 0, roots_shrunk = 0, hops = 0, torn_reads = 0,
-           lock_conflicts = 0, handovers = 0, separators_completed = 0;
+  ProbeCounts probes;
 
   void Add(const TreeRunResult& other);
 };

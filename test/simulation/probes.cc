@@ -1,0 +1,72 @@
+#include "test/simulation/probes.h"
+
+#include <fmt/format.h>
+
+namespace farleaf::simulation {
+
+namespace {
+
+using Stats = index::TreeStats;
+
+constexpr Probe kProbes[] = {
+    {"node split", &Stats::splits},
+    {"nodes merged", &Stats::merges},
+    {"root grown", &Stats::roots_grown},
+    {"root race: grown by another first", &Stats::root_races},
+    {"root shrunk", &Stats::roots_shrunk},
+    {"torn read repeated", &Stats::torn_reads},
+    {"stale cache: hop", &Stats::hops},
+    {"stale cache: forward from a dead node", &Stats::forwards},
+    {"stale cache: node of elsewhere, descent again", &Stats::restarts},
+    {"path read again from the root word", &Stats::path_refreshes},
+    {"whole cache refreshed", &Stats::cache_refreshes},
+    {"stale writer: locked page has split or died", &Stats::stale_locks},
+    {"lock conflict", &Stats::lock_conflicts},
+    {"lock handed over", &Stats::handovers},
+    {"publication: another had done it", &Stats::publications_done_by_others},
+    {"publication across parents", &Stats::publications_across_parents},
+    {"separator completed by who hopped", &Stats::separators_completed},
+    {"separator deferred", &Stats::separators_deferred},
+    {"merge given up", &Stats::merges_given_up},
+    {"upkeep given up", &Stats::upkeep_given_up},
+    {"torn value block", &Stats::torn_values},
+    {"value block reused before it was read", &Stats::reused_values},
+};
+static_assert(std::size(kProbes) <= kProbesMax);
+
+}  // namespace
+
+std::span<const Probe> Probes() { return kProbes; }
+
+void ProbeCounts::AddTree(const index::TreeStats& stats) {
+  for (size_t i = 0; i < std::size(kProbes); ++i) hits[i] += stats.*kProbes[i].counter;
+}
+
+void ProbeCounts::EndRun() {
+  for (size_t i = 0; i < std::size(kProbes); ++i) runs[i] += hits[i] > 0;
+}
+
+void ProbeCounts::Add(const ProbeCounts& other) {
+  for (size_t i = 0; i < std::size(kProbes); ++i) {
+    hits[i] += other.hits[i];
+    runs[i] += other.runs[i];
+  }
+}
+
+std::string ProbeCounts::Table() const {
+  std::string table = fmt::format("  {:<48} {:>12} {:>10}\n", "probe", "hits", "in runs");
+  for (size_t i = 0; i < std::size(kProbes); ++i) {
+    table += fmt::format("  {:<48} {:>12} {:>10}\n", kProbes[i].name, hits[i], runs[i]);
+  }
+  return table;
+}
+
+std::string ProbeCounts::Missed() const {
+  std::string missed;
+  for (size_t i = 0; i < std::size(kProbes); ++i) {
+    if (hits[i] == 0) missed += (missed.empty() ? "" : ", ") + std::string(kProbes[i].name);
+  }
+  return missed;
+}
+
+}  // namespace farleaf::simulation
