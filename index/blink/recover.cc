@@ -359,6 +359,7 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, 
   taken.address = dead.address;
   taken.lock_word = *word;
   taken.turn.slot_class = lock_class;
+  taken.turn.table = &pool_->locks();
   taken.level_class = TakenLockClass(std::min<Level>(dead.record->level, kLevelMax));
   taken.ForbidHandOver();
   taken.redo_kind = dead.record->kind;
