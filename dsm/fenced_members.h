@@ -79,7 +79,7 @@ class FencedMembers {
     if (fence == fences_.end() || member.incarnation > fence->second) return Status::Ok();
     return Status::Fenced(member.ToString() + " was cut off by memory server " +
                           std::to_string(server_) +
-                          "; restart it, so that it joins the pool with a new incarnation");
+                          "; it has to join the pool again, with a new incarnation");
   }
 
  private:

@@ -18,6 +18,7 @@ enum class SimEventKind : uint8_t {
   kReset,       ///< at a compute server: `subject` link, `detail` generation
   kRunThread,   ///< `subject` thread
   kCall,        ///< `subject` number of a function
+  kLeaseLook,   ///< at a memory server: `subject` server looks at its lease words
 };
 
 struct SimEvent {

@@ -12,6 +12,7 @@ SimServer::SimServer(Options options, uint64_t incarnation) : options_(std::move
 void SimServer::Crash() {
   FARLEAF_CHECK(running_, options_.server);
   running_ = false;
+  leases_.reset();
   fenced_.reset();
   region_.reset();
 }
@@ -29,6 +30,13 @@ void SimServer::Start(uint64_t incarnation) {
   fenced_ = std::make_unique<FencedMembers>(options_.server,
                                             std::span(region_.get(), options_.region_bytes));
   running_ = true;
+  if (options_.lease_ms == 0) return;
+  leases_ = std::make_unique<LeaseEnforcer>(LeaseEnforcer::Deps{.server = options_.server,
+                                                                .region = region(),
+                                                                .lease_ms = options_.lease_ms,
+                                                                .clock = options_.clock,
+                                                                .cut_off = options_.cut_off,
+                                                                .take_ended = {}});
 }
 
 }  // namespace farleaf::dsm

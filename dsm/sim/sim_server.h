@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "dsm/fenced_members.h"
 #include "dsm/handshake.h"
+#include "dsm/lease_enforcer.h"
 #include "dsm/sim/event_queue.h"
 
 namespace farleaf::dsm {
@@ -28,6 +30,8 @@ class SimServer {
     uint64_t region_bytes = 0;
     uint64_t chunk_bytes = 0;
     uint32_t lease_ms = 0;
+    const Clock* clock = nullptr;  ///< for leases
+    std::function<Status(const MemberIdentity&)> cut_off;
   };
   /// With an empty pool region of `incarnation`, running.
   SimServer(Options options, uint64_t incarnation);
@@ -38,6 +42,9 @@ class SimServer {
   std::span<std::byte> region() { return {region_.get(), running_ ? options_.region_bytes : 0}; }
   /// REQUIRES: running.
   FencedMembers& fenced() { return *fenced_; }
+
+  /// REQUIRES: running, with leases.
+  LeaseEnforcer& leases() { return *leases_; }
 
   /// Its memory is lost.
   void Crash();
@@ -61,6 +68,7 @@ class SimServer {
   };
   std::unique_ptr<std::byte, Free> region_;  ///< from calloc: what is not touched costs nothing
   std::unique_ptr<FencedMembers> fenced_;    ///< while it runs
+  std::unique_ptr<LeaseEnforcer> leases_;    ///< while it runs, with leases
   bool running_ = false;
   bool stalled_ = false;
   std::deque<SimEvent> later_;

@@ -16,8 +16,13 @@ SimWorld::SimWorld(const Options& options) : options_(options), random_(options.
   for (uint32_t i = 0; i < options.servers; ++i) {
     servers_.push_back(std::make_unique<SimServer>(
         SimServer::Options{options.cluster, static_cast<ServerId>(i), options.region_bytes,
-                           options.chunk_bytes, options.lease_ms},
+                           options.chunk_bytes, options.lease_ms, &clock_,
+                           [this, i](const MemberIdentity& member) {
+                             CutOffAt(static_cast<ServerId>(i), member);
+                             return Status::Ok();
+                           }},
         1 + i));
+    if (options.lease_ms != 0) LookAtLeasesLater(static_cast<ServerId>(i));
   }
 }
 
@@ -122,6 +127,9 @@ void SimWorld::Happen(const SimEvent& event) {
     case SimEventKind::kRunThread:
       RunThread(event);
       return;
+    case SimEventKind::kLeaseLook:
+      LookAtLeases(static_cast<ServerId>(event.subject));
+      return;
     case SimEventKind::kCall: {
       const auto call = std::exchange(calls_[event.subject], nullptr);
       call();
@@ -173,6 +181,17 @@ void SimWorld::TakeEffect(const SimEvent& event) {
   ReleaseEvent(event.subject);
 }
 
+void SimWorld::LookAtLeases(ServerId id) {
+  // One that stands still does not look; that it did so is what its watch has to notice.
+  if (servers_[id]->running() && !servers_[id]->stalled()) servers_[id]->leases().Look();
+  LookAtLeasesLater(id);
+}
+
+void SimWorld::LookAtLeasesLater(ServerId id) {
+  const uint64_t interval_ns = options_.lease_ms * kNsPerMs / LeaseWatch::kLooksPerLease;
+  queue_.Push(now_ns() + interval_ns, SimEventKind::kLeaseLook, id, 0);
+}
+
 void SimWorld::AtClient(const SimEvent& event) {
   SimLink& from = LinkOf(event);
   if (from.partitioned()) {
@@ -204,11 +223,11 @@ void SimWorld::Discard(const SimEvent& event) {
 
 // ---- Threads
 
-void SimWorld::AddThread(uint32_t process, Worker* worker) {
+void SimWorld::AddThread(uint32_t process, Worker* worker, ThreadRole role) {
   auto* transport = dynamic_cast<SimTransport*>(&worker->transport());
   FARLEAF_CHECK(transport != nullptr, "a worker of another fabric");
   transport->thread = static_cast<uint32_t>(threads_.size());
-  threads_.push_back({.process = process, .worker = worker, .transport = transport});
+  threads_.push_back({.process = process, .worker = worker, .transport = transport, .role = role});
   Wake(transport->thread);
 }
 
@@ -276,12 +295,13 @@ void SimWorld::Reschedule(uint32_t index) {
 }
 
 void SimWorld::SetBusy(Thread& thread) {
-  const bool busy = thread.worker->spawned() > 0;
+  const bool busy = thread.role == ThreadRole::kWorks && thread.worker->spawned() > 0;
   busy_threads_ += busy;
   busy_threads_ -= std::exchange(thread.busy, busy);
 }
 
 SimWorld::RunEnd SimWorld::RunWhileBusy(uint64_t deadline_ns) {
+  FARLEAF_CHECK(options_.lease_ms == 0 || deadline_ns != UINT64_MAX, "leases need a deadline");
   for (uint32_t index = 0; index < threads_.size(); ++index) {
     if (threads_[index].worker == nullptr) continue;
     SetBusy(threads_[index]);

@@ -43,7 +43,9 @@ class SimWorld {
     uint32_t servers = 2;
     uint64_t region_bytes = uint64_t{8} << 20;  ///< of each server
     uint64_t chunk_bytes = kChunkBytesMin;
-    uint32_t lease_ms = 0;              ///< what the regions ask of compute servers
+    /// Of the servers, which cut off whoever is silent for so long; 0: they never do. Otherwise something
+    /// always happens, so that no run is ever stuck: RunWhileBusy needs a deadline.
+    uint32_t lease_ms = 0;
     std::optional<SimNetwork> network;  ///< drawn from the seed if it is not given
     SimLinkOptions link;
     SimTrace::Sink trace;  ///< of readable lines
@@ -64,9 +66,11 @@ class SimWorld {
   uint32_t servers() const { return options_.servers; }
   std::span<std::byte> region_bytes(ServerId server) { return servers_[server]->region(); }
 
+  /// Whether RunWhileBusy waits for the thread's tasks.
+  enum class ThreadRole : uint8_t { kWorks, kBackground };
   /// The world runs `worker`, of a process of this world, from now on. REQUIRES: removed before it is
   /// destroyed.
-  void AddThread(uint32_t process, Worker* worker);
+  void AddThread(uint32_t process, Worker* worker, ThreadRole role = ThreadRole::kWorks);
   void RemoveThread(Worker* worker);
   enum class RunEnd : uint8_t { kIdle, kDeadline, kStuck };
   /// Until no task that was spawned on a thread runs any more (kIdle), or `deadline_ns` on the clock
@@ -134,6 +138,7 @@ class SimWorld {
     uint64_t stalled_until_ns = 0;
     bool running = false;
     bool busy = false;
+    ThreadRole role = ThreadRole::kWorks;
   };
   enum RunReason : uint32_t { kWoken, kTimer };
   static constexpr uint64_t kTurnNsMax = 400;
@@ -156,6 +161,8 @@ class SimWorld {
   void TakeUp(const SimEvent& event);
   void TakeEffect(const SimEvent& event);
   void AtClient(const SimEvent& event);
+  void LookAtLeases(ServerId server);
+  void LookAtLeasesLater(ServerId server);
   void Wake(uint32_t thread);
   void RunThread(const SimEvent& event);
   void Reschedule(uint32_t thread);

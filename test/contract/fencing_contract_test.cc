@@ -45,8 +45,7 @@ class FencingContract : public ::testing::TestWithParam<FabricKind> {
   }
   static std::string RefusalOf(ServerId server, MemberIdentity member) {
     return "fenced: " + member.ToString() + " was cut off by memory server " +
-           std::to_string(server) +
-           "; restart it, so that it joins the pool with a new incarnation";
+           std::to_string(server) + "; it has to join the pool again, with a new incarnation";
   }
 };
 

@@ -172,7 +172,7 @@ TEST_P(HandshakeTest, ACutIsConfirmedAndWhomItMeansIsRefusedFromThenOn) {
     hello.member = {5, incarnation};
     EXPECT_EQ(Refusal(hello),
               "fenced: " + hello.member.ToString() +
-                  " was cut off by memory server 0; restart it, so that it joins the pool with a "
+                  " was cut off by memory server 0; it has to join the pool again, with a "
                   "new incarnation");
   }
   hello.member = {5, 8};

@@ -211,10 +211,9 @@ TEST_F(ShmFencing, WhoeverIsCutOffWhileItJoinsIsToldSoAndHoldsNoId) {
   Status cut = cluster.fabric().CutOff(1, {1, 1});  // the first id that is granted
   ASSERT_TRUE(cut.ok()) << cut;
   auto refused = Pool::Join(cluster.Connect(), {}, &cluster.clock());
-  EXPECT_EQ(
-      refused.status().ToString(),
-      "fenced: compute server 1 (incarnation 1) was cut off by memory server 1; restart it, so "
-      "that it joins the pool with a new incarnation");
+  EXPECT_EQ(refused.status().ToString(),
+            "fenced: compute server 1 (incarnation 1) was cut off by memory server 1; it has "
+            "to join the pool again, with a new incarnation");
   const auto* members =
       reinterpret_cast<const uint64_t*>(cluster.region_bytes(0).data() + kMembersOffset);
   EXPECT_EQ(members[1], (MemberWord{false, 1}.Encode()));
