@@ -40,6 +40,13 @@ bool UnresolvedLocks::Has(GlobalAddress address, uint64_t word,
          (at->second.transport == nullptr || at->second.transport == &transport);
 }
 
+bool UnresolvedLocks::HasFor(const dsm::Transport& transport) const {
+  std::lock_guard guard(mutex_);
+  return std::any_of(locks_.begin(), locks_.end(), [&](const auto& entry) {
+    return entry.second.transport == nullptr || entry.second.transport == &transport;
+  });
+}
+
 std::optional<UnresolvedLocks::Lock> UnresolvedLocks::Remove(GlobalAddress address, uint64_t word) {
   if (empty()) return std::nullopt;
   std::lock_guard guard(mutex_);
@@ -383,6 +390,20 @@ void BlinkTree::NoteUnresolved(OpContext& op, GlobalAddress address, uint64_t wo
 void BlinkTree::Resolved(GlobalAddress address, uint64_t word) {
   const auto lock = unresolved_.Remove(address, word);
   if (lock && lock->keeps_slot) pool_->redo_slots(address.server()).Give(word);
+}
+
+Task<Status> BlinkTree::SettleLocks(OpContext& op) {
+  const uint64_t give_up_ns = WaitDeadlineNs(op);
+  while (unresolved_.HasFor(op.worker.transport())) {
+    co_await ResolveLocks(op);
+    if (op.worker.clock().NowNs() >= give_up_ns) {
+      co_return Status::DeadlineExceeded(std::to_string(unresolved_.size()) + " locks of tree '" +
+                                         info_.name +
+                                         "' that connections broke under are not let go yet");
+    }
+    co_await op.worker.Sleep(kResolveWaitNsMin);
+  }
+  co_return Status::Ok();
 }
 
 Task<void> BlinkTree::ResolveLocks(OpContext& op) {

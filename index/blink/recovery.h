@@ -71,6 +71,8 @@ class UnresolvedLocks {
   std::optional<Lock> Remove(GlobalAddress address, uint64_t word);
   /// Those whose turn it is on `transport`; their next turn is later.
   std::vector<Lock> TakeDue(const dsm::Transport& transport, uint64_t now_ns);
+  /// Whether any may be dealt with on `transport`.
+  bool HasFor(const dsm::Transport& transport) const;
   size_t size() const { return count_.load(); }
 
  private:

@@ -83,6 +83,9 @@ class BlinkTree final : public RangeIndex {
   /// Deals with locks of this member that were left when connections broke, where that is due on this
   /// worker. Writes do so by the way.
   Task<void> ResolveLocks(OpContext& op);
+  /// Goes on until no such lock is left that is this worker's, or anybody's, to deal with, or until the
+  /// operation's deadline or lock_wait_ms: then DeadlineExceeded.
+  Task<Status> SettleLocks(OpContext& op);
   /// How many there are.
   size_t unresolved_locks() const { return unresolved_.size(); }
 

@@ -5,12 +5,6 @@
 
 namespace farleaf::simulation {
 
-namespace {
-/// What a broken connection leaves open is resolved by a few round trips over the next one: the tree gives
-/// up if that breaks several times in a row.
-constexpr uint64_t kQuietNs = 2 * kNsPerMs;
-}  // namespace
-
 Faults::Faults(SimulatedPool* pool, std::deque<Client>* clients, const FaultPlan& plan,
                uint64_t seed)
     : pool_(pool), clients_(clients), plan_(plan), random_(seed) {
@@ -57,9 +51,6 @@ void Faults::Strike(Fault fault) {
 }
 
 void Faults::Drop(uint32_t process, dsm::ServerId server) {
-  uint64_t& next_ns = next_drop_ns_[{process, server}];
-  if (world().now_ns() < next_ns) return;
-  next_ns = world().now_ns() + kQuietNs;
   world().DropConnections(process, server);
 }
 

@@ -42,7 +42,6 @@ class Faults {
   std::deque<Client>* clients_;
   const FaultPlan plan_;
   Random random_;
-  std::map<std::pair<uint32_t, dsm::ServerId>, uint64_t> next_drop_ns_;
   std::set<std::pair<uint32_t, dsm::ServerId>> parted_;
   uint64_t crashes_ = 0;
   bool stalled_ = false;

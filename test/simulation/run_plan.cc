@@ -18,10 +18,7 @@ std::string FaultSet::Name() const {
   return name.empty() ? "none" : name;
 }
 
-bool FaultSet::leaves_pool_whole() const {
-  const bool breaks_in_a_row = Has(Fault::kDrops) && Has(Fault::kStalls);
-  return !Has(Fault::kPartitions) && !losing_memory() && !crashing() && !breaks_in_a_row;
-}
+bool FaultSet::leaves_pool_whole() const { return !losing_memory(); }
 
 std::string AllowedFaults() {
   std::string text = "none";

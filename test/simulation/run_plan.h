@@ -53,9 +53,8 @@ class FaultSet {
   bool crashing() const { return Has(Fault::kCrashes) || Has(Fault::kCrashesAgain); }
   /// Operations of who does not crash may fail.
   bool operations_may_fail() const { return !empty() && !(*this == FaultSet{Fault::kStalls}); }
-  /// All that was begun comes to an end. Behind a partition that outlasts the timeouts, where a connection
-  /// breaks several times in a row, and where a compute server or a memory server is lost, pages stay
-  /// locked or half written, and the answers alone are checked.
+  /// All that was begun comes to an end, by whoever began it or for it. Where a memory server is lost, pages
+  /// stay locked or half written, and the answers alone are checked.
   bool leaves_pool_whole() const;
   bool operator==(const FaultSet&) const = default;
 
