@@ -365,6 +365,7 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, 
   Resolved(dead.address, dead.word);
   taken.address = dead.address;
   taken.lock_word = *word;
+  taken.turn.table = &pool_->locks();
   taken.turn.slot_class = lock_class;
   taken.turn.table = &pool_->locks();
   taken.level_class = TakenLockClass(std::min<Level>(dead.record->level, kLevelMax));
