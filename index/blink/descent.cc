@@ -79,6 +79,7 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddr
     if (lock.state == dsm::LockWord::State::kFreePage) co_return PageState::kForeign;
     const bool gone = IsGone(op, address, lock_word, look);
     if (gone && pool_->self().id != 0) {
+      stats_.readers_recovered.fetch_add(1, std::memory_order_relaxed);
       auto recovered = co_await TryRecoverPage(op, address, lock_word);
       if (!recovered.ok()) co_return recovered.status();
       if (*recovered == Recovery::kForeign) co_return PageState::kForeign;

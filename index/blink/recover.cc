@@ -299,6 +299,7 @@ Task<Result<Recovery>> BlinkTree::RecoverPage(OpContext& op, GlobalAddress addre
     auto took = co_await TakeOver(op, *dead, *plan, taken);
     if (taken.held()) {
       stats_.locks_taken_over.fetch_add(1, std::memory_order_relaxed);
+      CountRecovery(*plan);
       Status finished = co_await FinishRecovery(op, *dead, *plan, taken);  // lets the turn go
       stats_.upkeep_given_up.fetch_add(!finished.ok(), std::memory_order_relaxed);
       co_return finished.ok() ? Recovery::kOver : Recovery::kWait;
@@ -319,11 +320,23 @@ Task<Result<Recovery>> BlinkTree::RecoverPage(OpContext& op, GlobalAddress addre
     batch.CompareAndSwap(LockWordOffset(address), word, dsm::kUnlockedWord, &old);
     status = co_await op.worker.RoundTrip(batch, op.counts);
     stats_.locks_taken_over.fetch_add(status.ok() && old == word, std::memory_order_relaxed);
+    CountRecovery(*plan);
   }
   pool_->locks().Release(address);
   if (!status.ok()) co_return status;
   if (outcome == Recovery::kOver) Resolved(address, word);
   co_return outcome;
+}
+
+void BlinkTree::CountRecovery(RecoveryPlan plan) {
+  const auto count = [plan](RecoveryPlan counted, std::atomic<uint64_t>& counter) {
+    counter.fetch_add(plan == counted, std::memory_order_relaxed);
+  };
+  count(RecoveryPlan::kUnlock, stats_.dead_locks_without_record);
+  count(RecoveryPlan::kReplay, stats_.redo_replays);
+  count(RecoveryPlan::kMergeLeft, stats_.dead_merges_finished);
+  count(RecoveryPlan::kPublish, stats_.dead_splits_published);
+  count(RecoveryPlan::kVoid, stats_.dead_pages_voided);
 }
 
 Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, RecoveryPlan plan,

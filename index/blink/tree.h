@@ -50,6 +50,11 @@ struct TreeStats {
   std::atomic<uint64_t> separators_deferred{0};   ///< splits whose parents could not be told
   std::atomic<uint64_t> merges_given_up{0};  ///< merges that failed after their delete was done
   std::atomic<uint64_t> upkeep_given_up{0};  ///< refreshes, separators and freed blocks that failed
+  // Of the locks taken over:
+  std::atomic<uint64_t> dead_locks_without_record{0};  ///< nothing had been written under them
+  std::atomic<uint64_t> redo_replays{0};
+  std::atomic<uint64_t> dead_merges_finished{0}, dead_splits_published{0}, dead_pages_voided{0};
+  std::atomic<uint64_t> readers_recovered{0};  ///< a read found a page half-written by the dead
   std::atomic<uint64_t> forwards{0};     ///< of the hops those from a dead node to who took over
   std::atomic<uint64_t> restarts{0};     ///< a node was found that does not lead to the key
   std::atomic<uint64_t> stale_locks{0};  ///< pages locked that did not cover the key any more
@@ -203,6 +208,7 @@ class BlinkTree final : public RangeIndex {
   Task<Result<Recovery>> RecoverPage(OpContext& op, GlobalAddress address, uint64_t word);
   /// kWait if another thread has the turn.
   Task<Result<Recovery>> TryRecoverPage(OpContext& op, GlobalAddress address, uint64_t word);
+  void CountRecovery(RecoveryPlan plan);
   Task<Result<Recovery>> TakeOver(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
                                   LockedPage& taken);
   enum class KeepsSlot : uint8_t { kNo, kYes };

@@ -18,8 +18,6 @@ std::string FaultSet::Name() const {
   return name.empty() ? "none" : name;
 }
 
-bool FaultSet::leaves_pool_whole() const { return !losing_memory(); }
-
 std::string AllowedFaults() {
   std::string text = "none";
   for (const std::string_view name : kFaultNames) text += ", " + std::string(name);

@@ -5,6 +5,7 @@
 //   sim --file hot_key.toml --replay 4711 --trace   # one of them again, with a line for each piece of a verb
 //   sim --faults drops+stalls --seeds 1..1000   # a wide plan without a file, or a file with other faults
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 
 #include <CLI/CLI.hpp>
@@ -186,6 +187,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--require-probes", flags.require_probes,
                "fail if a path of the table of probes was taken by no seed");
   CLI11_PARSE(app, argc, argv);
+  spdlog::set_level(spdlog::level::warn);  // who cuts off whom is in the trace
   flags.replays = replayed->count() > 0;
   if (flags.files.empty()) flags.files.emplace_back();
   std::vector<Command> commands;

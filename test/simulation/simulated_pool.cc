@@ -2,6 +2,7 @@
 
 #include "dsm/base/check.h"
 #include "index/blink/check.h"
+#include "index/blink/recover_member.h"
 
 namespace farleaf::simulation {
 
@@ -50,6 +51,17 @@ void SimulatedPool::Crash(ComputeServer& compute_server) {
   world_.CrashProcess(compute_server.process);
   compute_server.crashed = true;
   // Its coroutines may be on the stack, blocked in a call: they are destroyed later.
+}
+
+std::string SimulatedPool::Recover(ComputeServer& by, const ComputeServer& dead) {
+  dsm::Worker& worker = *by.workers[0];
+  dsm::FabricCounts counts;
+  OpContext op{worker, counts};
+  index::BlinkTree* const trees[] = {by.tree.get()};
+  auto locks = worker.Run(index::RecoverLocks(op, *by.pool, trees, dead.pool->self()));
+  return locks.ok() ? ""
+                    : "recovery of " + dead.pool->self().ToString() + ": " +
+                          locks.status().ToString() + "\n";
 }
 
 void SimulatedPool::DestroyCrashed(ComputeServer& compute_server) {

@@ -58,6 +58,8 @@ class SimulatedPool {
   }
   /// The compute server is gone at once; what was its is destroyed with the pool, or by LeaveAndCheck.
   void Crash(ComputeServer& compute_server);
+  /// `by` takes over what `dead`, which every memory server has cut off, has left locked. What is wrong.
+  std::string Recover(ComputeServer& by, const ComputeServer& dead);
   /// What CheckPool, run by an observer, finds.
   Result<index::CheckReport> Check();
   /// All leave in good order; then nothing may be held in the name of any of them. What is wrong.

@@ -4,9 +4,9 @@
 #include <deque>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
-#include "index/blink/recover_member.h"
 #include "test/simulation/faults.h"
 #include "test/simulation/workload.h"
 #include "test/support/linearizability.h"
@@ -17,16 +17,49 @@ namespace {
 
 using test::RecordingClient;
 
-/// Where pages may stay locked, operations end by a deadline of their own; a publication, also one that a
-/// read sets right, goes on behind it, and waits for each parent.
+/// Where a memory server or the way to it is gone for longer, operations end by a deadline of their own; a
+/// publication, also one that a read sets right, goes on behind it, and waits for each parent.
 constexpr uint64_t kDeadlineNs = 50 * kNsPerMs;
 constexpr uint64_t kLockWaitMs = 100;
 
-/// What an operation that failed may leave behind, until a scan after its compute server's end: pages that
-/// are given up since their state is unknown, and separators that name the dead right half of a merge,
-/// which leads on to the left one.
-bool MayBeLeftBehind(index::FindingKind kind) {
-  return kind == index::FindingKind::kLeak || kind == index::FindingKind::kSeparator;
+/// What an operation that failed, or whose compute server crashed, may leave behind, until its member's pages
+/// are returned: pages that are given up since their state is unknown, also half-written ones, as long as
+/// nothing leads to them; and separators that name the dead right half of a merge, which leads on to the
+/// left one.
+class LeftBehind {
+ public:
+  explicit LeftBehind(std::span<const index::Finding> findings) {
+    for (const index::Finding& finding : findings) {
+      if (finding.kind == index::FindingKind::kLeak) leaked_.insert(finding.address.word());
+    }
+  }
+  bool Explains(const index::Finding& finding) const {
+    switch (finding.kind) {
+      case index::FindingKind::kLeak:
+      case index::FindingKind::kSeparator:
+        return true;
+      case index::FindingKind::kPage:
+      case index::FindingKind::kValue:
+        return leaked_.contains(finding.address.word());
+      default:
+        return false;
+    }
+  }
+
+ private:
+  std::set<uint64_t> leaked_;
+};
+
+bool HasDeadlines(const FaultSet& set) {
+  return set.Has(Fault::kPartitions) || set.losing_memory();
+}
+
+/// Deals with all locks that broken connections have left to `tree` on `worker`.
+index::Task<void> SettleLocks(dsm::Worker& worker, index::BlinkTree& tree, std::string* failure) {
+  dsm::FabricCounts counts;
+  index::OpContext op{worker, counts};
+  Status settled = co_await tree.SettleLocks(op);
+  if (!settled.ok()) *failure += "locks at the end: " + settled.ToString() + "\n";
 }
 
 class TreeRun {
@@ -50,7 +83,7 @@ class TreeRun {
           Client& client = AddClient(compute_server, {static_cast<char>('A' + number / 26 % 26),
                                                       static_cast<char>('a' + number % 26), '-'});
           client.may_fail = set_.operations_may_fail();
-          if (!set_.leaves_pool_whole()) client.deadline_ns = kDeadlineNs;
+          if (HasDeadlines(set_)) client.deadline_ns = kDeadlineNs;
           worker->Spawn(RunClient(*worker, client));
         }
       }
@@ -61,7 +94,7 @@ class TreeRun {
     faults_->Stop();
     result_.crashes = faults_->crashes();
     FARLEAF_CHECK(end == dsm::SimWorld::RunEnd::kIdle, "clients do not come to an end", seed);
-    if (set_.leaves_pool_whole()) SettleLocks();
+    if (set_.leaves_pool_whole()) Settle();
     ReadAtTheEnd();
     CheckHistory();
     AddStats();
@@ -77,7 +110,7 @@ class TreeRun {
                      Random& random) {
     Shape shape(plan, random);
     shape.pool.world.trace = trace;
-    if (!set.leaves_pool_whole()) shape.pool.tree.lock_wait_ms = kLockWaitMs;
+    if (HasDeadlines(set)) shape.pool.tree.lock_wait_ms = kLockWaitMs;
     return shape;
   }
 
@@ -91,38 +124,34 @@ class TreeRun {
     return clients_.back();
   }
 
-  /// Connections are whole again: what is still locked is let go, by its owner or for it.
-  void SettleLocks() {
-    std::vector<dsm::MemberIdentity> dead;
-    for (ComputeServer& compute_server : pool_.compute_servers()) {
-      if (compute_server.crashed) dead.push_back(compute_server.pool->self());
-    }
+  size_t Survivor() {
+    size_t survivor = 0;
+    while (pool_.compute_servers()[survivor].crashed) ++survivor;
+    return survivor;
+  }
+
+  /// What was left locked, by who is alive and by who is dead, is dealt with.
+  void Settle() {
+    const auto sleep = [](dsm::Worker& worker) -> index::Task<void> {
+      co_await worker.Sleep(20 * kNsPerSecond);
+    };
+    const size_t survivor = Survivor();
+    pool_.worker(survivor).Run(sleep(pool_.worker(survivor)));  // all is healed and cut off by then
     for (ComputeServer& compute_server : pool_.compute_servers()) {
       if (compute_server.crashed) continue;
       for (auto& worker : compute_server.workers) {
-        Status settled = pool_.Run(*worker, Settle(*worker, compute_server, dead));
-        if (!settled.ok()) result_.failure += "locks at the end: " + settled.ToString() + "\n";
-        dead.clear();
+        worker->Spawn(SettleLocks(*worker, *compute_server.tree, &result_.failure));
       }
     }
-  }
-  dsm::Task<Status> Settle(dsm::Worker& worker, ComputeServer& compute_server,
-                           std::vector<dsm::MemberIdentity> dead) {
-    dsm::FabricCounts counts;
-    dsm::OpContext op{worker, counts};
-    co_await worker.Sleep(20 * kNsPerSecond);
-    Status status = co_await compute_server.tree->SettleLocks(op);
-    for (const dsm::MemberIdentity& member : dead) {
-      index::BlinkTree* trees[] = {compute_server.tree.get()};
-      auto recovered = co_await index::RecoverLocks(op, *compute_server.pool, trees, member);
-      if (!recovered.ok()) status = recovered.status();
+    const auto resolved = pool_.world().RunWhileBusy(pool_.world().now_ns() + 600 * kNsPerSecond);
+    if (resolved != dsm::SimWorld::RunEnd::kIdle) result_.failure += "locks are not resolved\n";
+    for (ComputeServer& dead : pool_.compute_servers()) {
+      if (dead.crashed) result_.failure += pool_.Recover(pool_.compute_servers()[survivor], dead);
     }
-    co_return status;
   }
 
   void ReadAtTheEnd() {
-    size_t survivor = 0;
-    while (pool_.compute_servers()[survivor].crashed) ++survivor;
+    const size_t survivor = Survivor();
     Client& reader = AddClient(pool_.compute_servers()[survivor], "");
     if (!set_.leaves_pool_whole()) {
       reader.may_fail = true;
@@ -135,7 +164,9 @@ class TreeRun {
   /// trip may take as long as the timeouts of the link.
   void CheckDuration(const Client& client) {
     if (set_.Has(Fault::kPartitions)) return;
-    const uint64_t allowed_ns = plan_.checks.operation_ms_max * kNsPerMs;
+    const uint64_t allowed_ms = HasDeadlines(set_) ? 20 * kLockWaitMs + kDeadlineNs / kNsPerMs
+                                                   : plan_.checks.operation_ms_max;
+    const uint64_t allowed_ns = allowed_ms * kNsPerMs;
     if (client.longest_ns <= allowed_ns) return;
     result_.failure += "client " + client.name + ": an operation took " +
                        std::to_string(client.longest_ns) + " ns, allowed are " +
@@ -165,7 +196,7 @@ class TreeRun {
   }
 
   void CheckPages() {
-    if (set_.faults().empty() || (set_.faults().size() == 1 && set_.Has(Fault::kStalls))) {
+    if (!set_.may_leak()) {
       result_.failure += pool_.LeaveAndCheck();
       return;
     }
@@ -174,15 +205,10 @@ class TreeRun {
       result_.failure += report.status().ToString();
       return;
     }
-    std::set<dsm::GlobalAddress>
-        leaked;  // of a page or block that nothing leads to the bytes may be torn
+    const LeftBehind left(report->findings.described());
     for (const index::Finding& finding : report->findings.described()) {
-      if (finding.kind == index::FindingKind::kLeak) leaked.insert(finding.address);
-    }
-    for (const index::Finding& finding : report->findings.described()) {
-      if (finding.kind != index::FindingKind::kLeak && leaked.contains(finding.address)) continue;
-      result_.left_behind += MayBeLeftBehind(finding.kind);
-      if (!MayBeLeftBehind(finding.kind)) result_.failure = Describe(*report);
+      result_.left_behind += left.Explains(finding);
+      if (!left.Explains(finding)) result_.failure = Describe(*report);
     }
   }
 
