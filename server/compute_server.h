@@ -58,6 +58,8 @@ class ComputeServer {
   /// failure nothing is served, and it may be tried again.
   Status Rejoin(uint64_t seed);
 
+  /// Whether it is in the pool and serves; it is not after a Rejoin that failed.
+  bool serves() const { return native_ != nullptr; }
   /// REQUIRES: it serves.
   const NativeServer& native() const { return *native_; }
   dsm::Pool& pool() { return *pool_; }

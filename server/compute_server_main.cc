@@ -91,6 +91,10 @@ Status Serve(const ComputeServerOptions& options) {
   FARLEAF_RETURN_IF_ERROR(ServeUntilShutdown(options, **server, **shutdown, clock));
   FARLEAF_LOG(info, "shutting down");
   Withdraw(options);
+  if (!(*server)->serves()) {
+    FARLEAF_LOG(info, "ended outside of the pool");
+    return Status::Ok();
+  }
   FARLEAF_RETURN_IF_ERROR((*server)->Stop());
   FARLEAF_LOG(info, "left the pool");
   return Status::Ok();

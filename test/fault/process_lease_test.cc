@@ -2,11 +2,13 @@
 // themselves, and whoever lives joins again.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "client/client.h"
 #include "test/support/process.h"
+#include "test/support/put_load.h"
 
 namespace farleaf {
 namespace {
@@ -92,6 +94,40 @@ TEST_P(LeaseTest, AComputeServerThatIsKilledIsFencedByEveryMemoryServer) {
   EXPECT_EQ(*value, "v");
 }
 
+TEST_P(LeaseTest, WhatADeadComputeServerHadLockedAndBegunIsTakenOver) {
+  // Long enough that the one that lives is never late, however busy the machine is.
+  ProcessCluster cluster(Options(kills() ? 600'000 : 3 * kLeaseMs));
+  cluster.StartMemoryServers();
+  ComputeServerProcess dead = cluster.StartComputeServer(), other = cluster.StartComputeServer();
+  auto client = Connect(dead), other_client = Connect(other);
+  client::Tree tree = CreateTree(*client);
+  auto other_tree = other_client->OpenTree("tested");
+  ASSERT_TRUE(other_tree.ok()) << other_tree.status();
+  PutLoad load(tree);
+  ASSERT_TRUE(load.WaitForAcknowledged(4'000)) << dead.process->Output();
+  dead.process->Signal(SIGKILL);
+  EXPECT_EQ(cluster.WaitFor(*dead.process).code, kKilled);
+  ASSERT_TRUE(load.WaitForFailed());
+  load.Stop();
+  const auto values = PutLoad::GetAll(*other_tree);
+  for (int i = 0; i < PutLoad::kAllKeys; ++i) {
+    const auto& value = values[static_cast<size_t>(i)];
+    ASSERT_TRUE(value.ok()) << value.status();
+    EXPECT_TRUE(load.MayHold(i, *value)) << load.Describe(i) << ", read " << value->value_or("-");
+  }
+  std::vector<std::future<Result<bool>>> puts;
+  for (int i = 0; i < PutLoad::kAllKeys; ++i) {
+    puts.push_back(other_tree->PutAsync(PutLoad::KeyName(i), PutLoad::ValueOf(1'000'000),
+                                        {.deadline_ms = kPatienceMs}));
+  }
+  for (auto& put : puts) {
+    const auto outcome = put.get();
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
+  }
+  const Ended check = cluster.Run("farleafctl", {"--pool", cluster.bootstrap_url(), "check"});
+  EXPECT_EQ(check.code, 0) << check.output;
+}
+
 TEST_P(LeaseTest, AComputeServerThatLeavesIsNotFenced) {
   ProcessCluster cluster(Options(600'000));
   cluster.StartMemoryServers();
@@ -146,6 +182,39 @@ TEST_P(LeaseTest, AComputeServerThatWasStoppedForLongerThanItsLeaseJoinsAgainAnd
   const Ended ended = cluster.WaitFor(*server.process);
   EXPECT_EQ(ended.code, 0) << ended.output;
   EXPECT_TRUE(ended.says("left the pool")) << ended.output;
+}
+
+TEST_P(LeaseTest, AComputeServerThatAnOperatorCutsOffJoinsAgain) {
+  if (kills()) GTEST_SKIP() << "it is killed";
+  ProcessCluster cluster(Options(600'000));
+  cluster.StartMemoryServers();
+  const std::string ready_file = cluster.File("ready");
+  ComputeServerProcess server = cluster.StartComputeServer({"--ready-file", ready_file});
+  const std::string first_id = IdOf(server);
+  const Ended cut =
+      cluster.Run("farleafctl", {"--pool", cluster.bootstrap_url(), "cut-off", first_id});
+  EXPECT_EQ(cut.code, 0) << cut.output;
+  ASSERT_TRUE(server.process->WaitForOutput("joining again")) << server.process->Output();
+  EXPECT_TRUE(WaitUntil([&] { return std::ifstream(ready_file).good(); }))
+      << server.process->Output();
+  auto client = Connect(server);
+  (void)CreateTree(*client);
+  // While a memory server is missing it cannot join, and still ends when it is asked to.
+  const Ended members =
+      cluster.Run("farleafctl", {"--pool", cluster.bootstrap_url(), "members", "--json"});
+  std::string second_id;
+  for (const auto& member : nlohmann::json::parse(members.output)) {
+    if (member["fenced_by"].empty()) second_id = std::to_string(member["id"].get<int>());
+  }
+  ASSERT_FALSE(second_id.empty()) << members.output;
+  EXPECT_EQ(
+      cluster.Run("farleafctl", {"--pool", cluster.bootstrap_url(), "cut-off", second_id}).code, 0);
+  cluster.KillMemoryServer(1);
+  ASSERT_TRUE(server.process->WaitForOutput("to join: ")) << server.process->Output();
+  server.process->Signal(SIGTERM);
+  const Ended ended = cluster.WaitFor(*server.process);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_FALSE(ended.says("left the pool")) << ended.output;
 }
 
 TEST_P(LeaseTest, YcsbThatWasSilentEndsWithTheReason) {
