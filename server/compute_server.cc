@@ -165,7 +165,7 @@ Status ComputeServer::Join(uint64_t seed) {
   pool_ = std::move(*pool);
   // What clients are told is the pool's directory, not this machine's way to it.
   const std::string directory_url = options_.bootstrap.substr(0, options_.bootstrap.find('?'));
-  host_ = std::make_unique<PoolTreeHost>(pool_.get(), directory_url, options_.tree);
+  host_ = std::make_unique<PoolTreeHost>(pool_.get(), directory_url, options_.tree, ++joins_);
   FARLEAF_RETURN_IF_ERROR(PrepareTrees(*host_, trees_, *clock_));
   NativeServerOptions native = options_.native;
   native.instance = Mix64(seed);

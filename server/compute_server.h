@@ -73,6 +73,7 @@ class ComputeServer {
   ComputeServerOptions options_;  // with the addresses that were chosen
   const std::vector<NewTree> trees_;
   const Clock* const clock_;
+  uint64_t joins_ = 0;
   std::unique_ptr<dsm::Pool> pool_;
   std::unique_ptr<PoolTreeHost> host_;
   std::unique_ptr<NativeServer> native_;

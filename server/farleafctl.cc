@@ -37,10 +37,33 @@ struct Arguments {
   uint64_t limit = 1'000;
   dsm::MemberIdentity member;  // incarnation 0: the one in the member table
   uint64_t deadline_ms = 0;    // 0: the command's default
+  uint64_t watch_ms = 0;
   bool reverse = false;
   bool all = false;
   bool json = false;
 };
+
+std::string ServersText(const std::vector<dsm::ServerId>& servers) {
+  return fmt::format("{}", fmt::join(servers, ", "));
+}
+
+/// "left", "fenced by memory server 0, 1", "live, silent at memory server 1".
+std::string StateText(const PoolMember& member) {
+  if (!member.live) return "left";
+  if (!member.fenced_by.empty()) {
+    return "fenced by memory server " + ServersText(member.fenced_by);
+  }
+  if (member.silent_at.empty()) return "live";
+  return "live, silent at memory server " + ServersText(member.silent_at);
+}
+
+std::string MemberJson(const PoolMember& member) {
+  return fmt::format(
+      "{{\"id\": {}, \"incarnation\": {}, \"live\": {}, \"fenced_by\": [{}], "
+      "\"watched_by\": [{}], \"silent_at\": [{}]}}",
+      member.identity.id, member.identity.incarnation, member.live, ServersText(member.fenced_by),
+      ServersText(member.watched_by), ServersText(member.silent_at));
+}
 
 class Control {
  public:
@@ -97,22 +120,17 @@ class Control {
 
   Result<int> Members() {
     FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
-    const auto members = store_->Members();
+    const auto members = store_->Members(arguments_.watch_ms);
     if (!members.ok()) return members.status();
     if (!arguments_.json) fmt::print("{:>4}  {:>11}  {}\n", "id", "incarnation", "state");
     std::string json;
-    for (const auto& [identity, live, fenced_by] : *members) {
-      if (!live && !arguments_.all) continue;
-      const std::string servers = fmt::format("{}", fmt::join(fenced_by, ", "));
+    for (const PoolMember& member : *members) {
+      if (!member.live && !arguments_.all) continue;
       if (!arguments_.json) {
-        const std::string state = !live             ? "left"
-                                  : servers.empty() ? "live"
-                                                    : "fenced by memory server " + servers;
-        fmt::print("{:>4}  {:>11}  {}\n", identity.id, identity.incarnation, state);
+        fmt::print("{:>4}  {:>11}  {}\n", member.identity.id, member.identity.incarnation,
+                   StateText(member));
       }
-      json +=
-          fmt::format("{}{{\"id\": {}, \"incarnation\": {}, \"live\": {}, \"fenced_by\": [{}]}}",
-                      json.empty() ? "" : ",\n ", identity.id, identity.incarnation, live, servers);
+      json += (json.empty() ? "" : ",\n ") + MemberJson(member);
     }
     if (arguments_.json) fmt::print("[{}]\n", json);
     return kDone;
@@ -246,7 +264,7 @@ class Control {
     return farleaf::Status::Ok();
   }
   Result<uint64_t> NewestIncarnation(dsm::MemberId id) {
-    const auto members = store_->Members();
+    const auto members = store_->Members(0);
     if (!members.ok()) return members.status();
     for (const PoolMember& each : *members) {
       if (each.identity.id == id) return each.identity.incarnation;
@@ -347,15 +365,20 @@ void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
   command("trees", "lists the trees", &Control::Trees);
   command("check", "validates every tree and accounts for every page (exit code 1: errors found)",
           &Control::Check);
-  command("members", "lists the pool's compute servers, with those that died", &Control::Members)
-      ->add_flag("--all", arguments->all, "those that have left too");
+  CLI::App* const members = command(
+      "members", "lists the pool's compute servers, with those that died", &Control::Members);
+  members->add_flag("--all", arguments->all, "those that have left too");
+  members
+      ->add_option("--watch-ms", arguments->watch_ms,
+                   "looks for so long who renews its leases (they do once a second at least)")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{3'600'000}));
   CLI::App* const cut_off = command(
       "cut-off", "has all memory servers cut a compute server off for good", &Control::CutOff);
   cut_off->footer(
       "Its connections are destroyed (on shm, its process is killed). Once a memory server has\n"
-      "confirmed that, nothing from the compute server can land there any more. Pages that it\n"
-      "had locked stay locked, and its id stays taken, until it is recovered: this takes no\n"
-      "lock over. Restarted, it joins the pool with another incarnation.\n"
+      "confirmed that, nothing from the compute server can land there any more, and what it had\n"
+      "locked there is taken over by whoever waits for it. A compute server that lives joins the\n"
+      "pool again by itself, if memory servers have leases (lease_ms).\n"
       "Exit code: 0 if all memory servers have confirmed it, 1 if not (ask again; it does no\n"
       "harm twice), 3 if there never was such a compute server.");
   cut_off->add_option("id", arguments->member.id, "the compute server, as \"members\" lists it")

@@ -96,9 +96,11 @@ index::BlinkTree* PoolTreeHost::FindTree(uint32_t id) {
 
 void PoolTreeHost::AppendStats(std::string* text) const {
   auto out = std::back_inserter(*text);
-  fmt::format_to(out, "pool.bootstrap {}\npool.fabric {}\npool.memory_servers {}\npool.member {}\n",
+  fmt::format_to(out,
+                 "pool.bootstrap {}\npool.fabric {}\npool.memory_servers {}\npool.member {}\n"
+                 "pool.incarnation {}\npool.joins {}\n",
                  bootstrap_, pool_->fabric().name(), pool_->fabric().regions().size(),
-                 pool_->self().id);
+                 pool_->self().id, pool_->self().incarnation, joins_);
   std::lock_guard lock(mutex_);
   for (const auto& [id, tree] : trees_) {
     const index::TreeStats& stats = tree->stats();

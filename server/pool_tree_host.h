@@ -24,8 +24,10 @@ index::Geometry GeometryOf(protocol::TreeLayout layout, const protocol::TreeGeom
 class PoolTreeHost final : public TreeHost {
  public:
   /// `bootstrap`: the URL by which `pool` was found, for whoever wants to look at the pool itself.
-  PoolTreeHost(dsm::Pool* pool, std::string bootstrap, index::TreeOptions options)
-      : pool_(pool), bootstrap_(std::move(bootstrap)), options_(options) {}
+  /// `joins`: how often this process has joined it, this time included.
+  PoolTreeHost(dsm::Pool* pool, std::string bootstrap, index::TreeOptions options,
+               uint64_t joins = 1)
+      : pool_(pool), bootstrap_(std::move(bootstrap)), options_(options), joins_(joins) {}
 
   uint32_t view() const override { return 1; }
   Result<std::unique_ptr<dsm::Worker>> OpenWorker() override { return pool_->OpenWorker(); }
@@ -44,6 +46,7 @@ class PoolTreeHost final : public TreeHost {
   dsm::Pool* const pool_;
   const std::string bootstrap_;
   const index::TreeOptions options_;
+  const uint64_t joins_;
   mutable std::mutex mutex_;  // guards trees_; the trees in it stay
   std::map<uint32_t, std::unique_ptr<index::BlinkTree>> trees_;
 };

@@ -82,26 +82,38 @@ class PoolStore final : public Store {
     return worker_->Run(index::CheckPool(op, *pool_, {}));
   }
 
-  Result<std::vector<PoolMember>> Members() override {
+  Result<std::vector<PoolMember>> Members(uint64_t watch_ms) override {
     std::vector<uint64_t> words(dsm::kMembersMax);
     FARLEAF_RETURN_IF_ERROR(worker_->Run(
         ReadWords(*worker_, counts_, dsm::kCatalogServer, dsm::kMembersOffset, words)));
-    std::vector<std::vector<uint64_t>> fences(pool_->layouts().size(),
-                                              std::vector<uint64_t>(dsm::kMembersMax));
-    for (size_t i = 0; i < fences.size(); ++i) {
-      FARLEAF_RETURN_IF_ERROR(worker_->Run(
-          ReadWords(*worker_, counts_, pool_->layouts()[i].server, dsm::kFencesOffset, fences[i])));
+    auto leases = ReadAtAll(dsm::kLeasesOffset);
+    if (!leases.ok()) return leases.status();
+    auto later = leases;
+    if (watch_ms > 0) {
+      worker_->Run(Sleep(*worker_, watch_ms * kNsPerMs));
+      later = ReadAtAll(dsm::kLeasesOffset);
+      if (!later.ok()) return later.status();
     }
+    // Last, so that whoever is silent because it was cut off is seen to be.
+    const auto fences = ReadAtAll(dsm::kFencesOffset);
+    if (!fences.ok()) return fences.status();
     std::vector<PoolMember> members;
     // Word 0 is the ticket counter.
     for (uint32_t id = 1; id < dsm::kMembersMax; ++id) {
       const auto word = dsm::MemberWord::Decode(words[id]);
       if (word.incarnation == 0) continue;
-      members.push_back({{static_cast<dsm::MemberId>(id), word.incarnation}, word.live, {}});
-      for (size_t i = 0; i < fences.size(); ++i) {
-        if (fences[i][id] < word.incarnation) continue;
-        members.back().fenced_by.push_back(pool_->layouts()[i].server);
+      PoolMember member;
+      member.identity = {static_cast<dsm::MemberId>(id), word.incarnation};
+      member.live = word.live;
+      for (size_t i = 0; i < fences->size(); ++i) {
+        const dsm::ServerId server = pool_->layouts()[i].server;
+        if ((*fences)[i][id] >= word.incarnation) member.fenced_by.push_back(server);
+        const uint64_t lease = (*leases)[i][id];
+        if (dsm::LeaseWord::Decode(lease).incarnation != word.incarnation) continue;
+        member.watched_by.push_back(server);
+        if (watch_ms > 0 && (*later)[i][id] == lease) member.silent_at.push_back(server);
       }
+      members.push_back(std::move(member));
     }
     return members;
   }
@@ -134,8 +146,22 @@ class PoolStore final : public Store {
     co_return status;
   }
 
+  static dsm::Task<void> Sleep(dsm::Worker& worker, uint64_t ns) { co_await worker.Sleep(ns); }
+
+  /// A table of words by id, at every memory server.
+  Result<std::vector<std::vector<uint64_t>>> ReadAtAll(uint64_t offset) {
+    std::vector<std::vector<uint64_t>> tables;
+    for (const dsm::RegionLayout& layout : pool_->layouts()) {
+      std::vector<uint64_t> words(dsm::kMembersMax);
+      FARLEAF_RETURN_IF_ERROR(
+          worker_->Run(ReadWords(*worker_, counts_, layout.server, offset, words)));
+      tables.push_back(std::move(words));
+    }
+    return tables;
+  }
+
   farleaf::Status AddMembers(Lines* lines) {
-    const auto members = Members();
+    const auto members = Members(0);
     if (!members.ok()) return members.status();
     std::string live;
     for (const PoolMember& member : *members) {

@@ -47,10 +47,10 @@ class ServerStore final : public Store {
     if (!pool.ok()) return pool.status();
     return (*pool)->Check();
   }
-  Result<std::vector<PoolMember>> Members() override {
+  Result<std::vector<PoolMember>> Members(uint64_t watch_ms) override {
     const auto pool = OpenItsPool();
     if (!pool.ok()) return pool.status();
-    return (*pool)->Members();
+    return (*pool)->Members(watch_ms);
   }
   Result<std::vector<CutOffOutcome>> CutOff(const dsm::MemberIdentity& member) override {
     const auto pool = OpenItsPool();

@@ -20,9 +20,12 @@ namespace farleaf::server {
 
 /// A compute server, as the pool's member table has it.
 struct PoolMember {
-  dsm::MemberIdentity identity;          ///< the newest of this id
-  bool live = false;                     ///< it has not left; it may have died
-  std::vector<dsm::ServerId> fenced_by;  ///< memory servers whose fence words name it
+  dsm::MemberIdentity identity;           ///< the newest of this id
+  bool live = false;                      ///< it has not left; it may have died
+  std::vector<dsm::ServerId> fenced_by;   ///< memory servers whose fence words name it
+  std::vector<dsm::ServerId> watched_by;  ///< memory servers at which it has a lease
+  /// Of watched_by, those at which it did not renew while it was watched from here.
+  std::vector<dsm::ServerId> silent_at;
 };
 
 /// What one memory server answered to a cut.
@@ -49,8 +52,8 @@ class Store {
   virtual Result<std::vector<std::pair<std::string, std::string>>> Status() = 0;
   /// Of every tree and page of the pool. It takes as long as it takes.
   virtual Result<index::CheckReport> Check() = 0;
-  /// Every id that was ever given, in ascending order.
-  virtual Result<std::vector<PoolMember>> Members() = 0;
+  /// Every id that was ever given, in ascending order, its leases being watched for `watch_ms`; 0: not.
+  virtual Result<std::vector<PoolMember>> Members(uint64_t watch_ms) = 0;
   /// Has every memory server cut `member`, and its older incarnations, off (dsm/transport.h).
   virtual Result<std::vector<CutOffOutcome>> CutOff(const dsm::MemberIdentity& member) = 0;
 };

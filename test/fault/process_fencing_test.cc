@@ -197,8 +197,9 @@ TEST_P(FencingTest, ControlListsAndCutsOffThroughPoolAndServer) {
   EXPECT_EQ(Control({"members"}).output,
             "  id  incarnation  state\n   " + id + "            1  live\n");
   const Ended json = cluster.Run("farleafctl", {"--server", server.url(), "members", "--json"});
-  EXPECT_EQ(json.output,
-            "[{\"id\": " + id + ", \"incarnation\": 1, \"live\": true, \"fenced_by\": []}]\n");
+  EXPECT_EQ(json.output, "[{\"id\": " + id +
+                             ", \"incarnation\": 1, \"live\": true, \"fenced_by\": [], "
+                             "\"watched_by\": [], \"silent_at\": []}]\n");
   // Nobody is harmed by what concerns others.
   EXPECT_EQ(Control({"cut-off", "0"}).code, 2);
   EXPECT_EQ(Control({"cut-off", "4096"}).code, 2);
