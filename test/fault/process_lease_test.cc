@@ -128,6 +128,28 @@ TEST_P(LeaseTest, WhatADeadComputeServerHadLockedAndBegunIsTakenOver) {
   EXPECT_EQ(check.code, 0) << check.output;
 }
 
+TEST_P(LeaseTest, AMemoryServerThatWasStoppedForLongerThanTheLeaseCutsNobodyOff) {
+  if (kills()) GTEST_SKIP() << "its memory serves, and words move, while it is stopped";
+  ProcessCluster cluster(Options(kLeaseMs));
+  cluster.StartMemoryServers();
+  ComputeServerProcess server = cluster.StartComputeServer();
+  cluster.memory_server(0).Signal(SIGSTOP);
+  // Which a renewal says when it has waited for longer than the lease.
+  EXPECT_TRUE(server.process->WaitForOutput("cannot renew its lease of"))
+      << server.process->Output();
+  cluster.memory_server(0).Signal(SIGCONT);
+  EXPECT_TRUE(server.process->WaitForOutput("renews its lease at memory server 0 again"))
+      << server.process->Output();
+  const Ended members = cluster.Run("farleafctl", {"--pool", cluster.bootstrap_url(), "members"});
+  EXPECT_FALSE(members.says("fenced")) << members.output << cluster.memory_server(0).Output();
+  auto client = Connect(server);
+  client::Tree tree = CreateTree(*client);
+  EXPECT_TRUE(tree.Put("k", "v").ok());
+  server.process->Signal(SIGTERM);
+  const Ended ended = cluster.WaitFor(*server.process);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+}
+
 TEST_P(LeaseTest, AComputeServerThatLeavesIsNotFenced) {
   ProcessCluster cluster(Options(600'000));
   cluster.StartMemoryServers();

@@ -110,6 +110,12 @@ TEST_F(MemoryServerTest, WrongOptionsAreRefusedWithTheirReason) {
   options.insecure = true;
   EXPECT_NE(StartError(options).find("--advertise HOST:PORT"), std::string::npos);
   options.advertise = "127.0.0.1:7100";
+  options.lease_ms = 99;
+  EXPECT_EQ(
+      StartError(options),
+      "invalid argument: lease_ms 99 is too short to be renewed in time; allowed are 0 and 100 "
+      "to 3600000");
+  options.lease_ms = 0;
   EXPECT_EQ(StartError(options), "ok");
   options.listen = "localhost";
   EXPECT_EQ(StartError(options), "invalid argument: listen: 'localhost' is not HOST:PORT");
@@ -240,8 +246,9 @@ TEST_F(MemoryServerProcessTest, TwoThatClaimOneIdEndWithOne) {
 TEST_F(MemoryServerProcessTest, WrongFlagsAndFilesExitWithTwo) {
   auto flag = Start({"--fabric", "carrier-pigeon"});
   EXPECT_EQ(flag->Wait(), 2);
-  EXPECT_NE(flag->Output().find("--fabric: 'carrier-pigeon' is not known; allowed: shm, tcp or verbs"),
-            std::string::npos)
+  EXPECT_NE(
+      flag->Output().find("--fabric: 'carrier-pigeon' is not known; allowed: shm, tcp or verbs"),
+      std::string::npos)
       << flag->Output();
   std::ofstream(folder.File("config.toml")) << "size = '16MiB'\nsokcet = '/tmp/x'\n";
   auto file = Start({"--config", folder.File("config.toml")});
