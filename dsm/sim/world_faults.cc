@@ -92,6 +92,8 @@ void SimWorld::StallServer(ServerId id) {
 
 void SimWorld::ResumeServer(ServerId id) {
   Tell(fmt::format("server {} goes on", id));
+  // The worst order there is: renewals that came meanwhile have not been executed yet.
+  if (options_.lease_ms != 0 && servers_[id]->running()) servers_[id]->leases().Look();
   for (const SimEvent& event : servers_[id]->Resume()) TakeUp(event);
 }
 
