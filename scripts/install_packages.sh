@@ -17,6 +17,9 @@ farleaf_rdma_vm_packages=(
   iproute2 rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest
 )
 
+# What the plots of scripts/figures need besides.
+farleaf_figures_packages=(python3-matplotlib)
+
 # install_packages [PACKAGE...]: those, or farleaf_packages.
 install_packages() {
   local package missing=()
@@ -44,5 +47,9 @@ install_packages() {
 
 if [[ "${BASH_SOURCE[0]}" == "$0" ]]; then
   set -euo pipefail
-  install_packages
+  case "${1:-}" in
+    "") install_packages ;;
+    figures) install_packages "${farleaf_figures_packages[@]}" ;;
+    *) echo "usage: install_packages.sh [figures]" >&2; exit 2 ;;
+  esac
 fi

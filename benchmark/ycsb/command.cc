@@ -5,6 +5,7 @@
 #include <fstream>
 #include <optional>
 
+#include "benchmark/ycsb/cpu_clock.h"
 #include "benchmark/ycsb/properties.h"
 #include "benchmark/ycsb/runner.h"
 
@@ -17,13 +18,13 @@ constexpr uint64_t kOperationsMaxDefault = 20'000'000;
 
 struct RawFlags {
   std::vector<std::string> files, assignments;
-  std::string phase = "run", cache = "on";
+  std::string phase = "run", cache = "on", clock = "wall";
   std::optional<double> confidence_percent;
 };
 
 constexpr const char* kFooter =
     "Targets:\n"
-    "  local:[?servers=N&region=SIZE&chunk=SIZE]  a pool inside this process\n"
+    "  local:[?servers=N&region=SIZE&chunk=SIZE&delay_us=N]  a pool inside this process\n"
     "  pool:BOOTSTRAP-URL      this process joins a pool, e.g. pool:memcached://HOST:PORT/CLUSTER\n"
     "  farleaf://HOST:PORT     a compute server through the client; also farleaf+unix:PATH\n"
     "  sim:MODEL-FILE[?region=SIZE&chunk=SIZE]    memory and compute servers in virtual time\n"
@@ -72,6 +73,10 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
   app.add_option("--operations-max", run.operations_max, "sim: but not beyond so many operations")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+  app.add_option("--clock", raw->clock,
+                 "cpu: times are of this process's CPU time, for one thread on a busy machine")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"wall", "cpu"}));
   app.add_option("--json", line->json_path, "Write the results there as well")->type_name("FILE");
   app.add_option("--status-interval", line->status_interval_s,
                  "Seconds between progress lines; 0: none")
@@ -139,13 +144,13 @@ int Judge(const PhaseResult& result, const WorkloadOptions& workload, std::ostre
   return result.interrupted ? kExitInterrupted : kExitOk;
 }
 
-int RunPhases(const CommandLine& line, const CommandDeps& deps, Target* target,
+int RunPhases(const CommandLine& line, const CommandDeps& deps, const Clock* clock, Target* target,
               std::ofstream* json) {
   Runner runner({.configuration = line.configuration,
                  .status_interval_s = line.status_interval_s,
                  .interrupt_fd = deps.interrupt_fd,
                  .progress = deps.error},
-                target, deps.clock);
+                target, clock);
   std::vector<PhaseResult> results;
   int code = kExitOk;
   for (Phase phase : line.phases) {
@@ -196,6 +201,11 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
   }
   FARLEAF_RETURN_IF_ERROR(ParsePhases(raw.phase, &line.phases));
   line.configuration.cache = raw.cache == "on";
+  line.cpu_clock = raw.clock == "cpu";
+  if (line.cpu_clock && line.configuration.threads > 1) {
+    return Status::InvalidArgument(
+        "--clock cpu: CPU time is added up over threads: use --threads 1");
+  }
   const bool simulated = line.configuration.target.starts_with("sim:");
   if (raw.confidence_percent && !simulated) {
     return Status::InvalidArgument("--confidence: only targets in virtual time (sim:) stop by it");
@@ -234,13 +244,15 @@ int RunCommand(std::span<const std::string> arguments, const CommandDeps& deps) 
       return kExitUsage;
     }
   }
-  auto target = deps.open_target(line->configuration.target, TargetOptionsOf(*line), deps.clock);
+  const ProcessCpuClock cpu_clock;
+  const Clock* clock = line->cpu_clock ? &cpu_clock : deps.clock;
+  auto target = deps.open_target(line->configuration.target, TargetOptionsOf(*line), clock);
   if (!target.ok()) {
     *deps.error << "ycsb: --target " << line->configuration.target << ": " << target.status()
                 << "\n";
     return target.status().code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
   }
-  const int code = RunPhases(*line, deps, target->get(), &json);
+  const int code = RunPhases(*line, deps, clock, target->get(), &json);
   const Status closed = (*target)->Close();
   if (!closed.ok()) *deps.error << "ycsb: closing the target: " << closed << "\n";
   return code == kExitOk && !closed.ok() ? kExitFailed : code;

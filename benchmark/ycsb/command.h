@@ -27,6 +27,7 @@ struct CommandLine {
   RunConfiguration configuration;
   std::vector<Phase> phases;
   std::string json_path;
+  bool cpu_clock = false;
   double status_interval_s = 2;
   std::vector<std::string> unknown_properties;
 };

@@ -4,6 +4,7 @@
 #include "benchmark/ycsb/client_target.h"
 #include "benchmark/ycsb/pool_target.h"
 #include "dsm/bootstrap/open_fabric.h"
+#include "dsm/delay/delay_fabric.h"
 
 namespace farleaf::ycsb {
 
@@ -26,9 +27,14 @@ Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetO
   if (url.starts_with(kLocal)) {
     auto local = ParseLocalOptions(std::string_view(url).substr(kLocal.size()));
     if (!local.ok()) return local.status();
-    auto fabric = dsm::LocalFabric::Create(*local);
-    if (!fabric.ok()) return fabric.status();
-    return OpenPoolTarget(std::move(*fabric), options, clock);
+    auto created = dsm::LocalFabric::Create(local->fabric);
+    if (!created.ok()) return created.status();
+    std::unique_ptr<dsm::Fabric> fabric = std::move(*created);
+    if (local->delay_ns) {
+      const dsm::DelayOptions delay{.delay_ns = *local->delay_ns, .seed = options.seed};
+      fabric = std::make_unique<dsm::DelayFabric>(std::move(fabric), delay, clock);
+    }
+    return OpenPoolTarget(std::move(fabric), options, clock);
   }
   if (url.starts_with(kPool)) {
     auto fabric = dsm::OpenFabric(std::string_view(url).substr(kPool.size()),

@@ -120,21 +120,32 @@ Status BadLocalOption(std::string_view option, std::string_view expected) {
                                  std::string(expected));
 }
 
-Status SetLocalOption(std::string_view option, dsm::LocalFabric::Options* options) {
+/// A whole number within [min, max].
+bool ParseNumber(std::string_view text, uint64_t min, uint64_t max, uint64_t* number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return error == std::errc() && end == text.data() + text.size() && *number >= min &&
+         *number <= max;
+}
+
+Status SetLocalOption(std::string_view option, LocalTargetOptions* options) {
   const size_t split = std::min(option.find('='), option.size());
   const std::string_view name = option.substr(0, split);
   const std::string_view value = split < option.size() ? option.substr(split + 1) : "";
+  uint64_t number = 0;
   if (name == "servers") {
-    const auto [end, error] =
-        std::from_chars(value.data(), value.data() + value.size(), options->servers);
-    const bool good = error == std::errc() && end == value.data() + value.size();
-    if (!good || options->servers < 1 || options->servers > 64) {
-      return BadLocalOption(option, "a number from 1 to 64");
+    if (!ParseNumber(value, 1, 64, &number)) return BadLocalOption(option, "a number from 1 to 64");
+    options->fabric.servers = static_cast<uint32_t>(number);
+    return Status::Ok();
+  }
+  if (name == "delay_us") {
+    if (!ParseNumber(value, 0, 1'000'000, &number)) {
+      return BadLocalOption(option, "a number from 0 to 1000000");
     }
+    options->delay_ns = number * kNsPerUs;
     return Status::Ok();
   }
   if (name != "region" && name != "chunk") {
-    return BadLocalOption(option, "servers=N, region=SIZE or chunk=SIZE");
+    return BadLocalOption(option, "servers=N, region=SIZE, chunk=SIZE or delay_us=N");
   }
   auto bytes = server::ParseByteSize(value);
   const bool is_region = name == "region";
@@ -144,15 +155,15 @@ Status SetLocalOption(std::string_view option, dsm::LocalFabric::Options* option
     return BadLocalOption(option, "a size from " + server::FormatByteSize(min) + " to " +
                                       server::FormatByteSize(max));
   }
-  (is_region ? options->region_bytes : options->chunk_bytes) = *bytes;
+  (is_region ? options->fabric.region_bytes : options->fabric.chunk_bytes) = *bytes;
   return Status::Ok();
 }
 
 }  // namespace
 
-Result<dsm::LocalFabric::Options> ParseLocalOptions(std::string_view text) {
-  dsm::LocalFabric::Options options;
-  options.region_bytes = uint64_t{512} << 20;
+Result<LocalTargetOptions> ParseLocalOptions(std::string_view text) {
+  LocalTargetOptions options;
+  options.fabric.region_bytes = uint64_t{512} << 20;
   if (text.empty()) return options;
   if (text.front() != '?') return BadLocalOption(text, "local:?NAME=VALUE&…");
   text.remove_prefix(1);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -17,9 +18,13 @@
 
 namespace farleaf::ycsb {
 
-/// What stands behind `local:`: empty, or ?NAME=VALUE&… with servers, region and chunk.
+struct LocalTargetOptions {
+  dsm::LocalFabric::Options fabric;
+  std::optional<uint64_t> delay_ns;  ///< each batch takes effect so much later, and suspends
+};
+/// What stands behind `local:`: empty, or ?NAME=VALUE&… with servers, region, chunk and delay_us.
 /// InvalidArgument names the option, its value and its range.
-Result<dsm::LocalFabric::Options> ParseLocalOptions(std::string_view text);
+Result<LocalTargetOptions> ParseLocalOptions(std::string_view text);
 
 /// The tree that the options name, created first if they say so.
 dsm::Task<Result<index::TreeInfo>> CreateOrOpenTree(dsm::OpContext& op, dsm::Pool& pool,

@@ -121,7 +121,9 @@ Result<PhaseResult> Runner::RunSimulated(Mix mix, uint64_t operations) {
   result.elapsed_ns = free ? 0 : simulation.clock().NowNs() - begin_ns;
   result.cpu_ns = simulation.cpu_ns() - begin_cpu_ns;
   result.phase = mix == Mix::kLoad ? Phase::kLoad : Phase::kRun;
-  if (!free) result.confidence_percent = phase.confidence_percent();
+  // A load begins with an empty tree: its rate is no constant to be known better and better.
+  const double percent = phase.confidence_percent();
+  if (mix == Mix::kRun && percent < 100) result.confidence_percent = percent;
   result.simulation = simulation.Describe();
   result.simulation["events"] = simulation.events() - begin_events;
   for (const auto& generator : generators) {

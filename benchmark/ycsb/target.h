@@ -113,7 +113,7 @@ class IndexTarget : public Target {
   virtual Result<std::unique_ptr<dsm::Worker>> OpenWorker() = 0;
 };
 
-/// `local:[?servers=N&region=SIZE&chunk=SIZE]`, `pool:BOOTSTRAP-URL`, `farleaf://HOST:PORT`,
+/// `local:[?servers=N&region=SIZE&chunk=SIZE&delay_us=N]`, `pool:BOOTSTRAP-URL`, `farleaf://HOST:PORT`,
 /// `farleaf+unix:PATH` or `sim:MODEL-FILE[?region=SIZE&chunk=SIZE]`. InvalidArgument names what is wrong with the URL.
 Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetOptions& options,
                                            const Clock* clock);

@@ -29,13 +29,20 @@ struct TargetTest : ::testing::Test {
     out.str("");
     error.str("");
     std::vector<std::string> arguments = {
-        "-P",          std::string(FARLEAF_WORKLOADS) + "/workload" + workload,
-        "-p",          "recordcount=3000",
-        "-p",          "operationcount=6000",
-        "--threads",   "2",
-        "--in-flight", "8",
-        "--target",    target,
-        "--status-interval", "0"};  // a slow machine would see progress among the errors
+        "-P",
+        std::string(FARLEAF_WORKLOADS) + "/workload" + workload,
+        "-p",
+        "recordcount=3000",
+        "-p",
+        "operationcount=6000",
+        "--threads",
+        "2",
+        "--in-flight",
+        "8",
+        "--target",
+        target,
+        "--status-interval",
+        "0"};  // a slow machine would see progress among the errors
     arguments.insert(arguments.end(), more.begin(), more.end());
     return RunCommand(arguments,
                       {.open_target = OpenTarget, .clock = &clock, .out = &out, .error = &error});
@@ -78,6 +85,33 @@ TEST_F(TargetTest, RoundTripsOfALocalPoolAreThoseOfTheTree) {
   EXPECT_GT(Figure("[READ], RoundTrips/op"), cached + 0.9);
 }
 
+TEST_F(TargetTest, DelayOfALocalPoolIsPartOfEveryLatency) {
+  ASSERT_EQ(Ycsb('c', std::string(kLocal) + "&delay_us=100",
+                 {"--phase", "load,run", "-p", "recordcount=200", "-p", "operationcount=200"}),
+            kExitOk)
+      << error.str();
+  EXPECT_GE(Figure("[READ], MinLatency(us)"), 100);
+}
+
+TEST_F(TargetTest, CpuClockIsForOneThread) {
+  EXPECT_EQ(Ycsb('c', kLocal, {"--phase", "load", "--clock", "cpu"}),
+            kExitUsage);  // of two threads
+  EXPECT_TRUE(Complained("--clock cpu")) << error.str();
+  out.str("");
+  error.str("");
+  const std::vector<std::string> arguments = {
+      "-P",       std::string(FARLEAF_WORKLOADS) + "/workloadc",
+      "-p",       "recordcount=3000",
+      "--target", kLocal,
+      "--phase",  "load,run",
+      "--clock",  "cpu"};
+  ASSERT_EQ(RunCommand(arguments,
+                       {.open_target = OpenTarget, .clock = &clock, .out = &out, .error = &error}),
+            kExitOk)
+      << error.str();
+  EXPECT_GT(Figure("[OVERALL], Throughput(ops/sec)"), 0);
+}
+
 TEST_F(TargetTest, OrderedScansOfALocalPoolHaveNoHoles) {
   EXPECT_EQ(Ycsb('e', kLocal, {"--phase", "load,run", "-p", "insertorder=ordered"}), kExitOk)
       << error.str();
@@ -91,17 +125,12 @@ TEST_F(TargetTest, FullPoolFailsTheLoadAndSaysSo) {
 
 TEST_F(TargetTest, WrongTargetsAreRefusedByName) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"redis://h:1", "redis://h:1"},
-      {"local:?servers=0", "from 1 to 64"},
-      {"local:?servers=two", "servers=two"},
-      {"local:?region=1", "region=1"},
-      {"local:?chunk=1GiB", "chunk=1GiB"},
-      {"local:?colour=blue", "colour=blue"},
-      {"local:4", "local:4"},
-      {"pool:nonsense", "nonsense"},
-      {"farleaf://", "farleaf://"},
-      {"farleaf://nowhere", "nowhere"},
-      {"farleaf://127.0.0.1:0", "port 0"}};
+      {"redis://h:1", "redis://h:1"},        {"local:?servers=0", "from 1 to 64"},
+      {"local:?servers=two", "servers=two"}, {"local:?region=1", "region=1"},
+      {"local:?chunk=1GiB", "chunk=1GiB"},   {"local:?delay_us=-1", "delay_us=-1"},
+      {"local:?colour=blue", "colour=blue"}, {"local:4", "local:4"},
+      {"pool:nonsense", "nonsense"},         {"farleaf://", "farleaf://"},
+      {"farleaf://nowhere", "nowhere"},      {"farleaf://127.0.0.1:0", "port 0"}};
   for (const auto& [target, named] : cases) {
     EXPECT_EQ(Ycsb('a', target, {"--phase", "load"}), kExitUsage) << target;
     EXPECT_TRUE(Complained(named)) << target << ": " << error.str();
