@@ -9,6 +9,7 @@
 //   free page
 #include <algorithm>
 
+#include "dsm/base/mutation.h"
 #include "index/blink/tree.h"
 
 namespace farleaf::index {
@@ -44,6 +45,7 @@ uint64_t BlinkTree::WaitDeadlineNs(const OpContext& op) const {
 BlinkTree::Fit BlinkTree::FitOf(const ConstNode& node, std::string_view key, Side side,
                                 Level level) const {
   if (node.tree() != info_.id || node.level() != level) return Fit::kRestart;
+  if (Mutated(Mutation::kNoFenceCheckOnLeaf) && level == 0) return Fit::kCovers;
   if (node.BelowLow(key) || (side == Side::kBefore && node.LowEquals(key))) return Fit::kRestart;
   if (node.dead()) return node.forward().is_null() ? Fit::kRestart : Fit::kMoveForward;
   if (side == Side::kAt ? node.AtOrPastHigh(key) : node.PastHigh(key)) return Fit::kMoveRight;

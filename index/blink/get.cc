@@ -1,6 +1,7 @@
 // Get and MultiGet. On a warm cache both cost one round trip, with one READ a leaf.
 #include <algorithm>
 
+#include "dsm/base/mutation.h"
 #include "index/blink/tree.h"
 
 namespace farleaf::index {
@@ -22,8 +23,11 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
       batch.Read(path.node.offset(), page.image(geometry));
       Status status = co_await op.worker.RoundTrip(batch, op.counts);
       if (!status.ok()) co_return status;
-      fresh = ConstNode::Open(geometry, page.image(geometry)) == OpenOutcome::kValid &&
-              FitOf(ConstNode(geometry, page.image(geometry)), key, Side::kAt, 0) == Fit::kCovers;
+      if (ConstNode::Open(geometry, page.image(geometry)) == OpenOutcome::kValid) {
+        const Fit fit = FitOf(ConstNode(geometry, page.image(geometry)), key, Side::kAt, 0);
+        fresh = fit == Fit::kCovers ||
+                (Mutated(Mutation::kAbsentFromStaleLeaf) && fit == Fit::kMoveRight);
+      }
     }
   }
   while (!op.expired()) {

@@ -6,6 +6,7 @@
 // the image, the unlock behind it.
 #include <algorithm>
 
+#include "dsm/base/mutation.h"
 #include "index/blink/tree.h"
 
 namespace farleaf::index {
@@ -149,8 +150,10 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t gi
       AddRedo(locked, {}, {}, batch);
       locked.lock_word = 0;
     }
+    const bool read_first = Mutated(Mutation::kReadAheadOfLock);
+    if (read_first) batch.Read(address.offset(), locked.buffer.image(info_.geometry));
     batch.CompareAndSwap(LockWordOffset(address), dsm::kUnlockedWord, word, &old);
-    batch.Read(address.offset(), locked.buffer.image(info_.geometry));
+    if (!read_first) batch.Read(address.offset(), locked.buffer.image(info_.geometry));
     if (look.owner != 0) batch.ReadWord(dsm::FenceWordOffset(look.owner), &look.fence_word);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) {
@@ -286,6 +289,7 @@ void BlinkTree::AddRedo(LockedPage& locked, std::span<const std::byte> before,
   head.tree = static_cast<uint8_t>(info_.id);
   const size_t bytes = dsm::EncodeRedo(head, before, after, locked.redo);
   const dsm::RedoSlots& slots = pool_->redo_slots(locked.address.server());
+  if (Mutated(Mutation::kNoRedoRecord)) return;
   batch.Write(slots.SlotOffset(locked.lock_word), std::span(locked.redo).first(bytes));
 }
 
@@ -373,15 +377,25 @@ void BlinkTree::AbandonPage(OpContext& op, LockedPage& page, const Status& why) 
 }
 
 Task<Status> BlinkTree::WriteBackAndUnlock(OpContext& op, LockedPage& locked, Batch& batch) {
+  const bool unlock_first = Mutated(Mutation::kUnlockBeforeWriteBack);
+  if (unlock_first) AddUnlock(locked, batch);
   AddWriteBack(locked, batch);
-  AddUnlock(locked, batch);
+  if (!unlock_first) AddUnlock(locked, batch);
   Status status = co_await PostAndFinish(op, locked, batch);
   co_return status;
 }
 
 Task<Status> BlinkTree::PostAndFinish(OpContext& op, LockedPage& locked, Batch& batch) {
+  if (Mutated(Mutation::kHandOverBeforeWriteBack) && locked.handing_over) {
+    const uint64_t word = std::exchange(locked.lock_word, 0);
+    pool_->locks().HandOver(locked.address, {word, locked.turn.handovers, locked.turn.slot_class},
+                            locked.buffer.image(info_.geometry));
+    Status late = co_await op.worker.RoundTrip(batch, op.counts);
+    co_return late;
+  }
   // A failure is resolved by Finish, which reads the batch's status.
-  [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(batch, op.counts);
+  Status posted = co_await op.worker.RoundTrip(batch, op.counts);
+  if (Mutated(Mutation::kIgnoreFailedBatch)) posted = Status::Ok();
   if (posted.ok() && !locked.handing_over) [[likely]] {
     pool_->redo_slots(locked.address.server()).Give(std::exchange(locked.lock_word, 0));
     pool_->locks().Release(locked.address);

@@ -17,6 +17,7 @@
 // kill left and leave the parents with a pointer to a page that is free).
 #include <cstring>
 
+#include "dsm/base/mutation.h"
 #include "index/blink/publication.h"
 #include "index/blink/tree.h"
 
@@ -132,6 +133,11 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   Batch left_batch(left.address.server()), right_batch(right.address.server());
   const bool same_server = left.address.server() == right.address.server();
   Batch& kill_batch = same_server ? left_batch : right_batch;
+  if (Mutated(Mutation::kMergeKillsRightFirst)) {
+    Batch first(right.address.server());
+    first.Write(right.address.offset(), right.buffer.image(geometry));
+    [[maybe_unused]] Status killed = co_await PostUntilDone(op, first);
+  }
   AddWriteBack(left, left_batch);
   Status status;
   if (!same_server) status = co_await PostUntilDone(op, left_batch);
@@ -155,8 +161,17 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   pool_->redo_slots(right.address.server()).Give(std::exchange(right.lock_word, 0));
   pool_->locks().Release(right.address);
 
-  status = co_await Publish(op, publication);
+  if (Mutated(Mutation::kMergeForgetsParents)) {
+    Status unlocked = co_await Unlock(op, left);
+    if (!unlocked.ok()) co_return unlocked;
+  } else {
+    status = co_await Publish(op, publication);
+  }
   if (!status.ok()) co_return status;  // parents may still name the dead page: it is not reused
+  if (Mutated(Mutation::kPageNeverFreed)) co_return status;
+  if (Mutated(Mutation::kPageFreedTwice)) {
+    pool_->allocator().Retire(pool_->clock(), PageClassOf(level), {right.address, dead_version});
+  }
   pool_->allocator().Retire(pool_->clock(), PageClassOf(level), {right.address, dead_version});
   status = co_await pool_->allocator().Trim(op);
   co_return status;

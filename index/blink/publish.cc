@@ -1,4 +1,5 @@
 // Publish: telling the parents. See publication.h for the cases and README.md for the argument.
+#include "dsm/base/mutation.h"
 #include "index/blink/publication.h"
 #include "index/blink/tree.h"
 
@@ -64,6 +65,15 @@ Task<Status> BlinkTree::Publish(OpContext& op, Publication& publication) {
   // A missing separator, however, leaves nothing untrue: all entries of its range were set before.
   OpContext context{op.worker, op.counts};
   if (publication.replaced.is_null()) context.deadline_ns = op.deadline_ns;
+  if (publication.child_lock && publication.insert_missing &&
+      Mutated(Mutation::kSplitUnlocksBeforePublish)) {
+    Batch early(publication.child_lock->address.server());
+    if (publication.child_changed) AddWriteBack(*publication.child_lock, early);
+    AddUnlock(*publication.child_lock, early);
+    Status let_go = co_await PostAndFinish(op, *publication.child_lock, early);
+    publication.child_lock = nullptr;
+    publication.child_status = std::move(let_go);
+  }
   Status status = co_await PublishHoldingChild(context, publication);
   uint64_t wait_ns = kRetryNsMin;
   for (int attempt = 1; attempt < kAttemptsMax && IsTransient(status); ++attempt) {
@@ -254,6 +264,15 @@ Task<Result<bool>> BlinkTree::GrowRoot(OpContext& op, Publication& publication) 
 
 Task<Result<bool>> BlinkTree::SwapRoot(OpContext& op, RootWord from, RootWord to) {
   uint64_t old = 0;
+  if (Mutated(Mutation::kRootSwappedByWrite)) {
+    const uint64_t word = to.Encode();
+    Batch write(dsm::kCatalogServer);
+    write.WriteWord(info_.root_word_offset(), &word);
+    Status written = co_await op.worker.RoundTrip(write, op.counts);
+    if (!written.ok()) co_return written;
+    cache_.set_root(to);
+    co_return true;
+  }
   Batch swap(dsm::kCatalogServer);
   swap.CompareAndSwap(info_.root_word_offset(), from.Encode(), to.Encode(), &old);
   Status status = co_await op.worker.RoundTrip(swap, op.counts);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dsm/base/mutation.h"
 #include "dsm/redo_area.h"
 #include "index/blink/recovery.h"
 #include "index/blink/tree.h"
@@ -82,6 +83,7 @@ bool BlinkTree::IsGone(OpContext& op, GlobalAddress address, uint64_t word,
   const LockWord lock = LockWord::Decode(word);
   if (lock.state != LockWord::State::kLocked) return false;
   if (IsOwn(word)) return unresolved_.Has(address, word, op.worker.transport());
+  if (Mutated(Mutation::kTakeOverWithoutFence)) return true;
   return look.owner == lock.owner && dsm::IsFenced(look.fence_word, lock.owner, lock.incarnation);
 }
 
@@ -154,6 +156,7 @@ Task<Result<RecoveryPlan>> BlinkTree::PlanRecovery(OpContext& op, DeadLock& dead
   switch (dead.record->kind) {
     case RedoKind::kChange:
     case RedoKind::kSplitLeft:
+      if (Mutated(Mutation::kNoReplay)) co_return RecoveryPlan::kUnlock;
       co_return dead.readable ? RecoveryPlan::kReplay : RecoveryPlan::kUnlock;
     case RedoKind::kMergeLeft: {
       if (!dead.readable) co_return RecoveryPlan::kUnlock;
@@ -357,6 +360,7 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, 
   const size_t bytes = dsm::CopyRedo(*dead.record, *word, taken.redo);
   Batch copy(server);
   copy.Write(pool_->redo_slots(server).SlotOffset(*word), std::span(taken.redo).first(bytes));
+  if (Mutated(Mutation::kNoRedoCopy)) taken.redo[0] ^= std::byte{1};  // fails its checksum
   Status status = co_await op.worker.RoundTrip(copy, op.counts);
   if (!status.ok()) {
     pool_->redo_slots(server).Give(*word);

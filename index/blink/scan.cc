@@ -6,6 +6,7 @@
 // rows, and the next leaf accepted is the one that covers `position`. Hence no gap, no repetition.
 #include <algorithm>
 
+#include "dsm/base/mutation.h"
 #include "index/blink/tree.h"
 
 namespace farleaf::index {
@@ -126,6 +127,8 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
 
 bool BlinkTree::IsNextLeaf(const ScanState& state, std::span<const std::byte> image) const {
   const ConstNode leaf(info_.geometry, image);
+  if (Mutated(Mutation::kScanSkipsFences)) return true;
+  if (Mutated(Mutation::kReverseScanTrustsCache) && !state.forward()) return true;
   if (state.from_last) {
     return FitOf(leaf, state.position, Side::kAt, 0) == Fit::kCovers && !leaf.has_high();
   }

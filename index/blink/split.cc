@@ -14,6 +14,7 @@
 //                               (else one reader would see it, and a later one not)
 #include <cstring>
 
+#include "dsm/base/mutation.h"
 #include "index/blink/publication.h"
 #include "index/blink/tree.h"
 
@@ -97,6 +98,9 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   right.redo_kind = dsm::RedoKind::kNewPage;
   right.follow_up = left.address;
   right.follow_up_word = left.lock_word;
+  if (Mutated(Mutation::kRightUnlockedBeforeLeft)) {
+    StoreLittle(right.buffer.bytes + geometry.image_bytes(), dsm::kUnlockedWord);
+  }
   Batch right_batch(right.address.server());
   const bool same_server = right.address.server() == left.address.server();
   AddNewPage(right, same_server ? left_batch : right_batch);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "dsm/base/bytes.h"
+#include "dsm/base/mutation.h"
 #include "index/blink/tree.h"
 #include "index/blink/value_block.h"
 
@@ -19,7 +20,8 @@ constexpr int kBlockReadsMax = 8;
 
 BlinkTree::ValueState BlinkTree::OpenBlock(std::span<const std::byte> block,
                                            const OutOfLineValue& where, std::string* value) {
-  if (BlockWord(block) != where.unique_id || BlockLength(block) != where.length) {
+  const bool checks_id = !Mutated(Mutation::kValueIdUnchecked);
+  if ((checks_id && BlockWord(block) != where.unique_id) || BlockLength(block) != where.length) {
     return ValueState::kReused;
   }
   const size_t used = kBlockHeaderBytes + where.length;
@@ -134,11 +136,16 @@ Task<Status> BlinkTree::WriteBackAndFree(OpContext& op, LockedPage& leaf, Batch&
                                          std::optional<OutOfLineValue> old_block) {
   const uint64_t free_word = FreePageWord();
   const bool together = old_block && old_block->block.server() == leaf.address.server();
+  if (together && Mutated(Mutation::kValueFreedFirst)) {
+    batch.WriteWord(old_block->block.offset(), &free_word);
+  }
+  const bool unlock_first = Mutated(Mutation::kUnlockBeforeWriteBack);
+  if (unlock_first) AddUnlock(leaf, batch);
   AddWriteBack(leaf, batch);
   // Behind the leaf that no longer names the block, and ahead of the unlock: a batch that is repeated
   // after a failure still finds the block in nobody's hands.
   if (together) batch.WriteWord(old_block->block.offset(), &free_word);
-  AddUnlock(leaf, batch);
+  if (!unlock_first) AddUnlock(leaf, batch);
   Status status = co_await PostAndFinish(op, leaf, batch);
   if (!status.ok() || !old_block) co_return status;
   // The write is done, whether or not the old block can be given back.

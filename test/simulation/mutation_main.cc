@@ -1,0 +1,144 @@
+// mutations: proves that the checkers of simulated runs find faults. For each Mutation (dsm/base/mutation.h)
+// it runs seeds of one file until one fails, and prints how many that took and what found it.
+//
+//   mutations FILES_FOLDER                  # all; exit code 1 if one is not caught within its seeds
+//   mutations FILES_FOLDER --only no_replay
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/time.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "dsm/base/mutation.h"
+#include "test/simulation/run_file.h"
+#include "test/simulation/seed_range.h"
+#include "test/simulation/tree_run.h"
+
+namespace farleaf {
+
+namespace {
+/// The choice is this program's alone, and made before each child process starts.
+Mutation chosen = Mutation::kNone;
+}  // namespace
+
+bool Mutated(Mutation mutation) { return mutation == chosen; }
+
+namespace simulation {
+namespace {
+
+/// A run that takes longer, of processor time, is taken not to end.
+constexpr time_t kRunSecondsMax = 3;
+
+struct Case {
+  Mutation mutation;
+  std::string_view name;
+  std::string_view file;    ///< of test/simulation/files, without .toml
+  std::string_view faults;  ///< instead of the file's
+  uint64_t seeds_max;
+};
+
+constexpr Case kCases[] = {
+    {Mutation::kSkipChecksum, "skip_checksum", "hot_key", "none", 50},
+    {Mutation::kNoFenceCheckOnLeaf, "no_fence_check_on_leaf", "byte_keys", "none", 50},
+    {Mutation::kAbsentFromStaleLeaf, "absent_from_stale_leaf", "uniform", "none", 50},
+    {Mutation::kReadAheadOfLock, "read_ahead_of_lock", "tiny_tree", "none", 50},
+    {Mutation::kUnlockBeforeWriteBack, "unlock_before_write_back", "hot_key", "none", 50},
+    {Mutation::kIgnoreFailedBatch, "ignore_failed_batch", "hot_key", "drops", 100},
+    {Mutation::kRightUnlockedBeforeLeft, "right_unlocked_before_left", "tiny_tree", "none", 1000},
+    {Mutation::kSplitUnlocksBeforePublish, "split_unlocks_before_publish", "tiny_tree", "none",
+     1000},
+    {Mutation::kMergeKillsRightFirst, "merge_kills_right_first", "moving_window", "crashes", 1000},
+    {Mutation::kMergeForgetsParents, "merge_forgets_parents", "moving_window", "none", 500},
+    {Mutation::kRootSwappedByWrite, "root_swapped_by_write", "tiny_tree", "none", 1000},
+    {Mutation::kScanSkipsFences, "scan_skips_fences", "scans", "none", 100},
+    {Mutation::kReverseScanTrustsCache, "reverse_scan_trusts_cache", "scans", "none", 100},
+    {Mutation::kValueIdUnchecked, "value_id_unchecked", "hot_key", "none", 100},
+    {Mutation::kValueFreedFirst, "value_freed_first", "hot_values", "crashes+drops", 1000},
+    {Mutation::kPageNeverFreed, "page_never_freed", "moving_window", "none", 500},
+    {Mutation::kPageFreedTwice, "page_freed_twice", "moving_window", "none", 500},
+    {Mutation::kTakeOverWithoutFence, "take_over_without_fence", "hot_key", "none", 100},
+    {Mutation::kNoRedoRecord, "no_redo_record", "hot_key", "crashes", 500},
+    {Mutation::kNoReplay, "no_replay", "hot_key", "crashes", 500},
+    {Mutation::kNoRedoCopy, "no_redo_copy", "many_members", "crashes_again", 1000},
+    {Mutation::kHandOverBeforeWriteBack, "hand_over_before_write_back", "hot_key", "none", 100},
+};
+static_assert(std::size(kCases) + 1 == kMutations, "each mutation, save none, is proven");
+
+/// Which checker a failure comes from, by its first words.
+std::string CheckerOf(const std::string& what) {
+  const auto has = [&what](std::string_view text) { return what.find(text) != std::string::npos; };
+  if (has("not linearizable")) return "linearizability";
+  if (has("undecided after")) return "linearizability: no order found";
+  if (has("scan [") || has("a scan") || has("scan of")) return "scans";
+  if (has("signal 27")) return "progress: the run does not end";
+  if (has("an operation took") || has("deadline exceeded")) return "bounded time";
+  if (has("corruption")) return "answers: corruption";
+  if (has("the run was ended by signal")) return "a check of the product";
+  for (const std::string_view kind :
+       {"page:", "node:", "lock:", "chain:", "separator:", "value:", "counter:"}) {
+    if (what.starts_with(kind)) return "whole tree";
+  }
+  for (const std::string_view kind : {"ownership", "leak:", "chunk", "free list", "are held by"}) {
+    if (has(kind)) return "page accounting";
+  }
+  return "answers: " + what.substr(0, 60);
+}
+
+/// Whether a seed caught it.
+bool Prove(const Case& one, const std::string& folder, uint64_t seeds_max) {
+  auto plan = LoadRunFile(folder + "/" + std::string(one.file) + ".toml");
+  FARLEAF_CHECK(plan.ok(), plan.status());
+  plan->faults = {FaultPlan{.set = *ParseFaultSet(one.faults)}};
+  chosen = one.mutation;
+  const auto begun = std::chrono::steady_clock::now();
+  const auto failures = RunSeeds(
+      {1, seeds_max}, 1, 1,
+      [&](uint64_t seed) {
+        const itimerval limit{{0, 0}, {kRunSecondsMax, 0}};
+        ::setitimer(ITIMER_PROF, &limit, nullptr);
+        return RunTree(*plan, seed).failure;
+      },
+      [](uint32_t) {});
+  chosen = Mutation::kNone;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  const bool caught = !failures.empty();
+  fmt::print("{:<30} {:<14} {:<14} {:>6} of {:<6} {:<32} {:.1f} s\n", one.name, one.file,
+             one.faults, caught ? std::to_string(failures[0].seed) : "none", seeds_max,
+             caught ? CheckerOf(failures[0].what) : "NOT CAUGHT", took.count());
+  std::fflush(stdout);
+  return caught;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Proves that the checkers of simulated runs find deliberate faults.");
+  std::string folder, only, file, faults;
+  uint64_t seeds_max = 0;
+  app.add_option("folder", folder, "of the run files")->required();
+  app.add_option("--only", only, "one mutation");
+  app.add_option("--file", file, "with --only: another file, by its name");
+  app.add_option("--faults", faults, "with --only: other faults");
+  app.add_option("--seeds", seeds_max, "at most, instead of each mutation's own number");
+  CLI11_PARSE(app, argc, argv);
+  spdlog::set_level(spdlog::level::off);
+  fmt::print("{:<30} {:<14} {:<14} {:>6}    {:<6} {:<32}\n", "mutation", "file", "faults", "seeds",
+             "", "caught by");
+  bool all_caught = true, any = false;
+  for (Case one : kCases) {
+    if (!only.empty() && one.name != only) continue;
+    if (!file.empty()) one.file = file;
+    if (!faults.empty()) one.faults = faults;
+    any = true;
+    all_caught &= Prove(one, folder, seeds_max > 0 ? seeds_max : one.seeds_max);
+  }
+  if (!any) fmt::print(stderr, "mutations: there is none named '{}'\n", only);
+  return all_caught && any ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace simulation
+}  // namespace farleaf
+
+int main(int argc, char** argv) { return farleaf::simulation::Main(argc, argv); }
