@@ -7,10 +7,9 @@
 // Every page and block carries, while it is free, the word {kFreePage, holder} where its lock word
 // is: the last 8 bytes of a leaf or search page, the first 8 bytes of a value block. A page that
 // was never used is all zero. So a scan of the chunks finds every page's state (dsm/page_scan.h).
-// The holder is 0 in the pool's lists; a page that a member took from there keeps its word until it
-// is granted, and whoever it is granted to rewrites all of it.
+// The holder is 0 in the pool's lists, and whoever takes pages from there writes its name on them.
 //
-// The cost of a grant: none while this compute server has a page at hand; else 2 or 3 round trips
+// The cost of a grant: none while this compute server has a page at hand; else 3 or 4 round trips
 // bring a bundle of up to 61 pages from the pool's list, or 3 or 4 a new chunk.
 //
 // Invariants:
@@ -111,6 +110,8 @@ class Allocator {
   Task<Result<Supply>> TakeChunk(OpContext& op, ClassPages& pages, ServerId server);
   // dsm/pages/pool_lists.cc:
   Task<Result<Supply>> PopBundle(OpContext& op, ClassPages& pages, ServerId server);
+  Task<Status> NameHolder(OpContext& op, ClassPages& pages, ServerId server,
+                          std::vector<FreePage>& free_pages);
   Task<Status> PushBundle(OpContext& op, ClassPages& pages, ServerId server,
                           std::vector<FreePage> free_pages);
   Task<Status> PushSurplus(OpContext& op, ClassPages& pages, ServerId server, size_t keep);

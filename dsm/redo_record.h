@@ -35,7 +35,7 @@ namespace farleaf::dsm {
 
 /// What else there is to be done when the write-back of the page is.
 enum class RedoKind : uint8_t {
-  kChange = 0,     ///< nothing
+  kChange = 0,     ///< nothing; or the follow-up block, whose unique id is the word, is to be freed
   kMergeLeft = 1,  ///< the follow-up page, locked with the follow-up word, dies into this page
   kNewPage =
       2,  ///< the page is new and may not be linked yet, by the follow-up page (null: a root)

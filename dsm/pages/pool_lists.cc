@@ -91,12 +91,39 @@ Task<Result<Allocator::Supply>> Allocator::PopBundle(OpContext& op, ClassPages& 
     if (!*popped) continue;
     local.set_known_head(rest);
     (*bundle)->others.push_back((*bundle)->carrier);
+    Status named = co_await NameHolder(op, pages, server, (*bundle)->others);
+    if (!named.ok()) co_return named;
     local.AddFree((*bundle)->others);
     state_->servers[server].full.store(false);
     co_return Supply::kFound;
   }
   co_return Status::DeadlineExceeded("taking pages from " + ListName(server, pages.list) +
                                      ", whose head kept changing");
+}
+
+// From here on a scan after this member's death finds the pages in its name. By CAS, since whoever
+// recovers another member may have taken a page that was nobody's for long (dsm/member_holdings.h).
+Task<Status> Allocator::NameHolder(OpContext& op, ClassPages& pages, ServerId server,
+                                   std::vector<FreePage>& free_pages) {
+  const uint64_t nobodys = LockWord{.state = LockWord::State::kFreePage}.Encode();
+  const uint64_t own = LockWord{.state = LockWord::State::kFreePage,
+                                .owner = self_.id,
+                                .incarnation = self_.short_incarnation()}
+                           .Encode();
+  std::vector<uint64_t> old(free_pages.size());
+  Batch batch(server);
+  for (size_t i = 0; i < free_pages.size(); ++i) {
+    batch.CompareAndSwap(free_pages[i].offset + LockWordOffset(pages.page_class), nobodys, own,
+                         &old[i]);
+  }
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_return status;
+  size_t kept = 0;
+  for (size_t i = 0; i < free_pages.size(); ++i) {
+    if (old[i] == nobodys) free_pages[kept++] = free_pages[i];
+  }
+  free_pages.resize(kept);
+  co_return Status::Ok();
 }
 
 // The words {free, holder 0} and the bundle are in place before the CAS that shows them: a later

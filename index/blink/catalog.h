@@ -1,6 +1,7 @@
 // Catalog: the named trees of a pool, in the catalog area of memory server 0.
 //
-// Entry 0 is not a tree: its first word locks the catalog while a tree is created. Entry i (1..127)
+// Entry 0 is not a tree: its first word locks the catalog while a tree is created, its second one names
+// who recovers a member of the pool (recover_member.h). Entry i (1..127)
 // is tree i, 512 bytes:
 //
 //   offset  bytes  what
@@ -31,6 +32,7 @@ namespace farleaf::index {
 
 inline constexpr TreeId kTreeIdMax = dsm::kCatalogEntries - 1;
 inline constexpr size_t kTreeNameBytesMax = 255;
+inline constexpr uint64_t kRecoveryClaimOffset = dsm::kCatalogOffset + 8;
 
 struct TreeInfo {
   TreeId id = 0;

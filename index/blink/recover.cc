@@ -247,9 +247,15 @@ Task<Result<Recovery>> BlinkTree::SettleNeighbour(OpContext& op, const DeadLock&
 // By what the page's left neighbour says, not by the page, or by what leads to it: a page that was in
 // use before may still be named by what is out of date.
 Task<Result<bool>> BlinkTree::IsLinked(OpContext& op, DeadLock& dead) {
-  const Geometry& geometry = info_.geometry;
   if (!dead.readable) co_return false;  // it is linked when all of it is written
-  const ConstNode node(geometry, dead.page.image(geometry));
+  auto linked = co_await HasLeftNeighbour(op, dead.address, dead.page);
+  co_return linked;
+}
+
+Task<Result<bool>> BlinkTree::HasLeftNeighbour(OpContext& op, GlobalAddress target,
+                                               PageBuffer& image) {
+  const Geometry& geometry = info_.geometry;
+  const ConstNode node(geometry, image.image(geometry));
   if (node.tree() != info_.id || node.dead() || !node.has_low()) co_return false;
   const Level level = node.level();
   const std::string low = node.low();
@@ -266,13 +272,13 @@ Task<Result<bool>> BlinkTree::IsLinked(OpContext& op, DeadLock& dead) {
       if (*state == PageState::kForeign) break;
       const ConstNode left(geometry, page.image(geometry));
       const Fit fit = FitOf(left, low, Side::kBefore, level);
-      if (fit == Fit::kCovers) co_return left.HighEquals(low) && left.right() == dead.address;
+      if (fit == Fit::kCovers) co_return left.HighEquals(low) && left.right() == target;
       if (fit == Fit::kRestart) break;
       address = left.right();
     }
     if (op.worker.clock().NowNs() >= give_up_ns) {
       co_return Status::DeadlineExceeded("no path to the left neighbour of page " +
-                                         dead.address.ToString() + " of tree '" + info_.name + "'");
+                                         target.ToString() + " of tree '" + info_.name + "'");
     }
     co_await op.worker.Sleep(kNsPerUs * (1 + op.worker.random().Below(100)));
   }

@@ -6,6 +6,7 @@
 #include "index/blink/publication.h"
 #include "index/blink/recovery.h"
 #include "index/blink/tree.h"
+#include "index/blink/value_block.h"
 
 namespace farleaf::index {
 
@@ -30,7 +31,8 @@ Task<Status> BlinkTree::FinishRecovery(OpContext& op, const DeadLock& dead, Reco
   }
   Batch batch(taken.address.server());
   AddImage(taken, batch);
-  if (plan == RecoveryPlan::kReplay) {
+  const bool frees = taken.redo_kind == dsm::RedoKind::kChange && !taken.follow_up.is_null();
+  if (plan == RecoveryPlan::kReplay && !frees) {
     AddUnlock(taken, batch);
     Status status = co_await PostAndFinish(context, taken, batch);
     co_return status;
@@ -40,11 +42,30 @@ Task<Status> BlinkTree::FinishRecovery(OpContext& op, const DeadLock& dead, Reco
     AbandonPage(context, taken, status);
     co_return status;
   }
-  if (plan == RecoveryPlan::kMergeLeft) {
+  if (plan == RecoveryPlan::kReplay) {
+    status = co_await FreeOldBlock(context, taken.follow_up, taken.follow_up_word);
+    stats_.upkeep_given_up.fetch_add(!status.ok(), std::memory_order_relaxed);
+    status = co_await Unlock(context, taken);
+  } else if (plan == RecoveryPlan::kMergeLeft) {
     status = co_await FinishMerge(context, taken);
   } else {
     status = co_await PublishWhole(context, taken, GlobalAddress());
   }
+  co_return status;
+}
+
+Task<Status> BlinkTree::FreeOldBlock(OpContext& op, GlobalAddress block, uint64_t unique_id) {
+  std::byte head[16];
+  Batch look(block.server());
+  look.Read(block.offset(), head);
+  Status status = co_await op.worker.RoundTrip(look, op.counts);
+  if (!status.ok() || BlockWord(head) != unique_id) co_return status;
+  uint64_t old = 0;
+  Batch take(block.server());
+  take.CompareAndSwap(block.offset(), unique_id, FreePageWord(), &old);
+  status = co_await op.worker.RoundTrip(take, op.counts);
+  if (!status.ok() || old != unique_id) co_return status;
+  status = co_await RetireValue(op, {block, unique_id, BlockLength(head)});
   co_return status;
 }
 
@@ -135,6 +156,43 @@ Task<Status> BlinkTree::KillPage(OpContext& op, LockedPage& page, Level level) {
   pool_->locks().Release(page.address);
   pool_->allocator().Retire(pool_->clock(), PageClassOf(level), {page.address, version});
   co_return status;
+}
+
+Task<Result<bool>> BlinkTree::Reaches(OpContext& op, GlobalAddress address) {
+  const Geometry& geometry = info_.geometry;
+  PageBuffer page;
+  Batch batch(address.server());
+  batch.Read(address.offset(), page.image(geometry));
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_return status;
+  if (ConstNode::Open(geometry, page.image(geometry)) != OpenOutcome::kValid) co_return false;
+  const ConstNode node(geometry, page.image(geometry));
+  if (node.tree() != info_.id || node.dead()) co_return false;
+  if (node.has_low()) {
+    auto linked = co_await HasLeftNeighbour(op, address, page);
+    co_return linked;
+  }
+  auto path = co_await FindNode(op, LowestKey(), Side::kAt, node.level(), Freshness::kFromRoot);
+  if (!path.ok()) co_return path.status();
+  co_return path->complete && path->node == address;
+}
+
+Task<Status> BlinkTree::VisitOutOfLine(OpContext& op,
+                                       const std::function<void(const OutOfLineValue&)>& visit) {
+  if (info_.geometry.layout == Layout::kFixed8) co_return Status::Ok();
+  for (std::string position = LowestKey();;) {
+    PageBuffer page;
+    auto leaf = co_await ReadNode(op, position, Side::kAt, 0, page);
+    if (!leaf.ok()) co_return leaf.status();
+    const ConstNode node(info_.geometry, page.image(info_.geometry));
+    for (size_t i = node.Search(position).index; i < node.count(); ++i) {
+      if (const StoredValue value = node.Value(i); value.out_of_line) {
+        visit(DecodeOutOfLine(value.bytes));
+      }
+    }
+    if (!node.has_high()) co_return Status::Ok();
+    position = node.high();
+  }
 }
 
 }  // namespace farleaf::index

@@ -21,4 +21,32 @@ namespace farleaf::index {
 Task<Result<uint64_t>> RecoverLocks(OpContext& op, dsm::Pool& pool,
                                     std::span<BlinkTree* const> trees, dsm::MemberIdentity dead);
 
+/// What was returned.
+struct MemberRecovered {
+  uint64_t locks = 0;           ///< taken over
+  uint64_t free_pages = 0;      ///< that it held, pages and blocks
+  uint64_t unused_pages = 0;    ///< of its chunks, that it had not written yet
+  uint64_t given_up_pages = 0;  ///< written, perhaps in part, and in no tree
+  uint64_t value_blocks = 0;    ///< that no leaf names
+  uint64_t extents = 0;         ///< of them, those of whole chunks
+  uint64_t chunks = 0;          ///< left to be carved on by others
+  uint64_t redo_areas = 0;
+  bool was_member = false;  ///< false: it had left, or was recovered before, and nothing was done
+};
+
+struct RecoverMemberOptions {
+  TreeOptions tree;
+  /// What nothing names, a value block or a free page, may be about to be named by a member that is alive:
+  /// one who has just overwritten the value, or is taking the page from a list of the pool. It is looked
+  /// at again after so long, which is to be longer than any round trip, and than the lease.
+  uint64_t settle_ms = 10'000;
+  std::function<void(const std::string&)> progress;  ///< may be empty; a line each
+};
+
+/// Returns all that `dead`, the newest incarnation under its id, holds in the pool, and gives its id back.
+/// Unavailable: a memory server has not cut it off (yet). One member of the pool does this at a time; the
+/// others wait. If it fails half-way, or who runs it dies, it is run again, by anybody.
+Task<Result<MemberRecovered>> RecoverMember(OpContext& op, dsm::Pool& pool,
+                                            dsm::MemberIdentity dead, RecoverMemberOptions options);
+
 }  // namespace farleaf::index

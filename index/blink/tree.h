@@ -13,6 +13,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -85,6 +86,13 @@ class BlinkTree final : public RangeIndex {
   /// Deals with a lock of a member that is fenced at all memory servers. False: not yet, or the page is
   /// another tree's.
   Task<Result<bool>> RecoverLock(OpContext& op, GlobalAddress address, uint64_t word);
+  /// Whether the page at `address`, which is in use and not locked, is in the tree. False also if it is
+  /// no node of this tree, or half-written.
+  Task<Result<bool>> Reaches(OpContext& op, GlobalAddress address);
+  /// Every out-of-line value that a leaf names, in the order of keys. None that a leaf names throughout is
+  /// left out.
+  Task<Status> VisitOutOfLine(OpContext& op,
+                              const std::function<void(const OutOfLineValue&)>& visit);
   /// Deals with locks of this member that were left when connections broke, where that is due on this
   /// worker. Writes do so by the way.
   Task<void> ResolveLocks(OpContext& op);
@@ -203,6 +211,9 @@ class BlinkTree final : public RangeIndex {
   /// kOver: no lock on the left page links this one any more, or has it die.
   Task<Result<Recovery>> SettleNeighbour(OpContext& op, const DeadLock& dead);
   Task<Result<bool>> IsLinked(OpContext& op, DeadLock& dead);
+  /// Whether the node that covers what lies just below the image's low fence names `target`, whose image
+  /// it is, as its right sibling.
+  Task<Result<bool>> HasLeftNeighbour(OpContext& op, GlobalAddress target, PageBuffer& image);
   /// Deals with the lock `word` of a member that is gone, wholly, or not at all. REQUIRES: the page's
   /// local turn, which is let go in any case.
   Task<Result<Recovery>> RecoverPage(OpContext& op, GlobalAddress address, uint64_t word);
@@ -219,6 +230,8 @@ class BlinkTree final : public RangeIndex {
   // recover_finish.cc
   Task<Status> FinishRecovery(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
                               LockedPage& taken);
+  /// Frees the value block that a write-back has ceased to name, if nobody has.
+  Task<Status> FreeOldBlock(OpContext& op, GlobalAddress block, uint64_t unique_id);
   Task<Status> FinishMerge(OpContext& op, LockedPage& left);
   /// Tells the parents of all that `child` covers, and lets it go.
   Task<Status> PublishWhole(OpContext& op, LockedPage& child, GlobalAddress replaced);

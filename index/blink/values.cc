@@ -141,6 +141,10 @@ Task<Status> BlinkTree::WriteBackAndFree(OpContext& op, LockedPage& leaf, Batch&
   }
   const bool unlock_first = Mutated(Mutation::kUnlockBeforeWriteBack);
   if (unlock_first) AddUnlock(leaf, batch);
+  if (old_block) {  // who finishes the write-back in our place frees the block too
+    leaf.follow_up = old_block->block;
+    leaf.follow_up_word = old_block->unique_id;
+  }
   AddWriteBack(leaf, batch);
   // Behind the leaf that no longer names the block, and ahead of the unlock: a batch that is repeated
   // after a failure still finds the block in nobody's hands.

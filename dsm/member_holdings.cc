@@ -1,0 +1,191 @@
+#include "dsm/member_holdings.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <span>
+
+#include "dsm/page_scan.h"
+#include "dsm/pages/chunk_table.h"
+
+namespace farleaf::dsm {
+
+namespace {
+
+constexpr size_t kSwapsPerBatch = 64;
+
+class HoldingsVisitor final : public PageVisitor {
+ public:
+  HoldingsVisitor(const RegionLayout& layout, MemberIdentity member, MemberHoldings* holdings)
+      : layout_(layout), member_(member), holdings_(holdings) {}
+
+  void OnChunk(const ScannedChunk& chunk) override {
+    chunk_ = nullptr;
+    in_extent_ = chunk.use == ChunkUse::kExtent && Names(chunk.word.owner, chunk.word.incarnation);
+    if (!Names(chunk.word.owner, chunk.word.incarnation)) return;
+    const uint64_t index = layout_.ChunkOf(chunk.address.offset());
+    switch (chunk.use) {
+      case ChunkUse::kPages:
+        holdings_->chunks.push_back(
+            {index, chunk.word, 0, PagesPerChunk(*chunk.page_class, layout_.chunk_bytes)});
+        chunk_ = &holdings_->chunks.back();
+        next_page_ = 0;
+        never_used_.clear();
+        return;
+      case ChunkUse::kRedo:
+        holdings_->redo_areas += chunk.word.page_units != 0;
+        [[fallthrough]];
+      case ChunkUse::kClearing:
+      case ChunkUse::kOrphan:
+        holdings_->whole_chunks.push_back({index, chunk.word});
+        return;
+      default:
+        return;
+    }
+  }
+
+  void OnPage(const ScannedPage& page) override {
+    const HeldPage held{page.address, page.page_class, page.lock_word, VersionOf(page)};
+    const bool is_free = page.state == PageState::kFree;
+    if (page.page_class.kind == ChunkKind::kExtent) {
+      if (is_free && Names(page.lock.owner, page.lock.incarnation)) {
+        holdings_->free_extents.push_back(held);
+      } else if (in_extent_ && !is_free) {
+        holdings_->blocks.push_back(held);
+      }
+      return;
+    }
+    if (is_free && Names(page.lock.owner, page.lock.incarnation)) {
+      holdings_->free_pages.push_back(held);
+    } else if (is_free && page.lock.owner == 0) {
+      holdings_->nobodys.push_back(held);
+    }
+    if (page.page_class.kind == ChunkKind::kValue && page.state == PageState::kInUse &&
+        WroteBlock(page.lock_word)) {
+      holdings_->blocks.push_back(held);
+    }
+    if (chunk_ == nullptr) return;
+    const uint64_t index = next_page_++;
+    const bool untouched = std::all_of(page.image.begin(), page.image.end(),
+                                       [](std::byte byte) { return byte == std::byte{0}; });
+    if (page.state == PageState::kNeverUsed) never_used_.push_back(held);
+    if (page.state == PageState::kNeverUsed && untouched) return;
+    // Its first write began, if it was not whole. It was carved, and so were those before it.
+    chunk_->carved = index + 1;
+    auto& unused = holdings_->unused_pages;
+    unused.insert(unused.end(), never_used_.begin(), never_used_.end());
+    never_used_.clear();
+    const bool is_page = page.page_class.kind != ChunkKind::kValue;
+    if (is_page && page.state == PageState::kInUse && page.lock_word == kUnlockedWord) {
+      holdings_->unlocked.push_back(held);
+    }
+  }
+
+ private:
+  bool Names(MemberId owner, uint16_t incarnation) const {
+    return owner == member_.id && incarnation == member_.short_incarnation();
+  }
+  /// Pool::NextUniqueId: 01, member, incarnation, count.
+  bool WroteBlock(uint64_t unique_id) const {
+    const LockWord word = LockWord::Decode(unique_id);
+    return (unique_id & 3) == 1 && Names(word.owner, word.incarnation);
+  }
+  /// Of a page that is half-written either version word may be the newer one.
+  static uint64_t VersionOf(const ScannedPage& page) {
+    if (page.page_class.kind != ChunkKind::kLeaf && page.page_class.kind != ChunkKind::kSearch) {
+      return 0;
+    }
+    const uint64_t tail = LoadLittle<uint64_t>(page.image.data() + page.page_class.page_bytes - 16);
+    return std::max(page.version, tail);
+  }
+
+  const RegionLayout& layout_;
+  const MemberIdentity member_;
+  MemberHoldings* holdings_;
+  MemberHoldings::Chunk* chunk_ = nullptr;  ///< whose pages follow, if it is the member's
+  bool in_extent_ = false;
+  uint64_t next_page_ = 0;
+  std::vector<HeldPage> never_used_;  ///< of the chunk, since the last one that was used
+};
+
+}  // namespace
+
+Task<Result<MemberHoldings>> ScanHoldings(OpContext& op, const RegionLayout& layout,
+                                          MemberIdentity member) {
+  MemberHoldings holdings;
+  HoldingsVisitor visitor(layout, member, &holdings);
+  Status status = co_await ScanPages(op, layout, visitor);
+  if (!status.ok()) co_return status;
+  co_return holdings;
+}
+
+namespace {
+class ListedAddresses final : public ListVisitor {
+ public:
+  void OnListedPage(const ListedPage& page) override { addresses.insert(page.address); }
+  std::set<GlobalAddress> addresses;
+};
+}  // namespace
+
+Task<Status> RemoveListed(OpContext& op, const RegionLayout& layout, std::vector<HeldPage>* pages) {
+  ListedAddresses listed;
+  Status status = co_await ScanFreeLists(op, layout, listed);
+  if (!status.ok()) co_return status;
+  std::erase_if(
+      *pages, [&listed](const HeldPage& page) { return listed.addresses.contains(page.address); });
+  co_return Status::Ok();
+}
+
+Task<Result<std::vector<HeldPage>>> TakePages(OpContext& op, MemberIdentity self,
+                                              const std::vector<HeldPage>& pages) {
+  const uint64_t free_word = FreeWordOf(self);
+  std::vector<uint64_t> old(pages.size());
+  std::vector<HeldPage> taken;
+  for (size_t done = 0; done < pages.size(); done += kSwapsPerBatch) {
+    const size_t end = std::min(pages.size(), done + kSwapsPerBatch);
+    std::vector<Batch> batches;
+    for (size_t i = done; i < end; ++i) {
+      const HeldPage& page = pages[i];
+      const bool is_page =
+          page.page_class.kind == ChunkKind::kLeaf || page.page_class.kind == ChunkKind::kSearch;
+      const uint64_t word_at = is_page ? LockWordOffset(page.page_class) : 0;
+      BatchFor(batches, page.address.server())
+          .CompareAndSwap(page.address.offset() + word_at, page.word, free_word, &old[i]);
+    }
+    Status status = co_await op.worker.RoundTrip(batches, op.counts);
+    if (!status.ok()) co_return status;
+    for (size_t i = done; i < end; ++i) {
+      if (old[i] == pages[i].word) taken.push_back(pages[i]);
+    }
+  }
+  co_return taken;
+}
+
+Task<Status> ReturnChunks(OpContext& op, const RegionLayout& layout,
+                          const MemberHoldings& holdings) {
+  for (const MemberHoldings::Chunk& chunk : holdings.chunks) {
+    ChunkWord carved = chunk.word;
+    carved.owner = 0;
+    carved.incarnation = 0;
+    carved.carved = true;
+    Status status;
+    if (chunk.carved == chunk.pages) {
+      status = co_await ChangeChunkWord(op, layout, chunk.chunk, chunk.word, carved);
+    } else {
+      status = co_await ReleaseChunk(op, layout, chunk.chunk, chunk.word, chunk.carved);
+    }
+    if (!status.ok()) co_return status;
+  }
+  for (const MemberHoldings::Chunk& chunk : holdings.whole_chunks) {
+    const uint64_t mark = kCarveMarkDirty;
+    uint64_t old = 0;
+    Batch release(layout.server);
+    release.WriteWord(layout.CarveMarkOffset(chunk.chunk), &mark);
+    release.CompareAndSwap(layout.ChunkWordOffset(chunk.chunk), chunk.word.Encode(), 0, &old);
+    Status status = co_await op.worker.RoundTrip(release, op.counts);
+    if (!status.ok()) co_return status;
+  }
+  co_return Status::Ok();
+}
+
+}  // namespace farleaf::dsm
