@@ -132,6 +132,10 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
                     &options->native.drain_ms, 0, 600'000);
   schema.AddString("ready_file", "written when clients are served: process id, then a URL a line",
                    &options->ready_file);
+  schema.AddInteger("recover_after_ms",
+                    "when what another compute server holds is returned, after all memory servers "
+                    "have cut it off; 0: never",
+                    &options->recover_after_ms, 0, 86'400'000);
   schema.AddInteger("stats_interval_s", "logs the counters so often; 0: only at the end",
                     &options->stats_interval_s, 0, 86'400);
   AddLogOptions(schema, &options->log);
@@ -172,6 +176,14 @@ Status ComputeServer::Join(uint64_t seed) {
   auto started = NativeServer::Start(host_.get(), clock_, std::move(native));
   if (!started.ok()) return started.status();
   native_ = std::move(*started);
+  if (options_.recover_after_ms > 0) {
+    MemberRecovery::Options recovery;
+    recovery.after_ms = options_.recover_after_ms;
+    recovery.tree = options_.tree;
+    auto recovering = MemberRecovery::Start(pool_.get(), std::move(recovery));
+    if (!recovering.ok()) return recovering.status();
+    recovery_ = std::move(*recovering);
+  }
   return Status::Ok();
 }
 
@@ -197,6 +209,7 @@ ComputeServer::~ComputeServer() {
 }
 
 void ComputeServer::StopServing() {
+  recovery_.reset();
   if (!native_) return;
   native_->Stop();
   FARLEAF_LOG(info, "served: {}", native_->Stats().Summary());

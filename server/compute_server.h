@@ -20,6 +20,7 @@
 #include "server/config.h"
 #include "server/frontend/native_server.h"
 #include "server/logging.h"
+#include "server/member_recovery.h"
 #include "server/pool_tree_host.h"
 
 namespace farleaf::server {
@@ -33,7 +34,8 @@ struct ComputeServerOptions {
   index::TreeOptions tree;
   NativeServerOptions native;
   std::string ready_file;
-  uint64_t stats_interval_s = 0;  ///< 0: the counters are logged only at the end
+  uint64_t recover_after_ms = 10'000;  ///< dead compute servers' things are returned; 0: never
+  uint64_t stats_interval_s = 0;       ///< 0: the counters are logged only at the end
   LogOptions log;
 };
 
@@ -76,6 +78,7 @@ class ComputeServer {
   uint64_t joins_ = 0;
   std::unique_ptr<dsm::Pool> pool_;
   std::unique_ptr<PoolTreeHost> host_;
+  std::unique_ptr<MemberRecovery> recovery_;
   std::unique_ptr<NativeServer> native_;
 };
 

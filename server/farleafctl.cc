@@ -19,6 +19,7 @@
 #include "dsm/base/log.h"
 #include "server/check_report.h"
 #include "server/config.h"
+#include "server/control/recover_members.h"
 #include "server/control/store.h"
 #include "server/control/text_form.h"
 #include "server/frontend/execute.h"
@@ -164,6 +165,12 @@ class Control {
                  member.incarnation, json);
     }
     return confirmed ? kDone : kFailed;
+  }
+
+  Result<int> Recover() {
+    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kWrite));
+    FARLEAF_RETURN_IF_ERROR(RecoverMembers(*store_, arguments_.member.id, arguments_.json));
+    return kDone;
   }
 
   Result<int> CreateTree() {
@@ -377,8 +384,11 @@ void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
   cut_off->footer(
       "Its connections are destroyed (on shm, its process is killed). Once a memory server has\n"
       "confirmed that, nothing from the compute server can land there any more, and what it had\n"
-      "locked there is taken over by whoever waits for it. A compute server that lives joins the\n"
-      "pool again by itself, if memory servers have leases (lease_ms).\n"
+      "locked there is taken over by whoever waits for it. Its id stays taken until it is "
+      "recovered\n"
+      "(\"recover\"). A compute server that lives joins the pool again by itself, if memory "
+      "servers\n"
+      "have leases (lease_ms).\n"
       "Exit code: 0 if all memory servers have confirmed it, 1 if not (ask again; it does no\n"
       "harm twice), 3 if there never was such a compute server.");
   cut_off->add_option("id", arguments->member.id, "the compute server, as \"members\" lists it")
@@ -388,6 +398,16 @@ void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
       ->add_option("--incarnation", arguments->member.incarnation,
                    "this one and all older ones; if not given, the newest")
       ->check(CLI::Range(uint64_t{1}, UINT64_MAX));
+  CLI::App* const recover =
+      command("recover", "returns what compute servers hold that are cut off", &Control::Recover);
+  recover->footer(
+      "Takes over their locks and finishes what they had begun under them, gives their pages back\n"
+      "and their ids free. A compute server that has died is cut off when its lease is over;\n"
+      "\"cut-off\" does it at once. May be run again, and beside everything else.");
+  recover
+      ->add_option("id", arguments->member.id,
+                   "the compute server; if not given, all that are cut off and have not left")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{dsm::kMembersMax - 1}));
   CLI::App* const create = command("create-tree", "creates a tree", &Control::CreateTree);
   create->add_option("name", arguments->name, "the new tree's name")->required();
   create->add_option("--layout", arguments->layout, "fixed8 or bytes")

@@ -93,7 +93,7 @@ using dsm::LockWord;
 using dsm::MemberIdentity;
 using dsm::MemberWord;
 
-constexpr uint64_t kClaimWaitNs = 10 * kNsPerMs;
+constexpr uint64_t kClaimWaitNs = 10 * kNsPerMs, kWaitStepNs = 50 * kNsPerMs;
 constexpr int kReleaseAttemptsMax = 8;
 
 /// One run of RecoverMember.
@@ -147,8 +147,21 @@ uint64_t ClaimWordOf(const MemberIdentity& self) {
       .Encode();
 }
 
+/// Ok after that time; DeadlineExceeded: cancelled meanwhile.
+Task<Status> Wait(OpContext& op, const RecoverMemberOptions& options, uint64_t ns) {
+  const uint64_t end_ns = op.worker.clock().NowNs() + ns;
+  for (uint64_t now_ns = op.worker.clock().NowNs(); now_ns < end_ns;
+       now_ns = op.worker.clock().NowNs()) {
+    if (options.cancelled && options.cancelled()) {
+      co_return Status::DeadlineExceeded("the recovery was given up while it waited");
+    }
+    co_await op.worker.Sleep(std::min(end_ns - now_ns, kWaitStepNs));
+  }
+  co_return Status::Ok();
+}
+
 /// Takes the claim: from nobody, or from a claimer who is fenced everywhere.
-Task<Status> Claim(OpContext& op, dsm::Pool& pool) {
+Task<Status> Claim(OpContext& op, dsm::Pool& pool, const RecoverMemberOptions& options) {
   uint64_t expected = 0;
   for (;;) {
     auto old =
@@ -169,7 +182,8 @@ Task<Status> Claim(OpContext& op, dsm::Pool& pool) {
       co_return Status::DeadlineExceeded("compute server " + std::to_string(holder.owner) +
                                          " is recovering a member of the pool");
     }
-    co_await op.worker.Sleep(kClaimWaitNs);
+    Status waited = co_await Wait(op, options, kClaimWaitNs);
+    if (!waited.ok()) co_return waited;
   }
 }
 
@@ -320,8 +334,8 @@ Task<Status> ReturnHoldings(OpContext& op, MemberRun& run) {
   for (const dsm::MemberHoldings& holdings : run.holdings) settles |= !holdings.nobodys.empty();
   if (settles) {
     run.Tell("waiting " + std::to_string(run.options->settle_ms) + " ms");
-    co_await op.worker.Sleep(run.options->settle_ms * kNsPerMs);
-    status = co_await KeepBlocks(op, run);
+    status = co_await Wait(op, *run.options, run.options->settle_ms * kNsPerMs);
+    if (status.ok()) status = co_await KeepBlocks(op, run);
     if (status.ok()) status = co_await RemoveListed(op, run);
     if (!status.ok()) co_return status;
   }
@@ -394,7 +408,7 @@ Task<Result<MemberRecovered>> RecoverMember(OpContext& op, dsm::Pool& pool, Memb
                                   " has not cut off " + dead.ToString() +
                                   ": it may be alive; have it cut off first");
   }
-  Status claimed = co_await Claim(op, pool);
+  Status claimed = co_await Claim(op, pool, options);
   if (!claimed.ok()) co_return claimed;
   MemberRun run{.pool = &pool, .dead = dead, .options = &options};
   Status status = co_await RecoverClaimed(op, run);

@@ -5,10 +5,13 @@
 // Thread rule: coroutines of one worker.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "dsm/member.h"
 #include "dsm/pool.h"
@@ -31,6 +34,16 @@ struct MemberRecovered {
   uint64_t extents = 0;         ///< of them, those of whole chunks
   uint64_t chunks = 0;          ///< left to be carved on by others
   uint64_t redo_areas = 0;
+  std::array<std::pair<std::string_view, uint64_t>, 8> Counts() const {
+    return {{{"locks", locks},
+             {"free_pages", free_pages},
+             {"unused_pages", unused_pages},
+             {"given_up_pages", given_up_pages},
+             {"value_blocks", value_blocks},
+             {"extents", extents},
+             {"chunks", chunks},
+             {"redo_areas", redo_areas}}};
+  }
   bool was_member = false;  ///< false: it had left, or was recovered before, and nothing was done
 };
 
@@ -41,6 +54,7 @@ struct RecoverMemberOptions {
   /// at again after so long, which is to be longer than any round trip, and than the lease.
   uint64_t settle_ms = 10'000;
   std::function<void(const std::string&)> progress;  ///< may be empty; a line each
+  std::function<bool()> cancelled;                   ///< may be empty; asked while it waits
 };
 
 /// Returns all that `dead`, the newest incarnation under its id, holds in the pool, and gives its id back.

@@ -125,6 +125,14 @@ class PoolStore final : public Store {
     }
     return outcomes;
   }
+  Result<index::MemberRecovered> Recover(
+      const dsm::MemberIdentity& member,
+      std::function<void(const std::string&)> progress) override {
+    dsm::OpContext op{*worker_, counts_};
+    index::RecoverMemberOptions options;
+    options.progress = std::move(progress);
+    return worker_->Run(index::RecoverMember(op, *pool_, member, std::move(options)));
+  }
 
  private:
   dsm::OpContext NewOp() {

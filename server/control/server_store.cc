@@ -57,9 +57,16 @@ class ServerStore final : public Store {
     if (!pool.ok()) return pool.status();
     return (*pool)->CutOff(member);
   }
+  Result<index::MemberRecovered> Recover(
+      const dsm::MemberIdentity& member,
+      std::function<void(const std::string&)> progress) override {
+    const auto pool = OpenItsPool(StoreAccess::kWrite);
+    if (!pool.ok()) return pool.status();
+    return (*pool)->Recover(member, std::move(progress));
+  }
 
  private:
-  Result<std::unique_ptr<Store>> OpenItsPool() {
+  Result<std::unique_ptr<Store>> OpenItsPool(StoreAccess access = StoreAccess::kRead) {
     const auto text = session_->ServerStats();
     if (!text.ok()) return text.status();
     constexpr std::string_view kName = "pool.bootstrap ";
@@ -70,7 +77,7 @@ class ServerStore final : public Store {
     }
     const size_t begin = at + kName.size();
     const std::string bootstrap = text->substr(begin, text->find('\n', begin) - begin);
-    auto pool = OpenPoolStore(bootstrap, deadline_ms_, StoreAccess::kRead, clock_);
+    auto pool = OpenPoolStore(bootstrap, deadline_ms_, access, clock_);
     if (!pool.ok()) {
       return pool.status().WithContext("the pool of " + session_->server() + ", " + bootstrap);
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "dsm/base/clock.h"
 #include "dsm/member.h"
 #include "index/blink/check.h"
+#include "index/blink/recover_member.h"
 
 namespace farleaf::server {
 
@@ -56,6 +58,10 @@ class Store {
   virtual Result<std::vector<PoolMember>> Members(uint64_t watch_ms) = 0;
   /// Has every memory server cut `member`, and its older incarnations, off (dsm/transport.h).
   virtual Result<std::vector<CutOffOutcome>> CutOff(const dsm::MemberIdentity& member) = 0;
+  /// Returns what a member holds that every memory server has cut off (index/blink/recover_member.h), and
+  /// tells of it line by line. It takes as long as it takes.
+  virtual Result<index::MemberRecovered> Recover(
+      const dsm::MemberIdentity& member, std::function<void(const std::string&)> progress) = 0;
 };
 
 /// `clock` outlives either store.
