@@ -57,11 +57,10 @@ std::string SimulatedPool::Recover(ComputeServer& by, const ComputeServer& dead)
   dsm::Worker& worker = *by.workers[0];
   dsm::FabricCounts counts;
   OpContext op{worker, counts};
-  index::BlinkTree* const trees[] = {by.tree.get()};
-  auto locks = worker.Run(index::RecoverLocks(op, *by.pool, trees, dead.pool->self()));
-  return locks.ok() ? ""
-                    : "recovery of " + dead.pool->self().ToString() + ": " +
-                          locks.status().ToString() + "\n";
+  auto recovered = worker.Run(index::RecoverMember(op, *by.pool, dead.pool->self(), {}));
+  return recovered.ok() ? ""
+                        : "recovery of " + dead.pool->self().ToString() + ": " +
+                              recovered.status().ToString() + "\n";
 }
 
 void SimulatedPool::DestroyCrashed(ComputeServer& compute_server) {
