@@ -27,7 +27,7 @@ constexpr uint64_t kResolveWaitNsMin = 1 * kNsPerMs, kResolveWaitNsMax = 100 * k
 bool UnresolvedLocks::Add(const Lock& lock) {
   std::lock_guard guard(mutex_);
   if (locks_.size() >= kLocksMax) return false;
-  locks_.insert_or_assign(lock.word, lock);
+  locks_.insert_or_assign({lock.address.server(), lock.word}, lock);
   count_.store(locks_.size());
   return true;
 }
@@ -36,7 +36,7 @@ bool UnresolvedLocks::Has(GlobalAddress address, uint64_t word,
                           const dsm::Transport& transport) const {
   if (empty()) return false;
   std::lock_guard guard(mutex_);
-  const auto at = locks_.find(word);
+  const auto at = locks_.find({address.server(), word});
   return at != locks_.end() && at->second.address == address &&
          (at->second.transport == nullptr || at->second.transport == &transport);
 }
@@ -51,7 +51,7 @@ bool UnresolvedLocks::HasFor(const dsm::Transport& transport) const {
 std::optional<UnresolvedLocks::Lock> UnresolvedLocks::Remove(GlobalAddress address, uint64_t word) {
   if (empty()) return std::nullopt;
   std::lock_guard guard(mutex_);
-  const auto at = locks_.find(word);
+  const auto at = locks_.find({address.server(), word});
   if (at == locks_.end() || at->second.address != address) return std::nullopt;
   const Lock lock = at->second;
   locks_.erase(at);
@@ -63,7 +63,7 @@ std::vector<UnresolvedLocks::Lock> UnresolvedLocks::TakeDue(const dsm::Transport
                                                             uint64_t now_ns) {
   std::vector<Lock> due;
   std::lock_guard guard(mutex_);
-  for (auto& [word, lock] : locks_) {
+  for (auto& [key, lock] : locks_) {
     if (lock.transport != nullptr && lock.transport != &transport) continue;
     if (lock.due_ns > now_ns) continue;
     lock.wait_ns = std::clamp(2 * lock.wait_ns, kResolveWaitNsMin, kResolveWaitNsMax);

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "dsm/address.h"
@@ -76,8 +77,9 @@ class UnresolvedLocks {
   size_t size() const { return count_.load(); }
 
  private:
-  mutable std::mutex mutex_;        // guards locks_
-  std::map<uint64_t, Lock> locks_;  // by lock word, which is unique
+  mutable std::mutex mutex_;  // guards locks_
+  /// By memory server and lock word: a word is unique on one server.
+  std::map<std::pair<dsm::ServerId, uint64_t>, Lock> locks_;
   std::atomic<size_t> count_{0};
 };
 

@@ -164,7 +164,7 @@ class TreeRun {
   /// trip may take as long as the timeouts of the link.
   void CheckDuration(const Client& client) {
     if (set_.Has(Fault::kPartitions)) return;
-    const uint64_t allowed_ms = HasDeadlines(set_) ? 20 * kLockWaitMs + kDeadlineNs / kNsPerMs
+    const uint64_t allowed_ms = HasDeadlines(set_) ? 40 * kLockWaitMs + kDeadlineNs / kNsPerMs
                                                    : plan_.checks.operation_ms_max;
     const uint64_t allowed_ns = allowed_ms * kNsPerMs;
     if (client.longest_ns <= allowed_ns) return;
