@@ -36,7 +36,7 @@ run() {
     # A filter that selects nothing is a failure, not a success.
     local filter='*verbs*:*Verbs*'
     # YCSB by processes, and what it costs; all else that processes do takes longer than there is time for.
-    [[ $1 != process_test || -n $every ]] || filter='*CostTest*verbs*:*WorkloadTest*verbs*:*FencingTest*verbs*'
+    [[ $1 != process_test || -n $every ]] || filter='*CostTest*verbs*:*WorkloadTest*verbs*:*FencingTest*verbs*:*KillTest*verbs*'
     "$build/bin/$1" --gtest_filter="$filter" --gtest_brief=1
   fi
 }
