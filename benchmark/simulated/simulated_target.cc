@@ -37,6 +37,8 @@ class SimulatedTarget::PricedSource final : public OperationSource {
   }
   void Done(const Operation& operation) override { below_->Done(operation); }
   bool stopped() const override { return below_->stopped(); }
+  /// Who waits awake lets no virtual time pass, and who sleeps wakes up on time.
+  uint64_t awake_before_due_ns() const override { return 0; }
 
  private:
   SimulatedTarget* target_;

@@ -10,9 +10,6 @@ using dsm::OpContext;
 using dsm::Task;
 using dsm::Worker;
 
-// An open loop's operation is waited for asleep until this long before it is due, and awake from
-// there on: a thread that sleeps wakes up some 50 us late.
-constexpr uint64_t kAwakeBeforeDueNs = 200 * kNsPerUs;
 constexpr uint64_t kSleepNsMax = 50 * kNsPerMs;  // so that a stop is noticed
 
 void Take(Result<bool>&& result, Operation* operation) {
@@ -45,8 +42,8 @@ Task<void> WaitUntilDue(Worker& worker, OperationSource& source, uint64_t due_ns
   uint64_t now_ns = worker.clock().NowNs();
   while (now_ns < due_ns && !source.stopped()) {
     const uint64_t left_ns = due_ns - now_ns;
-    const uint64_t sleep_ns =
-        left_ns > kAwakeBeforeDueNs ? std::min(left_ns - kAwakeBeforeDueNs, kSleepNsMax) : 0;
+    const uint64_t awake_ns = source.awake_before_due_ns();
+    const uint64_t sleep_ns = left_ns > awake_ns ? std::min(left_ns - awake_ns, kSleepNsMax) : 0;
     co_await worker.Sleep(sleep_ns);
     now_ns = worker.clock().NowNs();
   }

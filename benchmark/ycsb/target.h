@@ -61,6 +61,9 @@ class OperationSource {
   /// Takes the time, counts and checks.
   virtual void Done(const Operation& operation) = 0;
   virtual bool stopped() const = 0;
+  /// An open loop's operation is waited for asleep until so long before it is due, and awake from there
+  /// on: a thread that sleeps wakes up some 50 us late.
+  virtual uint64_t awake_before_due_ns() const { return 200 * kNsPerUs; }
 };
 
 class Session {

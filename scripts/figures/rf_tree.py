@@ -39,6 +39,7 @@ def parse(arguments):
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--plot-only", action="store_true")
     parser.add_argument("--bin", default="build/release/bin")
     options = parser.parse_args(arguments)
@@ -89,7 +90,7 @@ def run(options, case):
     name = (f"{case['workload']}.{case['distribution']}.{case['system']}.{case['clients']}.{options.records}."
             f"{options.confidence:g}.{options.seed}.json")
     path = options.out / "runs" / name
-    if not path.exists():
+    if options.fresh or not path.exists():
         partial = path.with_suffix(".partial")
         command = command_of(options, case) + ["--json", str(partial)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

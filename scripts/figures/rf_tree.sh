@@ -17,11 +17,12 @@
 #   --jobs N           runs at a time (the processors)
 #   --seed N           (1)
 #   --quick            little of everything, for a look: 4 and 32 clients, 20000 records, +-5 %
+#   --fresh            repeats runs whose results are there
 #   --plot-only        plots from the data that is there
 #   --bin DIR          where ycsb is (build/release/bin)
 #
-# A run that has its result in DIR/runs already is not repeated (so an interrupted call goes on where it was): delete them
-# after a change of code. Data: DIR/results.csv, DIR/results.json. Exit code: 0; 2: wrong arguments; 3: a run failed.
+# A run that has its result in DIR/runs already is not repeated, so that an interrupted call goes on where it was: use --fresh
+# after a change of code or model. Data: DIR/results.csv, DIR/results.json. Exit code: 0; 2: wrong arguments; 3: a run failed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 case "${1:-}" in

@@ -128,6 +128,18 @@ TEST_F(SimulatedTargetTest, RunEndsWhenItsThroughputIsKnown) {
   EXPECT_GT(ended["overall"].value("throughput_ci95_percent", 100.0), 0.001);
 }
 
+TEST_F(SimulatedTargetTest, OpenLoopKeepsItsRate) {
+  const std::string target = "sim:" + kModels + "/rf_tree_paper.toml?region=64MiB&chunk=256KiB";
+  for (const std::string program : {"", "sherman"}) {
+    std::vector<std::string> flags = {"--phase", "load,run", "--threads",    "16",
+                                      "--rate",  "1000000",  "--confidence", "0"};
+    if (!program.empty()) flags.insert(flags.end(), {"--program", program});
+    const auto result = YcsbJson('b', target, flags);
+    EXPECT_EQ(result["overall"]["count"], 4000);
+    EXPECT_NEAR(result["overall"]["ops_per_second"].get<double>(), 1e6, 2e4) << program;
+  }
+}
+
 TEST_F(SimulatedTargetTest, LoadAloneTakesTime) {
   const std::string target = "sim:" + kModels + "/rf_tree_paper.toml?region=64MiB&chunk=256KiB";
   const auto timed = YcsbJson('a', target, {"--phase", "load", "--threads", "20"});
