@@ -369,7 +369,8 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, 
   if (Mutated(Mutation::kNoRedoCopy)) taken.redo[0] ^= std::byte{1};  // fails its checksum
   Status status = co_await op.worker.RoundTrip(copy, op.counts);
   if (!status.ok()) {
-    pool_->redo_slots(server).Give(*word);
+    // The copy may land yet: the slot is not used again before nothing of it can.
+    NoteUnresolved(op, dead.address, *word, status, KeepsSlot::kYes);
     co_return status;
   }
   uint64_t old = 0;
