@@ -33,7 +33,8 @@ struct Member {
     renewing->Spawn(pool->RenewLeases(*renewing));
   }
   ~Member() {
-    if (!world_.has_crashed(process)) world_.RemoveThread(renewing.get());
+    // A renewal may be in flight: only a crash lets go of what lies in its frame.
+    if (!world_.has_crashed(process)) world_.CrashProcess(process);
     pool->Abandon();
     renewing->Abandon();
   }
