@@ -4,8 +4,7 @@
 
 #include <future>
 
-#include "client/client.h"
-#include "test/support/process.h"
+#include "test/support/process_client.h"
 #include "test/support/put_load.h"
 
 namespace farleaf {
@@ -25,19 +24,7 @@ struct FaultTest : ::testing::TestWithParam<std::string> {
   void SetUp() override { cluster.StartMemoryServers(); }
 
   static std::unique_ptr<client::Client> Connect(const ComputeServerProcess& server) {
-    client::Options options;
-    options.deadline_ms = kDeadlineMs;
-    auto client = client::Client::Connect(server.url(), options);
-    FARLEAF_CHECK(client.ok(), client.status(), server.process->Output());
-    return std::move(*client);
-  }
-  static client::Tree CreateTree(client::Client& client) {
-    client::TreeSpec spec;
-    spec.name = "tested";
-    spec.layout = client::TreeLayout::kBytes;
-    auto tree = client.CreateTree(spec, {.deadline_ms = 30'000});
-    FARLEAF_CHECK(tree.ok(), tree.status());
-    return *tree;
+    return ConnectTo(server, kDeadlineMs);
   }
 };
 
@@ -188,7 +175,8 @@ TEST_P(FaultTest, AComputeServerKilledAndRestartedUnderLoadLosesNothingAcknowled
   ASSERT_TRUE(load.WaitForAcknowledged(2'000))
       << second.process->Output() << load.DescribeFailures();
   load.Stop();
-  // A page that the dead one had locked stays locked, and whoever needs it is told by whom.
+  // Its lease is long here, so that but for shm, where its end is seen, a page that it had locked stays
+  // locked, and whoever needs it is told by whom.
   auto is_locked_by_the_dead = [&](const Status& status) {
     return status.code() == StatusCode::kDeadlineExceeded &&
            status.message().find(dead) != std::string::npos;

@@ -4,8 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "client/client.h"
-#include "test/support/process.h"
+#include "test/support/process_client.h"
 #include "test/support/put_load.h"
 
 namespace farleaf {
@@ -29,11 +28,6 @@ struct FencingTest : ::testing::TestWithParam<std::string> {
     arguments.insert(arguments.begin(), {"--pool", cluster.bootstrap_url()});
     return cluster.Run("farleafctl", arguments);
   }
-  /// "3" for a compute server named "compute server 3".
-  static std::string IdOf(const ComputeServerProcess& server) {
-    const std::string name = server.Name();
-    return name.substr(name.rfind(' ') + 1);
-  }
   std::string LiveIds() {
     const Ended members = Control({"members", "--json"});
     EXPECT_EQ(members.code, 0) << members.output;
@@ -56,19 +50,7 @@ struct FencingTest : ::testing::TestWithParam<std::string> {
     }
   }
   static std::unique_ptr<client::Client> Connect(const ComputeServerProcess& server) {
-    client::Options options;
-    options.deadline_ms = kDeadlineMs;
-    auto client = client::Client::Connect(server.url(), options);
-    FARLEAF_CHECK(client.ok(), client.status(), server.process->Output());
-    return std::move(*client);
-  }
-  static client::Tree CreateTree(client::Client& client) {
-    client::TreeSpec spec;
-    spec.name = "tested";
-    spec.layout = client::TreeLayout::kBytes;
-    auto tree = client.CreateTree(spec, {.deadline_ms = 30'000});
-    FARLEAF_CHECK(tree.ok(), tree.status());
-    return *tree;
+    return ConnectTo(server, kDeadlineMs);
   }
 };
 
@@ -85,7 +67,7 @@ TEST_P(FencingTest, AComputeServerIsCutOffUnderLoadAndTheOthersServe) {
   ASSERT_TRUE(other_tree.ok()) << other_tree.status();
   PutLoad load(tree);
   ASSERT_TRUE(load.WaitForAcknowledged(4'000)) << cut.process->Output();
-  CutOff(IdOf(cut));
+  CutOff(cut.Id());
   ASSERT_TRUE(load.WaitForFailed());
   const auto at_the_cut = PutLoad::GetAll(*other_tree);
   if (kills()) {
@@ -110,7 +92,7 @@ TEST_P(FencingTest, AComputeServerIsCutOffUnderLoadAndTheOthersServe) {
     EXPECT_TRUE(ended.says("the pool was not left in good order: ")) << ended.output;
     EXPECT_TRUE(ended.says(" was cut off by memory server ")) << ended.output;
   }
-  // What it had locked stays locked; all else is as it was at the cut, and can be written.
+  // All is as it was at the cut, and can be written; what the one cut off had locked is taken over.
   const auto is_locked = [&](const Status& status) {
     return status.code() == StatusCode::kDeadlineExceeded && Says(status, cut.Name());
   };
@@ -145,7 +127,7 @@ TEST_P(FencingTest, AComputeServerIsCutOffUnderLoadAndTheOthersServe) {
     const Ended ended = cluster.WaitFor(*each->process, kPatienceMs);
     EXPECT_EQ(ended.code, 0) << ended.output;
   }
-  EXPECT_EQ(LiveIds(), IdOf(cut)) << "stays taken until it is recovered";
+  EXPECT_EQ(LiveIds(), cut.Id()) << "stays taken until it is recovered";
   cluster.StopMemoryServers();
 }
 
@@ -156,7 +138,7 @@ TEST_P(FencingTest, AStoppedComputeServerIsCutOffAndFindsOutWhenItGoesOn) {
   PutLoad load(tree);
   ASSERT_TRUE(load.WaitForAcknowledged(1'000)) << cut.process->Output();
   cut.process->Signal(SIGSTOP);
-  CutOff(IdOf(cut));
+  CutOff(cut.Id());
   EXPECT_EQ(cut.process->running(), !kills());
   cut.process->Signal(SIGCONT);
   ASSERT_TRUE(load.WaitForFailed());
@@ -193,7 +175,7 @@ TEST_P(FencingTest, YcsbThatIsCutOffEndsWithTheReason) {
 
 TEST_P(FencingTest, ControlListsAndCutsOffThroughPoolAndServer) {
   ComputeServerProcess server = cluster.StartComputeServer();
-  const std::string id = IdOf(server);
+  const std::string id = server.Id();
   EXPECT_EQ(Control({"members"}).output,
             "  id  incarnation  state\n   " + id + "            1  live\n");
   const Ended json = cluster.Run("farleafctl", {"--server", server.url(), "members", "--json"});

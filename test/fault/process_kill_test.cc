@@ -12,9 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "client/client.h"
 #include "test/support/mixed_load.h"
-#include "test/support/process.h"
+#include "test/support/process_client.h"
 #include "test/support/test_scale.h"
 
 namespace farleaf {
@@ -32,9 +31,7 @@ struct KillTest : ::testing::TestWithParam<std::string> {
   void SetUp() override { cluster.StartMemoryServers(); }
 
   static std::unique_ptr<client::Client> Connect(const ComputeServerProcess& server) {
-    auto client = client::Client::Connect(server.url(), {.deadline_ms = kBoundMs});
-    FARLEAF_CHECK(client.ok(), client.status(), server.process->Output());
-    return std::move(*client);
+    return ConnectTo(server, kBoundMs);
   }
   static client::Tree Open(client::Client& client) {
     auto tree = client.OpenTree("tested");
@@ -64,11 +61,7 @@ TEST_P(KillTest, WhatWasAcknowledgedSurvivesAndNobodyElseWaitsForLong) {
   SCOPED_TRACE("seed 20261");
   ComputeServerProcess survivor = cluster.StartComputeServer();
   auto survivor_client = Connect(survivor);
-  client::TreeSpec spec;
-  spec.name = "tested";
-  spec.layout = client::TreeLayout::kBytes;
-  auto tree = survivor_client->CreateTree(spec, {.deadline_ms = kBoundMs});
-  ASSERT_TRUE(tree.ok()) << tree.status();
+  client::Tree tree = CreateTree(*survivor_client);
   MixedLoad others({.seed = random.Next(), .owner = 0, .deadline_ms = kBoundMs});
   MixedLoad killed({.seed = random.Next(), .owner = 1, .deadline_ms = kVictimDeadlineMs});
 
@@ -76,9 +69,9 @@ TEST_P(KillTest, WhatWasAcknowledgedSurvivesAndNobodyElseWaitsForLong) {
   for (; round < rounds && !HasFailure(); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     ComputeServerProcess victim = cluster.StartComputeServer();
-    const std::string id = victim.Name().substr(std::string("compute server ").size());
+    const std::string id = victim.Id();
     auto victim_client = Connect(victim);
-    others.Start(*tree, MixedLoad::OnFailure::kGoOn);
+    others.Start(tree, MixedLoad::OnFailure::kGoOn);
     killed.Start(Open(*victim_client), MixedLoad::OnFailure::kEnd);
     const uint64_t kill_at = killed.acknowledged() + 200 + random.Below(4'000);
     while (killed.running() && killed.acknowledged() < kill_at) std::this_thread::yield();
@@ -89,9 +82,9 @@ TEST_P(KillTest, WhatWasAcknowledgedSurvivesAndNobodyElseWaitsForLong) {
     killed.Stop();
     EXPECT_FALSE(killed.TakeFailures().empty());
     // The others go on beside what is recovered, and write to every leaf that the dead had locked.
-    killed.ReadAll(*tree);
-    killed.WriteAll(*tree);
-    killed.ReadAll(*tree);
+    killed.ReadAll(tree);
+    killed.WriteAll(tree);
+    killed.ReadAll(tree);
     others.Stop();
     for (MixedLoad* load : {&others, &killed}) {
       for (const Status& failure : load->TakeFailures()) ADD_FAILURE() << failure;

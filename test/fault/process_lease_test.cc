@@ -6,8 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "client/client.h"
-#include "test/support/process.h"
+#include "test/support/process_client.h"
 #include "test/support/put_load.h"
 
 namespace farleaf {
@@ -33,11 +32,6 @@ struct LeaseTest : ::testing::TestWithParam<std::string> {
     }
     return true;
   }
-  /// "3" for a compute server named "compute server 3".
-  static std::string IdOf(const ComputeServerProcess& server) {
-    const std::string name = server.Name();
-    return name.substr(name.rfind(' ') + 1);
-  }
   /// Whether both memory servers say that they have cut `id` off, as farleafctl shows it.
   static bool IsFenced(ProcessCluster& cluster, const std::string& id) {
     const Ended members =
@@ -49,19 +43,7 @@ struct LeaseTest : ::testing::TestWithParam<std::string> {
     return false;
   }
   static std::unique_ptr<client::Client> Connect(const ComputeServerProcess& server) {
-    client::Options options;
-    options.deadline_ms = 10'000;
-    auto client = client::Client::Connect(server.url(), options);
-    FARLEAF_CHECK(client.ok(), client.status(), server.process->Output());
-    return std::move(*client);
-  }
-  static client::Tree CreateTree(client::Client& client) {
-    client::TreeSpec spec;
-    spec.name = "tested";
-    spec.layout = client::TreeLayout::kBytes;
-    auto tree = client.CreateTree(spec, {.deadline_ms = 30'000});
-    FARLEAF_CHECK(tree.ok(), tree.status());
-    return *tree;
+    return ConnectTo(server, 10'000);
   }
 };
 
@@ -73,10 +55,10 @@ TEST_P(LeaseTest, AComputeServerThatIsKilledIsFencedByEveryMemoryServer) {
   auto client = Connect(dead);
   client::Tree tree = CreateTree(*client);
   ASSERT_TRUE(tree.Put("k", "v").ok());
-  EXPECT_FALSE(IsFenced(cluster, IdOf(dead)));
+  EXPECT_FALSE(IsFenced(cluster, dead.Id()));
   dead.process->Signal(SIGKILL);
   EXPECT_EQ(cluster.WaitFor(*dead.process).code, kKilled);
-  EXPECT_TRUE(WaitUntil([&] { return IsFenced(cluster, IdOf(dead)); }))
+  EXPECT_TRUE(WaitUntil([&] { return IsFenced(cluster, dead.Id()); }))
       << cluster.memory_server(0).Output();
   const Ended members = cluster.Run("farleafctl", {"--pool", cluster.bootstrap_url(), "members"});
   EXPECT_TRUE(members.says("fenced by memory server 0, 1")) << members.output;
@@ -168,7 +150,7 @@ TEST_P(LeaseTest, AComputeServerThatWasStoppedForLongerThanItsLeaseJoinsAgainAnd
   ProcessCluster cluster(Options(kLeaseMs));
   cluster.StartMemoryServers();
   ComputeServerProcess server = cluster.StartComputeServer();
-  const std::string first_id = IdOf(server);
+  const std::string first_id = server.Id();
   auto client = Connect(server);
   client::Tree tree = CreateTree(*client);
   ASSERT_TRUE(tree.Put("k", "v").ok());
@@ -223,7 +205,7 @@ TEST_P(LeaseTest, AComputeServerThatAnOperatorCutsOffJoinsAgain) {
   cluster.StartMemoryServers();
   const std::string ready_file = cluster.File("ready");
   ComputeServerProcess server = cluster.StartComputeServer({"--ready-file", ready_file});
-  const std::string first_id = IdOf(server);
+  const std::string first_id = server.Id();
   const Ended cut =
       cluster.Run("farleafctl", {"--pool", cluster.bootstrap_url(), "cut-off", first_id});
   EXPECT_EQ(cut.code, 0) << cut.output;

@@ -30,6 +30,11 @@ std::string ComputeServerProcess::Name() const {
   return begin == std::string::npos ? "?" : output.substr(begin, end - begin);
 }
 
+std::string ComputeServerProcess::Id() const {
+  const std::string name = Name();
+  return name.substr(name.rfind(' ') + 1);
+}
+
 ProcessCluster::ProcessCluster(ClusterOptions options) : options_(std::move(options)) {
   if (options_.bootstrap == Bootstrap::kMemcached) {
     memcached_ = std::make_unique<MemcachedUnderTest>(File("memcached.txt"));

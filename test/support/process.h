@@ -60,6 +60,8 @@ struct ComputeServerProcess {
   std::string url() const { return "farleaf://" + address; }
   /// "compute server 3" as messages of the pool name it.
   std::string Name() const;
+  /// "3" for "compute server 3".
+  std::string Id() const;
 };
 
 class ProcessCluster {
