@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "benchmark/simulated/program_costs.h"
 #include "benchmark/ycsb/operation_loop.h"
 #include "dsm/base/check.h"
 #include "dsm/op_context.h"
@@ -152,8 +153,7 @@ Task<void> ProgramTarget::Loop(Worker& worker, ComputeServer& compute_server,
     running.slot_expected = 0;
     if (operation.kind == OpKind::kScan) {
       // The first leaf is entered somewhere in its middle.
-      running.leaves =
-          1 + (operation.scan_length + hash % program_.leaf_entries) / program_.leaf_entries;
+      running.leaves = LeavesOfScan(program_, operation.scan_length, hash);
     }
     Status status = co_await RunSteps(running, operation.kind);
     operation.status = std::move(status);
@@ -168,6 +168,7 @@ Task<Status> ProgramTarget::RunSteps(Running& running, OpKind kind) {
   Random& random = running.worker.random();
   const bool splits = kind == OpKind::kInsert && program_.split_every > 0 &&
                       random.Uniform() < 1 / program_.split_every;
+  bool taken = true;
   for (size_t i = 0; i < steps.size(); ++i) {
     if (splits && i + 1 == steps.size()) {
       for (const ProgramStep& step : program_.split) {
@@ -177,7 +178,11 @@ Task<Status> ProgramTarget::RunSteps(Running& running, OpKind kind) {
     }
     const ProgramStep& step = steps[i];
     const double chance = options_.skewed ? step.chance_skewed : step.chance;
-    if (chance < 1 && random.Uniform() >= chance) continue;
+    if (step.otherwise ? taken : chance < 1 && random.Uniform() >= chance) {
+      taken = false;
+      continue;
+    }
+    taken = true;
     const uint64_t times = step.per_leaf ? running.leaves : step.times;
     for (uint64_t n = 0; n < times; ++n) {
       const uint64_t leaf = step.per_leaf ? (running.leaf + n) % layout_.leaves : running.leaf;
@@ -194,12 +199,19 @@ Task<Status> ProgramTarget::RunStep(Running& running, const ProgramStep& step, u
   const GlobalAddress lock = LockAddress(leaf);
   dsm::LocalLockTable& queue = running.compute_server.locks;
   running.lock_handed_over = running.hand_lock_over = running.swap_only = false;
+  // A slot is queued for ahead of the READ that says what SWAP expects in it.
+  const bool shares = step.Has(Kind::kShare), unshares = step.Has(Kind::kUnshare);
+  const GlobalAddress slot(lock.server(), LeafAddress(leaf).offset() + running.slot_offset);
+  if (shares && program_.lock_queue) {
+    auto turn = co_await queue.Acquire(running.worker, slot, 0, running.image);
+    running.turn = turn;
+  }
   if (locks && program_.lock_queue) {
     auto turn = co_await queue.Acquire(running.worker, lock, 0, running.image);
     running.turn = turn;
     running.lock_handed_over = turn.lock_word != 0;
   }
-  if (unlocks && program_.lock_queue) {
+  if (unlocks && program_.lock_queue && !program_.lock_owned) {
     running.hand_lock_over = running.turn.handovers < program_.lock_handovers_max &&
                              queue.ShouldHandOver(lock, running.turn);
   }
@@ -226,6 +238,7 @@ Task<Status> ProgramTarget::RunStep(Running& running, const ProgramStep& step, u
       queue.Release(lock);
     }
   }
+  if (unshares && program_.lock_queue) queue.Release(slot);
   co_return Status::Ok();
 }
 
@@ -293,11 +306,12 @@ void ProgramTarget::FillVerb(Running& running, const ProgramVerb& verb, uint64_t
       return;
     }
     case Kind::kLock:
-      if (!running.lock_handed_over)
+      if (!running.lock_handed_over && !program_.lock_owned)
         batch(lock).CompareAndSwap(lock.offset(), 0, 1, &running.lock_old);
       return;
     case Kind::kUnlock:
-      if (!running.hand_lock_over) batch(lock).WriteWord(lock.offset(), &running.lock_free);
+      if (!running.hand_lock_over && !program_.lock_owned)
+        batch(lock).WriteWord(lock.offset(), &running.lock_free);
       return;
     case Kind::kShare:
       batch(page).FetchAdd(sharers, 1, &running.sum_old);

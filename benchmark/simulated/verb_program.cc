@@ -50,6 +50,11 @@ class Parser {
     if (program_.name.empty()) return Missing("name");
     if (program_.leaf_bytes == 0) return Missing("data.leaf_bytes");
     if (program_.leaf_entries == 0) return Missing("data.leaf_entries");
+    if (program_.lock_owned && !program_.lock_queue) {
+      return Status::InvalidArgument(source_ +
+                                     ": lock.place is 'owner', whose threads wait for one "
+                                     "another: lock.queue must be 'local'");
+    }
     for (const ProgramStep& step : program_.split) {
       if (!step.Has(Kind::kLock) && !step.Has(Kind::kUnlock)) continue;
       return Status::InvalidArgument(source_ +
@@ -116,6 +121,10 @@ class Parser {
     if (key == "data.leaf_bytes") return number(8, 1 << 20, true, &program_.leaf_bytes);
     if (key == "data.leaf_entries") return number(1, 65'536, true, &program_.leaf_entries);
     if (key == "data.split_every") return number(1, 1e9, false, &program_.split_every);
+    if (key == "lock.place" && node.is_string() && node.as_string()->get() == "owner") {
+      program_.lock_owned = true;
+      return Status::Ok();
+    }
     if (key == "lock.place") return choice("device", "leaf", &program_.lock_in_device);
     if (key == "lock.queue") return choice("local", "none", &program_.lock_queue);
     if (key == "lock.handovers_max") return number(0, 16, true, &program_.lock_handovers_max);
@@ -150,6 +159,10 @@ class Parser {
         FARLEAF_RETURN_IF_ERROR(Verbs(place, node, step));
       } else if (name == "times" && node.is_string() && node.as_string()->get() == "leaves") {
         step->per_leaf = true;
+      } else if (name == "otherwise") {
+        const auto* otherwise = node.as_boolean();
+        if (otherwise == nullptr) return place.Wrong(node, "is neither true nor false");
+        step->otherwise = otherwise->get();
       } else if (name == "times") {
         auto times = NumberOf(place, node, 1, 1'000, true);
         if (!times.ok()) return times.status();
@@ -162,6 +175,11 @@ class Parser {
       } else {
         return place.Wrong(node, "belongs to nothing in a round trip");
       }
+    }
+    if (step->otherwise && (table.contains("chance") || table.contains("chance_skewed"))) {
+      return Status::InvalidArgument(
+          source_ + ": " + key +
+          ": otherwise says when it is taken: chance has no place beside it");
     }
     if (!skewed_given) step->chance_skewed = step->chance;
     if (step->verbs.empty()) return Missing(key + ".verbs");
@@ -209,6 +227,7 @@ class Parser {
         std::from_chars(bytes.data(), bytes.data() + bytes.size(), verb->bytes);
     if (error != std::errc() || end != bytes.data() + bytes.size()) return false;
     if (verb->bytes == 0 || verb->bytes > kVerbBytesMax) return false;
+    verb->asked_bytes = verb->bytes;
     verb->bytes = (verb->bytes + 7) / 8 * 8;  // a verb's length is a multiple of 8
     return true;
   }
@@ -220,7 +239,7 @@ class Parser {
       const bool locks = step.Has(Kind::kLock), unlocks = step.Has(Kind::kUnlock);
       if (!locks && !unlocks) continue;
       const bool once = step.chance == 1 && step.chance_skewed == 1 && step.times == 1 &&
-                        !step.per_leaf && !(locks && unlocks);
+                        !step.otherwise && !step.per_leaf && !(locks && unlocks);
       if (!once || locks == locked) {
         return Status::InvalidArgument(
             source_ + ": " + name +

@@ -35,7 +35,8 @@ struct ProgramVerb {
   };
   Kind kind;
   Place place = Place::kLeaf;
-  uint32_t bytes = 8;
+  uint32_t bytes = 8;        ///< a multiple of 8
+  uint32_t asked_bytes = 8;  ///< as the file has it
 };
 
 /// One round trip.
@@ -43,6 +44,7 @@ struct ProgramStep {
   std::vector<ProgramVerb> verbs;
   double chance = 1;         ///< that an operation takes it
   double chance_skewed = 1;  ///< likewise, where the keys asked for are skewed
+  bool otherwise = false;    ///< instead of the round trip before it, where that is not taken
   uint32_t times = 1;        ///< one after another
   bool per_leaf = false;     ///< one after another, for each leaf that a scan covers
 
@@ -55,8 +57,11 @@ struct VerbProgram {
   uint32_t leaf_entries = 0;  ///< on average
   double split_every = 0;     ///< inserts; 0: never
 
-  bool lock_in_device = false;      ///< lock words lie in the NIC's memory, else behind the leaf
-  bool lock_queue = false;          ///< threads of one compute server queue before they lock
+  bool lock_in_device = false;  ///< lock words lie in the NIC's memory, else behind the leaf
+  bool lock_owned =
+      false;  ///< nobody else has the leaf: LOCK is a latch of the compute server's own
+  bool lock_queue =
+      false;  ///< threads of one compute server queue before they lock, or share and swap
   uint32_t lock_handovers_max = 0;  ///< and hand the lock over so many times
   double lock_retry_ns = 0;         ///< between attempts
 

@@ -84,6 +84,7 @@ Json KindToJson(OpKind kind, const KindStats& stats, const PhaseResult& result) 
   if (!result.counts_fabric) return json;
   json["round_trips_per_op"] = PerOperation(stats.fabric.round_trips, operations);
   json["verbs_per_op"] = PerOperation(stats.fabric.verbs(), operations);
+  json["atomics_per_op"] = PerOperation(stats.fabric.atomics, operations);
   json["bytes_read_per_op"] = PerOperation(stats.fabric.bytes_read, operations);
   json["bytes_written_per_op"] = PerOperation(stats.fabric.bytes_written, operations);
   return json;

@@ -7,15 +7,41 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "benchmark/simulated/program_costs.h"
 #include "benchmark/ycsb/command.h"
 
 namespace farleaf::ycsb {
 namespace {
 
 const std::string kModels = FARLEAF_MODELS;
+
+constexpr const char* kOwned = R"(
+name = "owner"
+[data]
+leaf_bytes = 64
+leaf_entries = 4
+[lock]
+place = "owner"
+queue = "local"
+[cpu_ns]
+read = 10
+[[read]]
+verbs = ["READ leaf 64"]
+[[update]]
+verbs = ["LOCK"]
+[[update]]
+verbs = ["READ leaf 64"]
+[[update]]
+verbs = ["UNLOCK"]
+[[insert]]
+verbs = ["ADD"]
+[[scan]]
+verbs = ["READ leaves 64"]
+)";
 
 struct VerbProgramTest : ::testing::Test {
   MonotonicClock clock;
@@ -34,7 +60,7 @@ struct VerbProgramTest : ::testing::Test {
                                           "-p",
                                           "recordcount=20000",
                                           "-p",
-                                          "operationcount=8000",
+                                          "operationcount=40000",
                                           "--target",
                                           "sim:" + kModels + "/rf_tree_paper.toml",
                                           "--program",
@@ -71,47 +97,109 @@ struct VerbProgramTest : ::testing::Test {
   }
 };
 
+/// What was measured of the published code, as its table prints it; atomics are not in the bytes.
 struct Measured {
   const char* program;
-  const char* kind;
-  double round_trips, bytes_read, bytes_written;  ///< atomics left out
+  OpKind kind;
+  double round_trips, bytes_read, bytes_written;
+  double atomics = 0;
+  double bytes_digit = 1;  ///< of the last digit that the table has
+  bool skewed = false;
 };
+constexpr OpKind kRead = OpKind::kRead, kUpdate = OpKind::kUpdate, kInsert = OpKind::kInsert,
+                 kScan = OpKind::kScan;
+// Not printed there, but derived: what splits of dex, fg and rf_tree read and write, and their scans, which read the 3.38
+// leaves of 100 rows one after another.
+constexpr Measured kTable[] = {{"sherman", kRead, 1, 1024, 0},
+                               {"sherman", kUpdate, 3, 1024, 26, 1},
+                               {"sherman", kInsert, 3.17, 1143, 98, 1.03},
+                               {"sherman", kScan, 1, 6200, 0, 0, 100},
+                               {"deft", kRead, 1, 128, 0},
+                               {"deft", kUpdate, 2, 128, 0, 3},
+                               {"deft", kInsert, 2.04, 173, 44, 3.1},
+                               {"deft", kScan, 1, 6500, 0, 0, 100},
+                               {"chime", kRead, 1.04, 84, 0},
+                               {"chime", kRead, 1.04, 35, 0, 0, 1, true},
+                               {"chime", kUpdate, 3.03, 56, 29, 1},
+                               {"chime", kInsert, 3.24, 359, 173, 1.03},
+                               {"chime", kScan, 1, 4200, 0, 0, 100},
+                               {"smart", kRead, 1, 34, 0},
+                               {"smart", kUpdate, 3, 34, 34, 1},
+                               {"smart", kInsert, 3, 626, 32, 1},
+                               {"smart", kScan, 1.8, 14500, 0, 0, 100},
+                               {"rolex", kRead, 1, 891, 0},
+                               {"rolex", kUpdate, 4, 1176, 293, 1},
+                               {"rolex", kInsert, 4, 1176, 293, 1},
+                               {"dex", kRead, 0.95, 965, 0},
+                               {"dex", kRead, 0.52, 528, 0, 0, 1, true},
+                               {"dex", kUpdate, 1.87, 965, 945},
+                               {"dex", kInsert, 1.92, 965, 996},
+                               {"dex", kScan, 13.3, 13619, 0},
+                               {"fg", kRead, 4, 4096, 0},
+                               {"fg", kUpdate, 7, 5120, 1032, 1},
+                               {"fg", kInsert, 7.14, 5155, 1103, 1.03},
+                               {"fg", kScan, 6.38, 6534, 0, 0, 2},
+                               {"rf_tree", kRead, 1, 1024, 0},
+                               {"rf_tree", kUpdate, 3, 1024, 1024, 1},
+                               {"rf_tree", kInsert, 3.17, 1059, 1128, 1.03},
+                               {"rf_tree", kScan, 3.38, 3462, 0, 0, 2}};
 
-// Bytes within 15 %, or four words: a verb's length is a multiple of 8, and atomics are 8 more both ways.
-TEST_F(VerbProgramTest, ShippedProgramsCostWhatWasMeasured) {
-  const Measured cases[] = {{"sherman", "read", 1, 1024, 0},
-                            {"sherman", "update", 3, 1024, 26},
-                            {"sherman", "insert", 3.17, 1143, 98},
-                            {"sherman", "scan", 1, 6200, 0},
-                            {"deft", "read", 1, 128, 0},
-                            {"deft", "update", 2, 128, 0},
-                            {"deft", "insert", 2.04, 173, 44},
-                            {"deft", "scan", 1, 6500, 0},
-                            {"chime", "read", 1.04, 84, 0},
-                            {"chime", "update", 3.03, 56, 29},
-                            {"chime", "insert", 3.24, 359, 173},
-                            {"chime", "scan", 1, 4200, 0},
-                            {"smart", "read", 1, 34, 0},
-                            {"smart", "update", 3, 34, 34},
-                            {"smart", "insert", 3, 626, 32},
-                            {"smart", "scan", 1.8, 14500, 0},
-                            {"dex", "read", 0.95, 965, 0},
-                            {"dex", "update", 1.87, 965, 945},
-                            {"dex", "insert", 1.92, 965, 945},
-                            {"dex", "scan", 13.3, 13312, 0},
-                            {"fg", "read", 4, 4096, 0},
-                            {"fg", "update", 7, 5120, 1032}};
-  for (const Measured& one : cases) {
-    const std::string name = std::string(one.program) + " " + one.kind;
-    const auto costs = Costs(one.program, one.kind);
-    EXPECT_NEAR(costs["round_trips_per_op"], one.round_trips, 0.03 * one.round_trips) << name;
-    EXPECT_NEAR(costs["bytes_read_per_op"], one.bytes_read, std::max(32., 0.15 * one.bytes_read))
-        << name;
-    EXPECT_NEAR(costs["bytes_written_per_op"], one.bytes_written,
-                std::max(32., 0.15 * one.bytes_written))
-        << name;
+std::string NameOf(const Measured& one) {
+  return std::string(one.program) + " " + std::string(OpKindName(one.kind)) +
+         (one.skewed ? ", skewed" : "");
+}
+
+TEST(VerbProgramTable, ShippedProgramsAskForWhatWasMeasured) {
+  for (const Measured& one : kTable) {
+    auto program = LoadProgramFile(kModels + "/programs/" + one.program + ".toml");
+    ASSERT_TRUE(program.ok()) << program.status();
+    const ProgramCosts costs = CostsOf(*program, {.kind = one.kind, .skewed = one.skewed});
+    EXPECT_NEAR(costs.round_trips, one.round_trips, 0.0051) << NameOf(one);
+    EXPECT_NEAR(costs.bytes_read, one.bytes_read, one.bytes_digit) << NameOf(one);
+    EXPECT_NEAR(costs.bytes_written, one.bytes_written, one.bytes_digit) << NameOf(one);
+    EXPECT_NEAR(costs.atomics, one.atomics, 0.006) << NameOf(one);
   }
-  EXPECT_NEAR(Costs("dex", "read", "zipfian")["round_trips_per_op"], 0.52, 0.02);
+  auto smart = LoadProgramFile(kModels + "/programs/smart.toml");
+  ASSERT_TRUE(smart.ok()) << smart.status();
+  EXPECT_NEAR(CostsOf(*smart, {.kind = kScan}).reads, 193, 0.5);
+}
+
+// One thread, so that nothing collides. What a split costs, once in 29 inserts of 40,000, is known to within 3 %.
+TEST_F(VerbProgramTest, RunsCostWhatTheProgramAsksFor) {
+  const std::map<OpKind, std::string> proportions = {
+      {kRead, "read"}, {kUpdate, "update"}, {kInsert, "insert"}, {kScan, "scan"}};
+  for (const Measured& one : kTable) {
+    auto program = LoadProgramFile(kModels + "/programs/" + one.program + ".toml");
+    ASSERT_TRUE(program.ok()) << program.status();
+    const ProgramCosts costs = CostsOf(*program, {.kind = one.kind, .skewed = one.skewed});
+    const auto counted =
+        Costs(one.program, proportions.at(one.kind), one.skewed ? "zipfian" : "uniform");
+    const auto near = [&](const char* what, double expected) {
+      EXPECT_NEAR(counted[what].get<double>(), expected, 0.04 * expected + 0.002)
+          << NameOf(one) << " " << what;
+    };
+    near("round_trips_per_op", costs.round_trips);
+    near("verbs_per_op", costs.reads + costs.writes + costs.atomics);
+    near("atomics_per_op", costs.atomics);
+    near("bytes_read_per_op", costs.bytes_read_moved + 8 * costs.atomics);
+    near("bytes_written_per_op", costs.bytes_written_moved + 8 * costs.atomics);
+  }
+}
+
+TEST_F(VerbProgramTest, AnOwnersLatchCostsNothingOnTheFabricAndIsWaitedFor) {
+  std::string text = kOwned;
+  const auto updates = [&](const std::string& program) {
+    return YcsbJson(program, {"-p", "readproportion=0", "-p", "updateproportion=1", "-p",
+                              "requestdistribution=zipfian", "--threads", "64"});
+  };
+  const auto latched = updates(Write(text))["operations"]["UPDATE"];
+  EXPECT_EQ(latched["round_trips_per_op"], 1);
+  EXPECT_EQ(latched["atomics_per_op"], 0);
+  for (const std::string latch : {"\"LOCK\"", "\"UNLOCK\""}) {
+    text.replace(text.find(latch), latch.size(), "\"READ root 8\"");
+  }
+  const auto free = updates(Write(text))["operations"]["UPDATE"];
+  EXPECT_GT(latched["latency_us"]["p999"].get<double>(), free["latency_us"]["p999"].get<double>());
 }
 
 TEST_F(VerbProgramTest, LocksOfPopularLeavesAreWaitedFor) {
@@ -190,6 +278,9 @@ TEST_F(VerbProgramTest, BadProgramsAreRefusedByName) {
       {with("verbs = [\"ADD\"]", "verbs = []"), {"insert[0].verbs"}},
       {with("verbs = [\"ADD\"]", "verbs = [\"ADD\"]\nchance = 2"), {"insert[0].chance", "2"}},
       {with("[[scan]]\nverbs = [\"READ leaves 64\"]", ""), {"scan is missing"}},
+      {with("verbs = [\"ADD\"]", "verbs = [\"ADD\"]\notherwise = true\nchance = 0.5"),
+       {"insert[0]", "chance has no place"}},
+      {with("[cpu_ns]", "[lock]\nplace = \"owner\"\n[cpu_ns]"), {"'owner'", "lock.queue"}},
       {with("[[insert]]", "[[invert]]"), {"invert"}}};
   for (const auto& [text, named] : cases) {
     const std::string path = Write(text);
