@@ -4,6 +4,9 @@
 #include <cstring>
 #include <new>
 
+#include "dsm/base/check.h"
+#include "index/blink/fence_digest.h"
+
 namespace farleaf::index {
 
 namespace {
@@ -15,7 +18,79 @@ constexpr int kCachedHopsMax = 16;
 void PrefetchKeys(const std::byte* image) {
   for (size_t line = 0; line < 512; line += 64) __builtin_prefetch(image + line);
 }
+
+/// A fence or separator of a node of byte strings in one piece, without allocation.
+class KeyBuffer {
+ public:
+  std::string_view Assemble(const internal::BytesPage& page, size_t i) {
+    const internal::BytesSlot slot = page.Slot(i);
+    const std::string_view rest = page.Rest(slot);
+    if (slot.shared == 0) return rest;
+    FARLEAF_DCHECK(slot.shared + rest.size() <= sizeof bytes_, slot.shared, rest.size());
+    page.Low().copy(bytes_, slot.shared);
+    rest.copy(bytes_ + slot.shared, rest.size());
+    return {bytes_, slot.shared + rest.size()};
+  }
+
+ private:
+  // Check() of a page bounds each of the two, not their sum: format.md's rule on key lengths is for
+  // Validate.
+  char bytes_[kKeyBytesMax + kPageBytesMax];
+};
+
+internal::BytesPage BytesPageOf(const ConstNode& node) {
+  return {node.geometry(), node.image().data()};
+}
 }  // namespace
+
+uint64_t FenceDigestOf(const ConstNode& node) {
+  const std::byte* page = node.image().data();
+  if (node.geometry().layout == Layout::kFixed8) {
+    std::optional<uint64_t> low, high;
+    if (node.has_low()) low = internal::Fixed8::Low(page);
+    if (node.has_high()) high = internal::Fixed8::High(page);
+    return FenceDigestFixed8(node.tree(), low, high);
+  }
+  const internal::BytesPage bytes = BytesPageOf(node);
+  std::optional<std::string_view> low, high;
+  if (node.has_low()) low = bytes.Low();
+  if (node.has_high()) high = bytes.High();
+  return FenceDigest(node.tree(), low, high);
+}
+
+uint64_t ChildFenceDigest(const ConstNode& node, size_t i) {
+  const size_t count = node.count();
+  const GlobalAddress child = node.Child(i);
+  size_t first = i, last = i;
+  while (first > 0 && node.Child(first - 1) == child) --first;
+  while (last + 1 < count && node.Child(last + 1) == child) ++last;
+  const bool at_low = first == 0, at_high = last + 1 == count;
+  if (node.geometry().layout == Layout::kFixed8) {
+    const std::byte* page = node.image().data();
+    std::optional<uint64_t> low, high;
+    if (!at_low || node.has_low()) low = internal::Fixed8::Key(page, first);
+    if (!at_high) {
+      high = internal::Fixed8::Key(page, last + 1);
+    } else if (node.has_high()) {
+      high = internal::Fixed8::High(page);
+    }
+    return FenceDigestFixed8(node.tree(), low, high);
+  }
+  const internal::BytesPage bytes = BytesPageOf(node);
+  KeyBuffer low_buffer, high_buffer;
+  std::optional<std::string_view> low, high;
+  if (!at_low) {
+    low = low_buffer.Assemble(bytes, first);
+  } else if (node.has_low()) {
+    low = bytes.Low();
+  }
+  if (!at_high) {
+    high = high_buffer.Assemble(bytes, last + 1);
+  } else if (node.has_high()) {
+    high = bytes.High();
+  }
+  return FenceDigest(node.tree(), low, high);
+}
 
 SearchCache::SearchCache(const Geometry& geometry, TreeId tree,
                          std::span<const dsm::RegionLayout> layouts, dsm::EpochDomain* epochs)
@@ -99,7 +174,8 @@ uint64_t SearchCache::VersionOf(GlobalAddress address) const {
   return node ? node->version : 0;
 }
 
-SearchCache::Path SearchCache::Find(std::string_view key, Side side, Level level) const {
+SearchCache::Path SearchCache::Descend(std::string_view key, Side side, Level level,
+                                       Parent* parent) const {
   const RootWord top = root();
   Path path{top.address, top.level, {}, false, false};
   int hops = 0;
@@ -124,11 +200,21 @@ SearchCache::Path SearchCache::Find(std::string_view key, Side side, Level level
       continue;
     }
     const size_t i = side == Side::kAt ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
+    *parent = {cached, i};
     path.parent = path.node;
     path.node = node.Child(i);
     --path.level;
   }
   path.complete = true;
+  return path;
+}
+
+SearchCache::LeafPath SearchCache::FindLeaf(std::string_view key) const {
+  Parent parent;
+  LeafPath path{Descend(key, Side::kAt, 0, &parent)};
+  if (!path.complete) return path;
+  path.fence_digest = parent.node ? ChildFenceDigest(View(parent.node), parent.entry)
+                                  : FenceDigest(tree_, std::nullopt, std::nullopt);
   return path;
 }
 

@@ -46,6 +46,11 @@ struct RootWord {
 /// before the key (low < key <= high).
 enum class Side : uint8_t { kAt, kBefore };
 
+/// The digest of the node's own fences.
+uint64_t FenceDigestOf(const ConstNode& node);
+/// The digest of the fences that an internal node gives the child of entry i, as FindLeaf has it.
+uint64_t ChildFenceDigest(const ConstNode& node, size_t i);
+
 class SearchCache {
  public:
   SearchCache(const Geometry& geometry, TreeId tree, std::span<const dsm::RegionLayout> layouts,
@@ -63,7 +68,19 @@ class SearchCache {
     bool complete = false;
     bool stale = false;  ///< a cached node did not cover the key: refresh from the root
   };
-  Path Find(std::string_view key, Side side, Level level) const;
+  Path Find(std::string_view key, Side side, Level level) const {
+    Parent parent;
+    return Descend(key, side, level, &parent);
+  }
+
+  /// The leaf that the cached nodes name for a key, and the FenceDigest (fence_digest.h) of the fences
+  /// that they give it: its separator and the next one, or the node's own fences at its ends. Entries in
+  /// a run that name one child count as one. Equal to the digest of the leaf's own fences, the cache is
+  /// not stale there.
+  struct LeafPath : Path {
+    uint64_t fence_digest = 0;  ///< 0 unless complete
+  };
+  LeafPath FindLeaf(std::string_view key) const;
 
   /// Addresses of leaves in key order from the one that covers `from` (kForward), or the one before
   /// `from` and those left of it (kReverse; nullopt: from the last). At most `max`; fewer where the
@@ -99,6 +116,12 @@ class SearchCache {
     std::vector<std::atomic<CachedChunk*>> chunks;
   };
 
+  /// The cached node, and its entry, that a descent took last.
+  struct Parent {
+    const CachedNode* node = nullptr;  ///< null: the root itself was wanted
+    size_t entry = 0;
+  };
+  Path Descend(std::string_view key, Side side, Level level, Parent* parent) const;
   const CachedNode* Load(GlobalAddress address) const;
   ConstNode View(const CachedNode* node) const {
     return ConstNode(geometry_, {node->image(), geometry_.image_bytes()});

@@ -1,0 +1,152 @@
+// The search-layer cache of a tree that lives: what it says of leaves.
+#include "index/blink/search_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "dsm/base/random.h"
+#include "index/blink/fence_digest.h"
+#include "test/support/tree_fixture.h"
+
+namespace farleaf::index {
+namespace {
+
+/// Byte-string pages small enough for a tree of several levels.
+Geometry SmallBytes() { return {Layout::kBytes, 512, 64, 32}; }
+
+class CachedTree {
+ public:
+  explicit CachedTree(Geometry geometry) : tree_({.geometry = geometry}) {}
+
+  bool fixed8() const { return info().geometry.layout == Layout::kFixed8; }
+  std::string Key(uint64_t i) const {
+    return fixed8() ? Fixed(i * 3) : "key/" + std::to_string(i % 7) + "/" + std::to_string(i);
+  }
+  void Put(uint64_t i) { tree_.Put(Key(i), fixed8() ? Fixed(i) : std::string(i % 20, 'v')); }
+  void Delete(uint64_t i) { tree_.Delete(Key(i)); }
+
+  dsm::EpochDomain::Participant& reader() { return reader_; }
+  const SearchCache& cache() { return tree_.tree().cache(); }
+  const TreeInfo& info() const { return const_cast<LocalTree&>(tree_).tree().info(); }
+  ConstNode Node(GlobalAddress address) {
+    const auto image = tree_.fabric()
+                           .region_bytes(address.server())
+                           .subspan(address.offset(), info().geometry.image_bytes());
+    FARLEAF_CHECK(ConstNode::Open(info().geometry, image) == OpenOutcome::kValid, address);
+    return ConstNode(info().geometry, image);
+  }
+  void RefreshCache() {
+    dsm::FabricCounts counts;
+    OpContext op{tree_.worker(), counts};
+    const Status status = tree_.worker().Run(tree_.tree().WarmCache(op));
+    FARLEAF_CHECK(status.ok(), status);
+  }
+  LocalTree& tree() { return tree_; }
+
+ private:
+  LocalTree tree_;
+  dsm::EpochDomain::Participant reader_{&tree_.pool().epochs()};
+};
+
+class FindLeafTest : public testing::TestWithParam<bool> {
+ protected:
+  CachedTree tree_{GetParam() ? Geometry::Fixed8(256) : SmallBytes()};
+
+  static bool Contains(const ConstNode& parent, const ConstNode& leaf) {
+    const bool low = !parent.has_low() || (leaf.has_low() && leaf.low() >= parent.low());
+    const bool high = !parent.has_high() || (leaf.has_high() && leaf.high() <= parent.high());
+    return low && high;
+  }
+  /// How many of the first `keys` keys have a leaf whose own fences differ from the cached ones. Not
+  /// counted: leaves that a merge across parents has left under two of them, each of which knows half.
+  uint64_t StaleDigests(uint64_t keys) {
+    tree_.reader().GoOnline();
+    uint64_t stale = 0;
+    for (uint64_t i = 0; i < keys; ++i) {
+      const std::string key = tree_.Key(i);
+      const SearchCache::LeafPath path = tree_.cache().FindLeaf(key);
+      EXPECT_TRUE(path.complete);
+      EXPECT_EQ(path.node, tree_.cache().Find(key, Side::kAt, 0).node);
+      const ConstNode leaf = tree_.Node(path.node);
+      const bool fresh = path.fence_digest == FenceDigestOf(leaf);
+      EXPECT_TRUE(!fresh || leaf.Covers(key)) << i;
+      stale += !fresh && (path.parent.is_null() || Contains(tree_.Node(path.parent), leaf));
+    }
+    tree_.reader().GoOffline();
+    return stale;
+  }
+};
+
+TEST_P(FindLeafTest, DigestsOfAFreshCacheAreTheLeavesOwn) {
+  EXPECT_EQ(tree_.cache().root().level, 0);
+  tree_.Put(1);
+  EXPECT_EQ(StaleDigests(1), 0u);  // one leaf, no fences
+  constexpr uint64_t kKeys = 20'000;
+  constexpr uint64_t kSeed = 17;
+  Random random(kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  for (uint64_t i = 0; i < kKeys; ++i) tree_.Put(random.Below(kKeys));
+  EXPECT_GE(tree_.cache().root().level, 2);
+  // The only writer has told all parents, and cached what it told them.
+  EXPECT_EQ(StaleDigests(kKeys), 0u);
+  for (uint64_t i = 0; i < kKeys; ++i) tree_.Delete(random.Below(kKeys));
+  for (uint64_t i = 0; i < kKeys / 4; ++i) tree_.Put(random.Below(kKeys));
+  ASSERT_GT(tree_.tree().tree().stats().merges, 0u);
+  EXPECT_EQ(StaleDigests(kKeys), 0u);
+  for (uint64_t i = 0; i < kKeys; ++i) tree_.Delete(i);
+  EXPECT_EQ(StaleDigests(kKeys), 0u);
+}
+
+TEST_P(FindLeafTest, DigestsOfAStaleCacheDiffer) {
+  constexpr uint64_t kKeys = 4'000;
+  for (uint64_t i = 0; i < kKeys; i += 2) tree_.Put(i);
+  // Another compute server's view, which sees nothing of what follows.
+  BlinkTree other(&tree_.tree().pool(), tree_.info(), {});
+  dsm::FabricCounts counts;
+  OpContext op{tree_.tree().worker(), counts};
+  ASSERT_TRUE(tree_.tree().worker().Run(other.WarmCache(op)).ok());
+  const uint64_t splits = tree_.tree().tree().stats().splits;
+  for (uint64_t i = 1; i < kKeys; i += 2) tree_.Put(i);
+  ASSERT_GT(tree_.tree().tree().stats().splits, splits + 10);
+  tree_.reader().GoOnline();
+  uint64_t differ = 0;
+  for (uint64_t i = 0; i < kKeys; ++i) {
+    const std::string key = tree_.Key(i);
+    const SearchCache::LeafPath path = other.cache().FindLeaf(key);
+    ASSERT_TRUE(path.complete);
+    const ConstNode leaf = tree_.Node(path.node);
+    if (path.fence_digest == FenceDigestOf(leaf)) {
+      ASSERT_TRUE(leaf.Covers(key));
+    } else {
+      ++differ;
+    }
+  }
+  tree_.reader().GoOffline();
+  EXPECT_GT(differ, kKeys / 10);
+}
+INSTANTIATE_TEST_SUITE_P(Layouts, FindLeafTest, testing::Bool(),
+                         [](const auto& test) { return test.param ? "Fixed8" : "Bytes"; });
+
+TEST(ChildFenceDigestTest, ARunOfOneChildIsOneEntry) {
+  for (const Geometry& geometry : {Geometry::Fixed8(256), SmallBytes()}) {
+    const auto address = [](uint64_t page) { return GlobalAddress(0, 1 << 20 | page << 10); };
+    PageBuffer page;
+    Node node(geometry, page.image(geometry));
+    node.Init({1, 1, "low-----", "z-------", address(99)});
+    const char* separators[] = {"low-----", "m-------", "p-------", "t-------", "x-------"};
+    const uint64_t children[] = {1, 2, 2, 2, 3};
+    for (size_t i = 0; i < 5; ++i) {
+      ASSERT_TRUE(node.InsertChild(i, separators[i], address(children[i])));
+    }
+    EXPECT_EQ(ChildFenceDigest(node, 0), FenceDigest(1, "low-----", "m-------"));
+    for (size_t i = 1; i <= 3; ++i) {
+      EXPECT_EQ(ChildFenceDigest(node, i), FenceDigest(1, "m-------", "x-------")) << i;
+    }
+    EXPECT_EQ(ChildFenceDigest(node, 4), FenceDigest(1, "x-------", "z-------"));
+  }
+}
+
+}  // namespace
+}  // namespace farleaf::index
