@@ -70,7 +70,10 @@ void LocalLockTable::HandOver(GlobalAddress address, Turn turn, std::span<const 
   FARLEAF_CHECK(waiter, "handed over to nobody", address);
   FARLEAF_CHECK(waiter->image_.size() == image.size(), waiter->image_.size(), image.size());
   std::memcpy(waiter->image_.data(), image.data(), image.size());
-  waiter->turn_ = {turn.lock_word, turn.handovers + 1, turn.slot_class, this};
+  waiter->turn_ = {.lock_word = turn.lock_word,
+                   .handovers = turn.handovers + 1,
+                   .slot_class = turn.slot_class,
+                   .table = this};
   Resume(waiter);
 }
 
@@ -82,6 +85,37 @@ void LocalLockTable::Release(GlobalAddress address) {
     waiter = PopWaiter(shard, address);
   }
   if (waiter) Resume(waiter);
+}
+
+void LocalLockTable::TakeWork(GlobalAddress address, size_t max, TakenWork* taken) {
+  taken->clear();
+  Shard& shard = ShardOf(address);
+  std::lock_guard lock(shard.mutex);
+  Entry* entry = Find(shard, address);
+  FARLEAF_CHECK(entry, "took work for a page that is not held", address);
+  Acquiring* at = entry->first;
+  for (; at && at->work_ && taken->size() < max; at = at->next_) taken->push_back(at);
+  entry->first = at;
+  if (at == nullptr) entry->last = nullptr;
+}
+
+void LocalLockTable::PutBack(GlobalAddress address, std::span<Acquiring* const> taken) {
+  if (taken.empty()) return;
+  for (size_t i = 0; i + 1 < taken.size(); ++i) taken[i]->next_ = taken[i + 1];
+  Shard& shard = ShardOf(address);
+  std::lock_guard lock(shard.mutex);
+  Entry* entry = Find(shard, address);
+  FARLEAF_CHECK(entry, "put work back for a page that is not held", address);
+  taken.back()->next_ = entry->first;
+  if (entry->first == nullptr) entry->last = taken.back();
+  entry->first = taken.front();
+}
+
+void LocalLockTable::Serve(std::span<Acquiring* const> taken) {
+  for (Acquiring* waiter : taken) {
+    waiter->turn_.served = true;
+    Resume(waiter);  // it may be gone after this
+  }
 }
 
 }  // namespace farleaf::dsm

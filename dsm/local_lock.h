@@ -4,6 +4,10 @@
 // A waiter receives either just its turn (it must then take the remote lock), or the turn with the
 // remote lock in hand and the page's current image, which saves it the lock's round trip.
 //
+// A waiter may also bring work that the holder of the turn can do in its place (combining): the holder
+// takes such waiters out of the queue, does what they want along with its own, and tells them when its
+// write-back has completed. They never get the turn, nor the lock.
+//
 // Invariants:
 //   - at most one coroutine of the process holds the turn for an address;
 //   - a remote lock is passed on only after the holder's write-back completed, and at most
@@ -24,6 +28,7 @@
 #include <vector>
 
 #include "dsm/address.h"
+#include "dsm/base/check.h"
 #include "dsm/remote_lock.h"
 #include "dsm/worker.h"
 
@@ -33,9 +38,14 @@ class LocalLockTable {
  public:
   static constexpr uint32_t kHandoversMax = 16;
 
+  /// What a waiter wants done, in its own frame; the index says what it is. Whoever has taken it may use
+  /// it, on any thread, until it calls Serve or PutBack.
+  struct Work {};
+
   /// How the turn was received. `lock_word` is 0 if the remote lock is not in hand.
   struct Turn {
     uint64_t lock_word = 0;
+    bool served = false;                    ///< no turn at all: the work was done by the holder
     uint32_t handovers = 0;                 ///< since the remote lock was taken
     LockClass slot_class = 0;               ///< of the acquisition that took the remote lock
     const LocalLockTable* table = nullptr;  ///< that gave the turn
@@ -55,8 +65,8 @@ class LocalLockTable {
    private:
     friend class LocalLockTable;
     Acquiring(LocalLockTable* table, Worker* worker, GlobalAddress address, LockClass lock_class,
-              std::span<std::byte> image)
-        : table_(table), worker_(worker), address_(address), image_(image) {
+              std::span<std::byte> image, Work* work)
+        : table_(table), worker_(worker), address_(address), image_(image), work_(work) {
       turn_.slot_class = lock_class;
       turn_.table = table;
     }
@@ -65,14 +75,38 @@ class LocalLockTable {
     Worker* worker_;
     GlobalAddress address_;
     std::span<std::byte> image_;
+    Work* work_;
     std::coroutine_handle<> handle_;
     Acquiring* next_ = nullptr;
     Turn turn_;
   };
+  /// With `work` the turn may be `served` instead of received.
   Acquiring Acquire(Worker& worker, GlobalAddress address, LockClass lock_class,
-                    std::span<std::byte> image) {
-    return Acquiring(this, &worker, address, lock_class, image);
+                    std::span<std::byte> image, Work* work = nullptr) {
+    return Acquiring(this, &worker, address, lock_class, image, work);
   }
+
+  /// Waiters whose work was taken, in the order of the queue.
+  using TakenWork = std::vector<Acquiring*>;
+  static Work& WorkOf(Acquiring* taken) { return *taken->work_; }
+  /// Shows the holder of the turn the work of those who wait first, up to the first waiter that brought
+  /// none, at most `max`. `see` is called under a mutex.
+  template <typename See>
+  void ForEachWork(GlobalAddress address, size_t max, const See& see) {
+    Shard& shard = ShardOf(address);
+    std::lock_guard lock(shard.mutex);
+    const Entry* entry = Find(shard, address);
+    FARLEAF_CHECK(entry, address);
+    for (Acquiring* at = entry->first; at && at->work_ && max > 0; at = at->next_, --max) {
+      see(*at->work_);
+    }
+  }
+  /// Takes these waiters out of the queue. Each is to be served or put back.
+  void TakeWork(GlobalAddress address, size_t max, TakenWork* taken);
+  /// Back to the queue's front, in order.
+  void PutBack(GlobalAddress address, std::span<Acquiring* const> taken);
+  /// The work is done (or has failed: the index's own words say so).
+  static void Serve(std::span<Acquiring* const> taken);
 
   /// The turn, if nobody has it: without the remote lock, and without waiting.
   bool TryAcquire(GlobalAddress address);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "dsm/base/clock.h"
@@ -70,7 +71,7 @@ Task<void> AddMany(LocalLockTable& locks, Worker& worker, GlobalAddress page, in
   for (int i = 0; i < times; ++i) {
     auto turn = co_await locks.Acquire(worker, page, 0, image);
     *sum += 1;
-    if (turn.lock_word == 0) turn = {99, 0};
+    if (turn.lock_word == 0) turn.lock_word = 99;
     if (locks.ShouldHandOver(page, turn)) {
       locks.HandOver(page, turn, image);
     } else {
@@ -92,6 +93,68 @@ TEST_F(WorkerTest, LocalLockExcludesAcrossThreads) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(sum, 4 * 8 * 200);
+}
+
+struct AddOne : LocalLockTable::Work {
+  int* sum = nullptr;
+  int done = 0;
+};
+
+/// Adds with the help of whoever holds the turn, who serves every other one of those that it takes.
+Task<void> AddTogether(LocalLockTable& locks, Worker& worker, GlobalAddress page, int times,
+                       int* sum, std::atomic<int>* served) {
+  std::byte image[8] = {};
+  for (int i = 0; i < times; ++i) {
+    AddOne mine;
+    mine.sum = sum;
+    auto turn = co_await locks.Acquire(worker, page, 0, image, &mine);
+    if (turn.served) {
+      served->fetch_add(1);
+      EXPECT_EQ(mine.done, 1);
+      continue;
+    }
+    EXPECT_EQ(mine.done, 0);
+    *sum += 1;
+    size_t seen = 0;
+    locks.ForEachWork(page, 5, [&](LocalLockTable::Work&) { ++seen; });
+    LocalLockTable::TakenWork taken, serve, leave;
+    locks.TakeWork(page, 5, &taken);
+    EXPECT_LE(seen, taken.size());
+    for (size_t w = 0; w < taken.size(); ++w) (w % 2 == 0 ? serve : leave).push_back(taken[w]);
+    for (auto* waiter : serve) {
+      auto& work = static_cast<AddOne&>(LocalLockTable::WorkOf(waiter));
+      *work.sum += 1;
+      ++work.done;
+    }
+    co_await worker.Sleep(1);
+    locks.PutBack(page, leave);
+    LocalLockTable::Serve(serve);
+    if (turn.lock_word == 0) turn.lock_word = 99;
+    if (locks.ShouldHandOver(page, turn)) {
+      locks.HandOver(page, turn, image);
+    } else {
+      locks.Release(page);
+    }
+  }
+}
+
+TEST_F(WorkerTest, TheHolderOfATurnDoesOthersWork) {
+  LocalLockTable locks;
+  int sum = 0;  // guarded by the lock under test
+  std::atomic<int> served = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      auto worker = NewWorker();
+      for (int c = 0; c < 8; ++c) {
+        worker->Spawn(AddTogether(locks, *worker, {0, 64}, 200, &sum, &served));
+      }
+      worker->RunUntilIdle();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(sum, 4 * 8 * 200);
+  EXPECT_GT(served.load(), 0);
 }
 
 Task<void> WaitForTurn(LocalLockTable& locks, Worker& worker, GlobalAddress page, LockClass mine) {
