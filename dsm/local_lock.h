@@ -45,10 +45,10 @@ class LocalLockTable {
   /// How the turn was received. `lock_word` is 0 if the remote lock is not in hand.
   struct Turn {
     uint64_t lock_word = 0;
-    bool served = false;                    ///< no turn at all: the work was done by the holder
     uint32_t handovers = 0;                 ///< since the remote lock was taken
     LockClass slot_class = 0;               ///< of the acquisition that took the remote lock
     const LocalLockTable* table = nullptr;  ///< that gave the turn
+    bool served = false;                    ///< no turn at all: the work was done by the holder
   };
 
   /// The process is gone (Pool::Abandon): turns and remote locks are not given back any more.

@@ -11,6 +11,8 @@ namespace farleaf::dsm {
 namespace {
 
 constexpr size_t kWord = 8;
+/// In the place of a RedoKind: kChange, and the short header.
+constexpr uint8_t kPlainChange = kRedoKindMax + 1;
 
 struct Range {
   size_t offset = 0;
@@ -36,13 +38,16 @@ bool WordDiffers(std::span<const std::byte> before, std::span<const std::byte> a
 void Finish(const RedoHead& head, std::span<std::byte> out, size_t record_bytes) {
   std::byte* const to = out.data();
   StoreLittle(to + 4, static_cast<uint16_t>(record_bytes));
-  StoreLittle(to + 6, static_cast<uint8_t>(static_cast<uint8_t>(head.kind) | head.level << 3));
+  const uint8_t kind = head.plain() ? kPlainChange : static_cast<uint8_t>(head.kind);
+  StoreLittle(to + 6, static_cast<uint8_t>(kind | head.level << 3));
   StoreLittle(to + 7, head.tree);
   StoreLittle(to + 8, head.lock_word);
   StoreLittle(to + 16, head.page.word());
   StoreLittle(to + 24, head.write_back);
-  StoreLittle(to + 32, head.follow_up.word());
-  StoreLittle(to + 40, head.follow_up_word);
+  if (!head.plain()) {
+    StoreLittle(to + 32, head.follow_up.word());
+    StoreLittle(to + 40, head.follow_up_word);
+  }
   StoreLittle(to, Crc32c(out.subspan(4, record_bytes - 4)));
 }
 
@@ -50,36 +55,48 @@ void Finish(const RedoHead& head, std::span<std::byte> out, size_t record_bytes)
 
 size_t EncodeRedo(const RedoHead& head, std::span<const std::byte> before,
                   std::span<const std::byte> after, std::span<std::byte> out) {
+  const RedoExtent whole{0, static_cast<uint32_t>(after.size())};
+  return EncodeRedo(head, before, after, {&whole, 1}, out);
+}
+
+size_t EncodeRedo(const RedoHead& head, std::span<const std::byte> before,
+                  std::span<const std::byte> after, std::span<const RedoExtent> extents,
+                  std::span<std::byte> out) {
   FARLEAF_CHECK(before.size() == after.size() && after.size() % kWord == 0 &&
                     after.size() <= kRedoImageBytesMax && out.size() >= RedoBytesMax(after.size()),
                 before.size(), after.size(), out.size());
-  size_t end = kRedoHeaderBytes;
-  for (size_t at = 0; at < after.size();) {
-    if (!WordDiffers(before, after, at)) {
-      at += kWord;
-      continue;
+  size_t end = head.header_bytes();
+  for (const RedoExtent& extent : extents) {
+    const size_t extent_end = size_t{extent.offset} + extent.length;
+    FARLEAF_CHECK(extent_end <= after.size(), extent.offset, extent.length);
+    for (size_t at = extent.offset; at < extent_end;) {
+      if (!WordDiffers(before, after, at)) {
+        at += kWord;
+        continue;
+      }
+      // One equal word between two changed ones costs what a range header does.
+      size_t range_end = at + kWord;
+      for (size_t i = range_end; i < extent_end && i <= range_end + kWord; i += kWord) {
+        if (WordDiffers(before, after, i)) range_end = i + kWord;
+      }
+      StoreLittle(out.data() + end, static_cast<uint16_t>(at));
+      StoreLittle(out.data() + end + 2, static_cast<uint16_t>(range_end - at));
+      StoreLittle(out.data() + end + 4, uint32_t{0});
+      std::memcpy(out.data() + end + kRedoRangeHeaderBytes, after.data() + at, range_end - at);
+      end += kRedoRangeHeaderBytes + (range_end - at);
+      at = range_end;
     }
-    // One equal word between two changed ones costs what a range header does.
-    size_t range_end = at + kWord;
-    for (size_t i = range_end; i < after.size() && i <= range_end + kWord; i += kWord) {
-      if (WordDiffers(before, after, i)) range_end = i + kWord;
-    }
-    StoreLittle(out.data() + end, static_cast<uint16_t>(at));
-    StoreLittle(out.data() + end + 2, static_cast<uint16_t>(range_end - at));
-    StoreLittle(out.data() + end + 4, uint32_t{0});
-    std::memcpy(out.data() + end + kRedoRangeHeaderBytes, after.data() + at, range_end - at);
-    end += kRedoRangeHeaderBytes + (range_end - at);
-    at = range_end;
   }
   Finish(head, out, end);
   return end;
 }
 
 size_t CopyRedo(const RedoRecord& record, uint64_t lock_word, std::span<std::byte> out) {
-  const size_t record_bytes = kRedoHeaderBytes + record.ranges.size();
+  const size_t header_bytes = record.header_bytes();
+  const size_t record_bytes = header_bytes + record.ranges.size();
   FARLEAF_CHECK(record_bytes <= out.size(), record_bytes, out.size());
   if (!record.ranges.empty()) {
-    std::memcpy(out.data() + kRedoHeaderBytes, record.ranges.data(), record.ranges.size());
+    std::memcpy(out.data() + header_bytes, record.ranges.data(), record.ranges.size());
   }
   RedoHead head = record;
   head.lock_word = lock_word;
@@ -88,26 +105,30 @@ size_t CopyRedo(const RedoRecord& record, uint64_t lock_word, std::span<std::byt
 }
 
 std::optional<RedoRecord> ParseRedo(std::span<const std::byte> slot) {
-  if (slot.size() < kRedoHeaderBytes) return std::nullopt;
+  if (slot.size() < kRedoPlainHeaderBytes) return std::nullopt;
   const std::byte* const from = slot.data();
   const size_t record_bytes = LoadLittle<uint16_t>(from + 4);
-  if (record_bytes < kRedoHeaderBytes || record_bytes > slot.size() ||
-      record_bytes > kRedoSlotBytes || record_bytes % kWord != 0) {
+  const uint8_t kind = LoadLittle<uint8_t>(from + 6) & 7;
+  const bool plain = kind == kPlainChange;
+  if (record_bytes < (plain ? kRedoPlainHeaderBytes : kRedoHeaderBytes) ||
+      record_bytes > slot.size() || record_bytes > kRedoSlotBytes || record_bytes % kWord != 0) {
     return std::nullopt;
   }
   if (LoadLittle<uint32_t>(from) != Crc32c(slot.subspan(4, record_bytes - 4))) return std::nullopt;
-  const uint8_t kind = LoadLittle<uint8_t>(from + 6) & 7;
-  if (kind > kRedoKindMax) return std::nullopt;
+  if (kind > kRedoKindMax && !plain) return std::nullopt;
   RedoRecord record;
-  record.kind = static_cast<RedoKind>(kind);
+  record.kind = plain ? RedoKind::kChange : static_cast<RedoKind>(kind);
   record.level = LoadLittle<uint8_t>(from + 6) >> 3;
   record.tree = LoadLittle<uint8_t>(from + 7);
   record.lock_word = LoadLittle<uint64_t>(from + 8);
   record.page = GlobalAddress::FromWord(LoadLittle<uint64_t>(from + 16));
   record.write_back = LoadLittle<uint64_t>(from + 24);
-  record.follow_up = GlobalAddress::FromWord(LoadLittle<uint64_t>(from + 32));
-  record.follow_up_word = LoadLittle<uint64_t>(from + 40);
-  record.ranges = slot.subspan(kRedoHeaderBytes, record_bytes - kRedoHeaderBytes);
+  if (!plain) {
+    record.follow_up = GlobalAddress::FromWord(LoadLittle<uint64_t>(from + 32));
+    record.follow_up_word = LoadLittle<uint64_t>(from + 40);
+    if (record.plain()) return std::nullopt;  // would have been written short
+  }
+  record.ranges = slot.first(record_bytes).subspan(record.header_bytes());
   size_t next_offset = 0;
   for (auto rest = record.ranges; !rest.empty();) {
     const auto range = FirstRange(rest);

@@ -13,6 +13,9 @@
 //   40      8      the follow-up page's lock word, 0: none
 //   48      ...    ranges, ascending: offset:2 length:2 0:4 bytes[length]
 //
+// A plain change, with nothing to follow, is the most frequent record: bytes 32..47 are left out, and
+// the kind in byte 6 is 5.
+//
 // A range is an after-image of bytes of the page, in whole 8-byte words. Applying all of them to any
 // mix of the page's words before and after the write-back gives the page after it, as often as one
 // likes; the record of a later write-back under the same lock word replaces that of an earlier one,
@@ -49,6 +52,7 @@ inline constexpr uint8_t kRedoKindMax = 4;
 inline constexpr uint8_t kRedoLevelMax = 31;
 
 inline constexpr size_t kRedoHeaderBytes = 48;
+inline constexpr size_t kRedoPlainHeaderBytes = 32;  ///< of a change with nothing to follow
 inline constexpr size_t kRedoRangeHeaderBytes = 8;
 /// The longest image whose record always fits into a slot.
 inline constexpr size_t kRedoImageBytesMax =
@@ -68,10 +72,21 @@ struct RedoHead {
   uint8_t level = 0;  ///< of the page, at most kRedoLevelMax
   uint8_t tree = 0;   ///< that the page belongs to
   bool operator==(const RedoHead&) const = default;
+
+  /// A change with nothing to follow.
+  bool plain() const {
+    return kind == RedoKind::kChange && follow_up.is_null() && follow_up_word == 0;
+  }
+  size_t header_bytes() const { return plain() ? kRedoPlainHeaderBytes : kRedoHeaderBytes; }
 };
 
 struct RedoRecord : RedoHead {
   std::span<const std::byte> ranges;  ///< as they stand in the slot; checked by ParseRedo
+};
+
+/// Bytes of a page, in whole words.
+struct RedoExtent {
+  uint32_t offset = 0, length = 0;
 };
 
 /// Writes the record of a write-back that turns `before` into `after` (both empty: one that changes
@@ -79,6 +94,11 @@ struct RedoRecord : RedoHead {
 /// kRedoImageBytesMax; `out` has room for RedoBytesMax.
 size_t EncodeRedo(const RedoHead& head, std::span<const std::byte> before,
                   std::span<const std::byte> after, std::span<std::byte> out);
+/// The same, of a write-back that changes nothing outside of `extents` (ascending, apart): `before` and
+/// `after` need to be right only there.
+size_t EncodeRedo(const RedoHead& head, std::span<const std::byte> before,
+                  std::span<const std::byte> after, std::span<const RedoExtent> extents,
+                  std::span<std::byte> out);
 /// The same record under another head, for a taker's slot. `out`: kRedoHeaderBytes + ranges.
 size_t CopyRedo(const RedoRecord& record, uint64_t lock_word, std::span<std::byte> out);
 

@@ -68,6 +68,47 @@ TEST(RedoRecordTest, AnyMixOfOldAndNewWordsBecomesTheNewPage) {
   }
 }
 
+TEST(RedoRecordTest, OfExtentsIsThatOfAllThatChangedInThem) {
+  Random random(12);
+  for (int run = 0; run < 300; ++run) {
+    const Bytes before = RandomBytes(random, 2'104);
+    Bytes after = before, elsewhere = before;
+    const RedoExtent extents[] = {{128, 256}, {1'024, 128}};
+    for (const RedoExtent& extent : extents) {
+      for (size_t i = 0; i < extent.length; i += 8) {
+        if (random.OneIn(4)) StoreLittle(after.data() + extent.offset + i, random.Next());
+      }
+    }
+    const Bytes whole = Encoded(kHead, before, after);
+    for (size_t i = 1'152; i < after.size(); ++i)
+      after[i] = std::byte{0x55};  // not to be looked at
+    Bytes slot(kRedoSlotBytes);
+    slot.resize(EncodeRedo(kHead, before, after, extents, slot));
+    ASSERT_EQ(slot, whole) << "run " << run;
+  }
+}
+
+TEST(RedoRecordTest, APlainChangeHasAShortHeader) {
+  Random random(13);
+  const Bytes before = RandomBytes(random, 512), after = Changed(random, before);
+  RedoHead head = kHead;
+  head.kind = RedoKind::kChange;
+  const size_t long_bytes = Encoded(head, before, after).size();
+  head.follow_up = {};
+  EXPECT_EQ(Encoded(head, before, after).size(), long_bytes) << "a block to be freed has a word";
+  head.follow_up_word = 0;
+  const Bytes slot = Encoded(head, before, after);
+  EXPECT_EQ(slot.size() + 16, long_bytes);
+  ASSERT_TRUE(ParseRedo(slot));
+  EXPECT_EQ(static_cast<const RedoHead&>(*ParseRedo(slot)), head);
+  Bytes taken(kRedoSlotBytes), image = before;
+  taken.resize(CopyRedo(*ParseRedo(slot), 4711, taken));
+  EXPECT_EQ(taken.size(), slot.size());
+  ASSERT_TRUE(ParseRedo(taken));
+  ASSERT_TRUE(ApplyRedo(*ParseRedo(taken), image));
+  EXPECT_EQ(image, after);
+}
+
 TEST(RedoRecordTest, HoldsWhatChangedAndLittleElse) {
   Random random(3);
   const Bytes before = RandomBytes(random, 1'016);

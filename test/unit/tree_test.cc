@@ -57,8 +57,8 @@ TEST(TreeTest, CostsOnAWarmCache) {
   EXPECT_EQ(tree.cost(), (dsm::FabricCounts{1, 1, 0, 0, 1016, 0}));
   // Written: redo record, image, unlock; and the CAS. The record: its head, then checksum and version,
   // the value, and the second version, with a range header each.
-  constexpr uint64_t kRedo = dsm::kRedoHeaderBytes + (8 + 16) + (8 + 8) + (8 + 8);
-  static_assert(kRedo == 104);
+  constexpr uint64_t kRedo = dsm::kRedoPlainHeaderBytes + (8 + 16) + (8 + 8) + (8 + 8);
+  static_assert(kRedo == 88);
   tree.Update(Fixed(200), Fixed(1));
   EXPECT_EQ(tree.cost(), (dsm::FabricCounts{2, 1, 3, 1, 1024, 1032 + kRedo}));
   tree.Put(Fixed(200), Fixed(2));
