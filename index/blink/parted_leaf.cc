@@ -63,6 +63,14 @@ struct Entry {
   uint64_t value;  // as it stands
 };
 
+/// Whether every part between a key's home and `part` says that entries went past it.
+bool WayIsMarked(std::span<const std::byte> raw, size_t parts, uint64_t key, size_t part) {
+  for (size_t at = HomePart(key, parts); at != part; at = at + 1 == parts ? 0 : at + 1) {
+    if (!ConstPart(raw.data() + at * kPartBytes).passed()) return false;
+  }
+  return true;
+}
+
 /// Header and fences of a node, as they stand in the trailer.
 void CopyHeader(const std::byte* from, size_t from_low, std::byte* to, size_t to_low) {
   std::memcpy(to, from, sizeof(PageHeader));
@@ -191,6 +199,8 @@ OpenOutcome OpenPartedLeaf(const Geometry& geometry, std::span<const std::byte> 
       return OpenOutcome::kTorn;
     for (uint32_t rest = part.used(); rest != 0; rest &= rest - 1) {
       const auto slot = static_cast<size_t>(std::countr_zero(rest));
+      // The entry has landed and a mark has not: who asks its home next is told that it is absent.
+      if (!WayIsMarked(raw, parts, part.key(slot), p)) return OpenOutcome::kTorn;
       entries[count++] = {part.key(slot), LoadLittle<uint64_t>(part.value(slot))};
     }
   }

@@ -25,7 +25,10 @@
 //   - one part, intact, whose digest is that of the cached fences: the leaf was alive with exactly
 //     these fences when the part was read, so the part is the one to ask;
 //   - several parts from one READ, all with the same structure: the leaf was not written whole in
-//     between, and no entry that stayed throughout moved.
+//     between, and no entry that stayed throughout moved;
+//   - the whole leaf: what it holds is what readers of parts find. While an insert that went past full
+//     parts lands, its entry may be there before their marks: that is torn, or a reader of the home part
+//     would deny what another one had seen before.
 // The check is no CRC: it is compared at every get, two to five times as often torn as a whole
 // page's, and 48 bits of a multiplicative hash cost a third of 32 bits of CRC32C.
 //
@@ -167,7 +170,7 @@ class LeafParts {
 };
 
 /// Verifies a leaf's whole image and turns it into the sorted node that ConstNode views, of the same
-/// size. A key that stands twice, parts of two structures: torn.
+/// size. A key that stands twice or where nobody looks for it, parts of two structures: torn.
 OpenOutcome OpenPartedLeaf(const Geometry& geometry, std::span<const std::byte> raw,
                            std::span<std::byte> node);
 /// The reverse, with the node's version. What stands in `previous` (the leaf's image before; empty:
