@@ -9,6 +9,7 @@
 
 #include "dsm/base/crc32c.h"
 #include "index/blink/node.h"
+#include "index/blink/parted_leaf.h"
 #include "test/support/node_fixture.h"
 
 namespace farleaf::index {
@@ -79,6 +80,22 @@ TEST(NodeFormatTest, BytesExampleInTheDocumentIsRight) {
   ASSERT_TRUE(page->Insert(1, "/usr", {"", false}));
   page->Seal(1);
   EXPECT_EQ(Dump(page.image()), Dump(ExampleFromFormat(1)));
+}
+
+TEST(NodeFormatTest, PartedExampleInTheDocumentIsRight) {
+  const Geometry geometry = Geometry::Fixed8(4 * kPartBytes + kLeafTrailerBytes);
+  NodeImage page(geometry);
+  page->Init({1, 0, Big(0x100), Big(0x120), kSibling});
+  for (uint64_t key : {0x101, 0x106, 0x109, 0x10e, 0x113, 0x116, 0x11b, 0x11e}) {
+    ASSERT_EQ(HomePart(key, 4), 3u);
+    char value[8];
+    StoreLittle(value, page->count() + 1);
+    ASSERT_TRUE(page->Insert(page->count(), Big(key), {{value, sizeof value}, false}));
+  }
+  page->Seal(0x12345);
+  std::vector<std::byte> raw(page.image().size());
+  PackPartedLeaf(geometry, *page, {}, raw);
+  EXPECT_EQ(Dump(raw), Dump(ExampleFromFormat(2)));
 }
 
 TEST(NodeFormatTest, OutOfLineValueRoundTrips) {

@@ -214,5 +214,25 @@ TEST(PartCheckTest, EveryBitOfAPartChangesHalfOfTheCheck) {
   }
 }
 
+TEST(PartCheckTest, AWordHidesItsPartnerOnlyAsItsConstantOrTheComplement) {
+  // Of the pair that is slot 0: format.md, rule 8.
+  constexpr uint64_t kOfKey = 0xa4093822299f31d0, kOfValue = 0x082efa98ec4e6c89;
+  Random random(37);
+  const auto hides = [&](size_t word, uint64_t value) {
+    PartWords part = RandomPart(&random);
+    part.Set(word, value);
+    const uint64_t check = part.Sealed();
+    part.Set(word ^ 1, random.Next());
+    return part.Sealed() == check;
+  };
+  EXPECT_TRUE(hides(2, kOfKey) && hides(2, ~kOfKey));
+  EXPECT_TRUE(hides(3, kOfValue) && hides(3, ~kOfValue));
+  for (int bit = 0; bit < 64; ++bit) {
+    EXPECT_FALSE(hides(2, kOfKey ^ uint64_t{1} << bit)) << bit;
+    EXPECT_FALSE(hides(3, kOfValue ^ uint64_t{1} << bit)) << bit;
+    EXPECT_FALSE(hides(3, ~kOfValue ^ uint64_t{1} << bit)) << bit;
+  }
+}
+
 }  // namespace
 }  // namespace farleaf::index
