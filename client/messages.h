@@ -89,6 +89,9 @@ constexpr bool IsOpcode(uint8_t raw) { return !OpcodeName(static_cast<Opcode>(ra
 
 enum class TreeLayout : uint8_t { kFixed8 = 1, kBytes = 2 };
 
+/// How a leaf's entries stand in its page (index/blink/geometry.h).
+enum class LeafLayout : uint8_t { kDefault = 0, kSorted = 1, kParted = 2 };
+
 constexpr std::string_view TreeLayoutName(TreeLayout layout) {
   return layout == TreeLayout::kFixed8 ? "fixed8" : "bytes";
 }
@@ -101,13 +104,18 @@ struct TreeInfo {
   TreeLayout layout = TreeLayout::kBytes;
   uint32_t key_bytes_max = 0;
   uint32_t value_bytes_max = 0;
+  LeafLayout leaf_layout = LeafLayout::kDefault;  ///< kDefault, 0, 0: not a tree of such pages
+  uint32_t leaf_bytes = 0;
+  uint32_t node_bytes = 0;
   std::string name;
   bool operator==(const TreeInfo&) const = default;
 };
 
 /// What fixes a tree's pages, chosen when it is created. 0: the server's default for the layout.
 struct TreeGeometry {
-  uint32_t page_bytes = 0;
+  uint32_t leaf_bytes = 0;
+  uint32_t node_bytes = 0;  ///< of an internal node
+  LeafLayout leaf_layout = LeafLayout::kDefault;
   uint32_t key_bytes_max = 0;
   uint32_t inline_value_bytes_max = 0;  ///< longer values lie outside of the leaf
   bool operator==(const TreeGeometry&) const = default;

@@ -17,6 +17,7 @@
 namespace farleaf::client {
 
 using protocol::ConditionOutcome;
+using protocol::LeafLayout;
 using protocol::TreeGeometry;
 using protocol::TreeInfo;
 using protocol::TreeLayout;

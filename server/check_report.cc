@@ -23,6 +23,10 @@ constexpr NamedKind kKinds[] = {{ChunkKind::kLeaf, "leaf"},       {ChunkKind::kS
 constexpr NamedKind kPagedKinds[] = {
     {ChunkKind::kLeaf, "leaf"}, {ChunkKind::kSearch, "search"}, {ChunkKind::kValue, "value"}};
 
+std::string_view LeafLayoutName(index::LeafLayout layout) {
+  return layout == index::LeafLayout::kSorted ? "sorted" : "parted";
+}
+
 std::string_view LayoutName(index::Layout layout) {
   return layout == index::Layout::kFixed8 ? "fixed8" : "bytes";
 }
@@ -98,7 +102,9 @@ Json TreeJson(const index::TreeReport& tree) {
   return {{"name", tree.info.name},
           {"id", tree.info.id},
           {"layout", LayoutName(tree.info.geometry.layout)},
-          {"page_bytes", tree.info.geometry.page_bytes},
+          {"leaf_layout", LeafLayoutName(tree.info.geometry.leaf_layout)},
+          {"leaf_bytes", tree.info.geometry.leaf_bytes},
+          {"node_bytes", tree.info.geometry.node_bytes},
           {"keys", tree.keys()},
           {"leaves", tree.leaves()},
           {"height", tree.height()},

@@ -32,7 +32,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kDone = 0, kFailed = 1, kWrongArguments = 2, kNotThere = 3;
 
 struct Arguments {
-  std::string pool, server, tree, key, value, start, end, name, layout = "bytes";
+  std::string pool, server, tree, key, value, start, end, name, layout = "bytes", leaf_layout;
   TextForm form = TextForm::kAuto;
   client::TreeGeometry geometry;
   uint64_t limit = 1'000;
@@ -91,14 +91,14 @@ class Control {
     const auto trees = store_->ListTrees();
     if (!trees.ok()) return trees.status();
     if (!arguments_.json)
-      fmt::print("{:>4}  {:<7}  {:>9}  {:>9}  {}\n", "id", "layout", "key max", "value max",
-                 "name");
+      fmt::print("{:>4}  {:<7}  {:>9}  {:>9}  {:>10}  {:>10}  {}\n", "id", "layout", "key max",
+                 "value max", "leaf bytes", "node bytes", "name");
     std::string json;
     for (const client::TreeInfo& tree : *trees) {
       if (!arguments_.json) {
-        fmt::print("{:>4}  {:<7}  {:>9}  {:>9}  {}\n", tree.id, TreeLayoutName(tree.layout),
-                   tree.key_bytes_max, tree.value_bytes_max,
-                   PrintBytes(tree.name, TextForm::kText));
+        fmt::print("{:>4}  {:<7}  {:>9}  {:>9}  {:>10}  {:>10}  {}\n", tree.id,
+                   TreeLayoutName(tree.layout), tree.key_bytes_max, tree.value_bytes_max,
+                   tree.leaf_bytes, tree.node_bytes, PrintBytes(tree.name, TextForm::kText));
       }
       json += (json.empty() ? "" : ", ") + TreeJson(tree);
     }
@@ -179,6 +179,8 @@ class Control {
     spec.name = arguments_.name;
     if (arguments_.layout == "fixed8") spec.layout = client::TreeLayout::kFixed8;
     spec.geometry = arguments_.geometry;
+    if (arguments_.leaf_layout == "sorted") spec.geometry.leaf_layout = client::LeafLayout::kSorted;
+    if (arguments_.leaf_layout == "parted") spec.geometry.leaf_layout = client::LeafLayout::kParted;
     const auto tree = store_->CreateTree(spec);
     if (!tree.ok()) return tree.status();
     if (arguments_.json) {
@@ -335,9 +337,9 @@ class Control {
   static std::string TreeJson(const client::TreeInfo& tree) {
     return fmt::format(
         "{{\"id\": {}, \"name\": {}, \"layout\": \"{}\", \"key_bytes_max\": {}, "
-        "\"value_bytes_max\": {}}}",
+        "\"value_bytes_max\": {}, \"leaf_bytes\": {}, \"node_bytes\": {}}}",
         tree.id, JsonString(tree.name), TreeLayoutName(tree.layout), tree.key_bytes_max,
-        tree.value_bytes_max);
+        tree.value_bytes_max, tree.leaf_bytes, tree.node_bytes);
   }
 
   const Arguments& arguments_;
@@ -412,7 +414,12 @@ void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
   create->add_option("name", arguments->name, "the new tree's name")->required();
   create->add_option("--layout", arguments->layout, "fixed8 or bytes")
       ->check(CLI::IsMember({"fixed8", "bytes"}));
-  create->add_option("--page-bytes", arguments->geometry.page_bytes, "of a node; 0: the default");
+  create->add_option("--leaf-bytes", arguments->geometry.leaf_bytes,
+                     "of a leaf's page; 0: the default");
+  create->add_option("--node-bytes", arguments->geometry.node_bytes,
+                     "of an internal node's page; 0: the default");
+  create->add_option("--leaf-layout", arguments->leaf_layout, "sorted, or parted (fixed8 only)")
+      ->check(CLI::IsMember({"sorted", "parted"}));
   create->add_option("--key-bytes-max", arguments->geometry.key_bytes_max, "0: the default");
   create->add_option("--inline-value-bytes-max", arguments->geometry.inline_value_bytes_max,
                      "longer values lie outside of the leaf; 0: the default");

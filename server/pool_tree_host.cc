@@ -28,6 +28,9 @@ protocol::TreeInfo Describe(const index::TreeInfo& tree) {
   info.key_bytes_max = tree.geometry.key_bytes_max;
   const bool fixed8 = tree.geometry.layout == index::Layout::kFixed8;
   info.value_bytes_max = fixed8 ? 8 : static_cast<uint32_t>(index::kValueBytesMax);
+  info.leaf_layout = static_cast<protocol::LeafLayout>(tree.geometry.leaf_layout);
+  info.leaf_bytes = tree.geometry.leaf_bytes;
+  info.node_bytes = tree.geometry.node_bytes;
   info.name = tree.name;
   return info;
 }
@@ -37,7 +40,11 @@ protocol::TreeInfo Describe(const index::TreeInfo& tree) {
 index::Geometry GeometryOf(protocol::TreeLayout layout, const protocol::TreeGeometry& wanted) {
   index::Geometry geometry = layout == protocol::TreeLayout::kFixed8 ? index::Geometry::Fixed8()
                                                                      : index::Geometry::Bytes();
-  if (wanted.page_bytes != 0) geometry.page_bytes = wanted.page_bytes;
+  if (wanted.leaf_bytes != 0) geometry.leaf_bytes = wanted.leaf_bytes;
+  if (wanted.node_bytes != 0) geometry.node_bytes = wanted.node_bytes;
+  if (wanted.leaf_layout != protocol::LeafLayout::kDefault) {
+    geometry.leaf_layout = static_cast<index::LeafLayout>(wanted.leaf_layout);
+  }
   if (wanted.key_bytes_max != 0) geometry.key_bytes_max = wanted.key_bytes_max;
   if (wanted.inline_value_bytes_max != 0) {
     geometry.inline_value_bytes_max = wanted.inline_value_bytes_max;

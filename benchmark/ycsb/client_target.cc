@@ -26,7 +26,10 @@ Result<SessionTree> OpenTree(client::Session& session, const TargetOptions& opti
   const TreeLayout layout =
       options.key_layout == KeyLayout::kFixed8 ? TreeLayout::kFixed8 : TreeLayout::kBytes;
   if (options.create_tree) {
-    auto created = session.CreateTree({.name = options.tree, .layout = layout});
+    auto created = session.CreateTree(
+        {.name = options.tree,
+         .layout = layout,
+         .geometry = {.leaf_bytes = options.leaf_bytes, .node_bytes = options.node_bytes}});
     if (created.ok() || created.status().code() != StatusCode::kAlreadyExists) return created;
   }
   auto tree = session.OpenTree(options.tree);

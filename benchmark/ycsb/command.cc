@@ -8,6 +8,7 @@
 #include "benchmark/ycsb/cpu_clock.h"
 #include "benchmark/ycsb/properties.h"
 #include "benchmark/ycsb/runner.h"
+#include "index/blink/geometry.h"
 
 namespace farleaf::ycsb {
 
@@ -59,6 +60,13 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
   app.add_option("--warmup", run.warmup, "Reads before the run phase, not measured")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{0}, UINT64_MAX >> 8));
+  app.add_option("--leaf-bytes", run.leaf_bytes,
+                 "Page of a leaf in a tree that is created; 0: the default of its layout")
+      ->capture_default_str()
+      ->check(CLI::Range(uint32_t{0}, index::kPageBytesMax));
+  app.add_option("--node-bytes", run.node_bytes, "The same of an internal node")
+      ->capture_default_str()
+      ->check(CLI::Range(uint32_t{0}, index::kPageBytesMax));
   app.add_option("--cache", raw->cache, "Search-layer cache of the tree")
       ->capture_default_str()
       ->check(CLI::IsMember({"on", "off"}));
@@ -117,6 +125,8 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
   return {.tree = run.workload.tree,
           .key_layout = run.workload.key_layout,
           .create_tree = line.phases.front() == Phase::kLoad,
+          .leaf_bytes = run.leaf_bytes,
+          .node_bytes = run.node_bytes,
           .cache = run.cache,
           .warm = run.warmup > 0,
           .seed = run.seed,

@@ -134,6 +134,8 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["rate_ops_per_second"] = configuration.rate;
   json["warmup"] = configuration.warmup;
   json["cache"] = configuration.cache;
+  if (configuration.leaf_bytes != 0) json["leaf_bytes"] = configuration.leaf_bytes;
+  if (configuration.node_bytes != 0) json["node_bytes"] = configuration.node_bytes;
   if (configuration.confidence_percent > 0) {
     json["confidence_percent"] = configuration.confidence_percent;
     json["operations_max"] = configuration.operations_max;

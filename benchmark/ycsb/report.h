@@ -21,6 +21,8 @@ struct RunConfiguration {
   uint64_t seed = 1;
   double rate = 0;  ///< operations per second, open loop; 0: closed loop
   uint64_t warmup = 0;
+  uint32_t leaf_bytes = 0;  ///< of a tree that the load phase creates; 0: its layout's default
+  uint32_t node_bytes = 0;
   bool cache = true;
   // Of targets in virtual time:
   std::string program;            ///< empty: the tree

@@ -78,6 +78,8 @@ struct TargetOptions {
   std::string tree = "usertable";
   KeyLayout key_layout = KeyLayout::kFixed8;
   bool create_tree = true;  ///< else the tree must be there
+  uint32_t leaf_bytes = 0;  ///< of a tree that is created; 0: its layout's default
+  uint32_t node_bytes = 0;
   bool cache = true;        ///< false: every inner node is read from the pool
   bool warm = false;        ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;

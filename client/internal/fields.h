@@ -73,6 +73,9 @@ inline void WriteTree(FrameWriter& out, const TreeInfo& tree) {
   out.Write(static_cast<uint8_t>(tree.layout));
   out.Write(tree.key_bytes_max);
   out.Write(tree.value_bytes_max);
+  out.Write(static_cast<uint8_t>(tree.leaf_layout));
+  out.Write(tree.leaf_bytes);
+  out.Write(tree.node_bytes);
   out.WriteField(tree.name);
 }
 
@@ -82,6 +85,9 @@ inline TreeInfo ReadTree(FrameReader& in) {
   tree.layout = static_cast<TreeLayout>(in.ReadEnum(2, 1));
   tree.key_bytes_max = in.Read<uint32_t>();
   tree.value_bytes_max = in.Read<uint32_t>();
+  tree.leaf_layout = static_cast<LeafLayout>(in.ReadEnum(2));
+  tree.leaf_bytes = in.Read<uint32_t>();
+  tree.node_bytes = in.Read<uint32_t>();
   tree.name = in.ReadField(kTreeNameBytesMax);
   return tree;
 }
@@ -105,7 +111,9 @@ inline void ReadRequestFields(FrameReader& in, Request* request) {
       break;
     case Opcode::kCreateTree:
       request->layout = static_cast<TreeLayout>(in.ReadEnum(2, 1));
-      request->geometry.page_bytes = in.Read<uint32_t>();
+      request->geometry.leaf_layout = static_cast<LeafLayout>(in.ReadEnum(2));
+      request->geometry.leaf_bytes = in.Read<uint32_t>();
+      request->geometry.node_bytes = in.Read<uint32_t>();
       request->geometry.key_bytes_max = in.Read<uint32_t>();
       request->geometry.inline_value_bytes_max = in.Read<uint32_t>();
       request->name = in.ReadField(kTreeNameBytesMax);
@@ -151,7 +159,9 @@ inline void WriteRequestFields(FrameWriter& out, const Request& request) {
       break;
     case Opcode::kCreateTree:
       out.Write(static_cast<uint8_t>(request.layout));
-      out.Write(request.geometry.page_bytes);
+      out.Write(static_cast<uint8_t>(request.geometry.leaf_layout));
+      out.Write(request.geometry.leaf_bytes);
+      out.Write(request.geometry.node_bytes);
       out.Write(request.geometry.key_bytes_max);
       out.Write(request.geometry.inline_value_bytes_max);
       out.WriteField(request.name);

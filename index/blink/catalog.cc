@@ -14,7 +14,8 @@ namespace farleaf::index {
 namespace {
 
 constexpr uint64_t kStateUnused = 0, kStateTree = 1;
-constexpr size_t kStateAt = 0, kRootAt = 8, kCrcAt = 16, kBodyAt = 20, kNameAt = 32;
+constexpr size_t kStateAt = 0, kRootAt = 8, kCrcAt = 16, kBodyAt = 20, kFormatAt = 22, kNameAt = 32;
+constexpr uint8_t kEntryFormat = 2;
 constexpr uint64_t kCatalogBytes = uint64_t{dsm::kCatalogEntries} * dsm::kCatalogEntryBytes;
 constexpr uint64_t kCreationWaitMs = 10'000;
 constexpr int kTornReadsMax = 1'000;
@@ -28,7 +29,10 @@ EntryBytes EncodeEntry(const TreeInfo& info, uint64_t root_word) {
   StoreLittle<uint64_t>(at + kRootAt, root_word);
   StoreLittle<uint8_t>(at + kBodyAt, static_cast<uint8_t>(info.geometry.layout));
   StoreLittle<uint8_t>(at + kBodyAt + 1, static_cast<uint8_t>(info.name.size()));
-  StoreLittle<uint32_t>(at + 24, info.geometry.page_bytes);
+  StoreLittle<uint8_t>(at + kFormatAt, kEntryFormat);
+  StoreLittle<uint8_t>(at + 23, static_cast<uint8_t>(info.geometry.leaf_layout));
+  StoreLittle<uint16_t>(at + 24, static_cast<uint16_t>(info.geometry.leaf_bytes));
+  StoreLittle<uint16_t>(at + 26, static_cast<uint16_t>(info.geometry.node_bytes));
   StoreLittle<uint16_t>(at + 28, static_cast<uint16_t>(info.geometry.key_bytes_max));
   StoreLittle<uint16_t>(at + 30, static_cast<uint16_t>(info.geometry.inline_value_bytes_max));
   std::memcpy(at + kNameAt, info.name.data(), info.name.size());
@@ -37,7 +41,7 @@ EntryBytes EncodeEntry(const TreeInfo& info, uint64_t root_word) {
   return entry;
 }
 
-/// nullopt: unused. Corruption: torn, or not an entry.
+/// nullopt: unused. Corruption: torn, or not an entry. Unimplemented: of another format.
 Result<std::optional<TreeInfo>> DecodeEntry(TreeId id, std::span<const std::byte> entry) {
   const std::byte* at = entry.data();
   const uint64_t state = LoadLittle<uint64_t>(at + kStateAt);
@@ -50,9 +54,18 @@ Result<std::optional<TreeInfo>> DecodeEntry(TreeId id, std::span<const std::byte
   TreeInfo info;
   info.id = id;
   info.name.assign(reinterpret_cast<const char*>(at + kNameAt), name_bytes);
+  if (const auto format = LoadLittle<uint8_t>(at + kFormatAt); format != kEntryFormat) {
+    return Status::Unimplemented(
+        "catalog entry of tree '" + info.name + "' has format " + std::to_string(format) +
+        ", and this program knows format " + std::to_string(kEntryFormat) +
+        ": use the program that made the tree, or load it into a new pool");
+  }
   info.geometry = {static_cast<Layout>(LoadLittle<uint8_t>(at + kBodyAt)),
-                   LoadLittle<uint32_t>(at + 24), LoadLittle<uint16_t>(at + 28),
-                   LoadLittle<uint16_t>(at + 30)};
+                   LoadLittle<uint16_t>(at + 24),
+                   LoadLittle<uint16_t>(at + 26),
+                   LoadLittle<uint16_t>(at + 28),
+                   LoadLittle<uint16_t>(at + 30),
+                   static_cast<LeafLayout>(LoadLittle<uint8_t>(at + 23))};
   if (Status valid = info.geometry.Validate(); !valid.ok()) {
     return Status::Corruption("catalog entry of tree '" + info.name + "': " + valid.ToString());
   }
@@ -87,17 +100,17 @@ Task<Status> UnlockCatalog(OpContext& op) {
 
 /// Allocates and writes the tree's first leaf, which is its root.
 Task<Result<RootWord>> WriteFirstLeaf(OpContext& op, dsm::Pool& pool, const TreeInfo& info) {
-  const dsm::PageClass page_class{dsm::ChunkKind::kLeaf, info.geometry.page_bytes, 0};
+  const dsm::PageClass page_class{dsm::ChunkKind::kLeaf, info.geometry.leaf_bytes, 0};
   const dsm::ServerId server = pool.allocator().NextServer(std::nullopt);
   auto grant = co_await pool.allocator().Allocate(op, page_class, server);
   if (!grant.ok()) co_return grant.status();
   PageBuffer page;
   std::memset(page.bytes, 0, sizeof page.bytes);
-  Node leaf(info.geometry, page.image(info.geometry));
+  Node leaf(info.geometry, page.image(info.geometry, 0));
   leaf.Init({.tree = info.id});
   leaf.Seal(grant->version + 1);
   Batch batch(grant->address.server());
-  batch.Write(grant->address.offset(), page.page(info.geometry));
+  batch.Write(grant->address.offset(), page.page(info.geometry, 0));
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
   if (!status.ok()) co_return status;
   co_return RootWord{grant->address, 0};
@@ -153,6 +166,9 @@ Task<Result<TreeInfo>> CreateTree(OpContext& op, dsm::Pool& pool, std::string na
                                       std::to_string(name.size()));
   }
   FARLEAF_CO_RETURN_IF_ERROR(geometry.Validate());
+  if (geometry.leaf_layout == LeafLayout::kParted) {
+    co_return Status::Unimplemented("leaf_layout parted is not built into this program");
+  }
   if (pool.self().id == 0) {
     co_return Status::InvalidArgument("an observer of the pool cannot create a tree");
   }
@@ -193,6 +209,7 @@ Task<Result<std::vector<TreeInfo>>> ListTrees(OpContext& op, dsm::Pool& /*pool*/
       }
     }
     if (torn.ok()) co_return trees;
+    if (torn.code() != StatusCode::kCorruption) break;
   }
   co_return torn;
 }

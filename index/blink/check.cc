@@ -263,7 +263,9 @@ uint64_t TreeReport::missing_separators() const {
 
 uint64_t TreeReport::pool_bytes() const {
   uint64_t bytes = value_block_bytes;
-  for (const LevelReport& level : levels) bytes += level.nodes * info.geometry.page_bytes;
+  for (size_t level = 0; level < levels.size(); ++level) {
+    bytes += levels[level].nodes * info.geometry.page_bytes(static_cast<Level>(level));
+  }
   return bytes;
 }
 

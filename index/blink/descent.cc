@@ -53,36 +53,35 @@ BlinkTree::Fit BlinkTree::FitOf(const ConstNode& node, std::string_view key, Sid
 }
 
 Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddress address,
-                                                       PageBuffer& page) {
+                                                       Level level, PageBuffer& page) {
   const Geometry& geometry = info_.geometry;
+  const auto image = page.image(geometry, level);
   uint64_t give_up_ns = 0, wait_ns = kRetryNsMin;
   FenceLook look;
   for (int attempt = 0;; ++attempt) {
     const bool with_lock_word = attempt >= kTornReadsBeforeLockWord;
     Batch batch(address.server());
-    batch.Read(address.offset(), with_lock_word ? page.page(geometry) : page.image(geometry));
+    batch.Read(address.offset(), with_lock_word ? page.page(geometry, level) : image);
     if (look.owner != 0) batch.ReadWord(dsm::FenceWordOffset(look.owner), &look.fence_word);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) co_return status;
-    const OpenOutcome outcome = ConstNode::Open(geometry, page.image(geometry));
+    const OpenOutcome outcome = ConstNode::Open(geometry, image);
     if (outcome == OpenOutcome::kValid) co_return PageState::kRead;
     if (outcome == OpenOutcome::kMalformed) {
       // A leaf page may have been reused by a tree of another layout.
-      if (ConstNode(geometry, page.image(geometry)).tree() != info_.id) {
-        co_return PageState::kForeign;
-      }
+      if (ConstNode(geometry, image).tree() != info_.id) co_return PageState::kForeign;
       co_return Status::Corruption("page " + address.ToString() + " of tree '" + info_.name +
                                    "' holds no node although its checksum agrees");
     }
     stats_.torn_reads.fetch_add(1, std::memory_order_relaxed);
     if (!with_lock_word) continue;
-    const auto lock_word = LoadLittle<uint64_t>(page.bytes + geometry.image_bytes());
+    const auto lock_word = LoadLittle<uint64_t>(page.bytes + image.size());
     const auto lock = dsm::LockWord::Decode(lock_word);
     if (lock.state == dsm::LockWord::State::kFreePage) co_return PageState::kForeign;
     const bool gone = IsGone(op, address, lock_word, look);
     if (gone && pool_->self().id != 0) {
       stats_.readers_recovered.fetch_add(1, std::memory_order_relaxed);
-      auto recovered = co_await TryRecoverPage(op, address, lock_word);
+      auto recovered = co_await TryRecoverPage(op, {address, level, lock_word});
       if (!recovered.ok()) co_return recovered.status();
       if (*recovered == Recovery::kForeign) co_return PageState::kForeign;
     }
@@ -126,10 +125,10 @@ Task<Result<SearchCache::Path>> BlinkTree::FindNode(OpContext& op, std::string_v
       if (path.complete && path.level == level) co_return path;
       if (path.complete || path.stale) break;
       PageBuffer page;
-      auto state = co_await ReadPage(op, path.node, page);
+      auto state = co_await ReadPage(op, path.node, path.level, page);
       if (!state.ok()) co_return state.status();
       if (*state == PageState::kForeign) break;
-      const ConstNode node(info_.geometry, page.image(info_.geometry));
+      const ConstNode node(info_.geometry, page.image(info_.geometry, path.level));
       if (node.tree() != info_.id || node.level() != path.level) break;
       cache_.Install(path.node, node.image());
     }
@@ -154,10 +153,10 @@ Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::s
     SearchCache::Path path{root.address, root.level, {}, false, false};
     while (path.level > level) {
       PageBuffer page;
-      auto state = co_await ReadPage(op, path.node, page);
+      auto state = co_await ReadPage(op, path.node, path.level, page);
       if (!state.ok()) co_return state.status();
       if (*state == PageState::kForeign) break;
-      const ConstNode node(info_.geometry, page.image(info_.geometry));
+      const ConstNode node(info_.geometry, page.image(info_.geometry, path.level));
       const Fit fit = FitOf(node, key, side, path.level);
       if (fit == Fit::kRestart) break;
       if (caching()) cache_.Install(path.node, node.image());
@@ -183,28 +182,27 @@ Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::s
 }
 
 Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, GlobalAddress next,
-                                                                PageBuffer& page,
+                                                                Level level, PageBuffer& page,
                                                                 GlobalAddress parent,
                                                                 bool* parent_unchanged) {
   const Geometry& geometry = info_.geometry;
   PageBuffer parent_page;
+  const auto image = page.image(geometry, level);
+  const auto parent_image = parent_page.image(geometry, static_cast<Level>(level + 1));
   const uint64_t cached_version = cache_.VersionOf(parent);
   Batch batches[2] = {Batch(next.server()), Batch(parent.server())};
-  batches[0].Read(next.offset(), page.image(geometry));
-  batches[1].Read(parent.offset(), parent_page.image(geometry));
+  batches[0].Read(next.offset(), image);
+  batches[1].Read(parent.offset(), parent_image);
   Status status = co_await op.worker.RoundTrip(batches, op.counts);
   if (!status.ok() && !batches[0].status().ok()) co_return status;
   const bool parent_read = batches[1].status().ok();  // its server may be lost
-  if (parent_read &&
-      ConstNode::Open(geometry, parent_page.image(geometry)) == OpenOutcome::kValid) {
-    const ConstNode node(geometry, parent_page.image(geometry));
+  if (parent_read && ConstNode::Open(geometry, parent_image) == OpenOutcome::kValid) {
+    const ConstNode node(geometry, parent_image);
     *parent_unchanged = node.version() == cached_version;
     cache_.Install(parent, node.image());
   }
-  if (ConstNode::Open(geometry, page.image(geometry)) == OpenOutcome::kValid) {
-    co_return PageState::kRead;
-  }
-  auto state = co_await ReadPage(op, next, page);
+  if (ConstNode::Open(geometry, image) == OpenOutcome::kValid) co_return PageState::kRead;
+  auto state = co_await ReadPage(op, next, level, page);
   co_return state;
 }
 
@@ -218,11 +216,11 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
     if (!path.ok()) co_return path.status();
     if (!path->complete) co_return GlobalAddress();  // the tree is not that high
     GlobalAddress address = path->node;
-    auto state = co_await ReadPage(op, address, page);
+    auto state = co_await ReadPage(op, address, level, page);
     bool separator_missing = false;
     uint32_t hops = 0;
     while (state.ok() && *state == PageState::kRead) {
-      const ConstNode node(info_.geometry, page.image(info_.geometry));
+      const ConstNode node(info_.geometry, page.image(info_.geometry, level));
       const Fit fit = FitOf(node, key, side, level);
       if (fit == Fit::kRestart) {
         stats_.restarts.fetch_add(1, std::memory_order_relaxed);
@@ -237,11 +235,11 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
       stats_.forwards.fetch_add(fit == Fit::kMoveForward, std::memory_order_relaxed);
       if (hops++ == 0 && caching() && !path->parent.is_null()) {
         bool unchanged = false;
-        state = co_await ReadNextAndParent(op, address, page, path->parent, &unchanged);
+        state = co_await ReadNextAndParent(op, address, level, page, path->parent, &unchanged);
         separator_missing = unchanged && fit == Fit::kMoveRight;
       } else {
         separator_missing |= fit == Fit::kMoveRight && path->parent.is_null();
-        state = co_await ReadPage(op, address, page);
+        state = co_await ReadPage(op, address, level, page);
       }
     }
     if (!state.ok()) co_return state.status();

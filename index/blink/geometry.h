@@ -20,28 +20,45 @@ enum class Layout : uint8_t {
   kBytes = 2,   ///< byte strings, slotted pages; large values out of line
 };
 
+/// How a leaf's entries stand in its page in the pool. Internal nodes are always sorted.
+enum class LeafLayout : uint8_t {
+  kSorted = 1,  ///< the page is the node, under one checksum
+  kParted = 2,  ///< parts that each answer for their keys (parted_leaf.h); kFixed8 only
+};
+
 inline constexpr uint32_t kPageBytesMin = 256;
 inline constexpr uint32_t kPageBytesMax = 4096;
 inline constexpr uint32_t kKeyBytesMax = 1024;
 inline constexpr uint64_t kValueBytesMax = uint64_t{16} << 20;
 
+/// Of a parted leaf (parted_leaf.h): 64 bytes, and 128 for each part.
+inline constexpr uint32_t kLeafPartsMin = 4;
+inline constexpr uint32_t kLeafPartsMax = 31;
+
 struct Geometry {
   Layout layout = Layout::kFixed8;
-  uint32_t page_bytes = 1024;           ///< of leaves and internal nodes; a multiple of 64
+  uint32_t leaf_bytes = 1024;           ///< a leaf's page; a multiple of 64
+  uint32_t node_bytes = 1024;           ///< an internal node's page; a multiple of 64
   uint32_t key_bytes_max = 8;           ///< kFixed8: 8
   uint32_t inline_value_bytes_max = 8;  ///< longer values go to a block; kFixed8: 8
+  LeafLayout leaf_layout = LeafLayout::kSorted;
   bool operator==(const Geometry&) const = default;
 
-  static Geometry Fixed8(uint32_t page_bytes = 1024) { return {Layout::kFixed8, page_bytes, 8, 8}; }
-  static Geometry Bytes() { return {Layout::kBytes, 4096, kKeyBytesMax, 448}; }
+  /// Pages of one size.
+  static Geometry Fixed8(uint32_t page_bytes = 1024) { return Fixed8(page_bytes, page_bytes); }
+  static Geometry Fixed8(uint32_t leaf_bytes, uint32_t node_bytes) {
+    return {Layout::kFixed8, leaf_bytes, node_bytes, 8, 8};
+  }
+  static Geometry Bytes() { return {Layout::kBytes, 4096, 4096, kKeyBytesMax, 448}; }
 
   /// InvalidArgument naming the field, its value and range. kBytes needs pages that can always be
-  /// split (format.md has the argument):
-  /// 3 * key_bytes_max + 2 * max(inline_value_bytes_max, 24) + 72 <= page_bytes.
+  /// split (format.md has the argument), for leaf_bytes and node_bytes alike:
+  /// 3 * key_bytes_max + 2 * max(inline_value_bytes_max, 24) + 72 <= leaf_bytes, node_bytes.
   Status Validate() const;
 
+  uint32_t page_bytes(Level level) const { return level == 0 ? leaf_bytes : node_bytes; }
   /// The bytes that travel: all but the lock word at the end.
-  uint32_t image_bytes() const { return page_bytes - 8; }
+  uint32_t image_bytes(Level level) const { return page_bytes(level) - 8; }
 };
 
 }  // namespace farleaf::index

@@ -20,11 +20,11 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
     const SearchCache::Path path = cache_.Find(key, Side::kAt, 0);
     if (path.complete && !path.node.is_null()) [[likely]] {
       Batch batch(path.node.server());
-      batch.Read(path.node.offset(), page.image(geometry));
+      batch.Read(path.node.offset(), page.image(geometry, 0));
       Status status = co_await op.worker.RoundTrip(batch, op.counts);
       if (!status.ok()) co_return status;
-      if (ConstNode::Open(geometry, page.image(geometry)) == OpenOutcome::kValid) {
-        const Fit fit = FitOf(ConstNode(geometry, page.image(geometry)), key, Side::kAt, 0);
+      if (ConstNode::Open(geometry, page.image(geometry, 0)) == OpenOutcome::kValid) {
+        const Fit fit = FitOf(ConstNode(geometry, page.image(geometry, 0)), key, Side::kAt, 0);
         fresh = fit == Fit::kCovers ||
                 (Mutated(Mutation::kAbsentFromStaleLeaf) && fit == Fit::kMoveRight);
       }
@@ -35,7 +35,7 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
       auto leaf = co_await ReadNode(op, key, Side::kAt, 0, page);
       if (!leaf.ok()) co_return leaf.status();
     }
-    const ConstNode leaf(geometry, page.image(geometry));
+    const ConstNode leaf(geometry, page.image(geometry, 0));
     const ConstNode::Position at = leaf.Search(key);
     if (!at.found) co_return false;
     const StoredValue stored = leaf.Value(at.index);
@@ -97,9 +97,10 @@ Task<Status> BlinkTree::MultiGet(OpContext& op, std::span<const std::string_view
 
   for (size_t first = 0; first < wanted.size(); first += kLeavesPerRoundTripMax) {
     const size_t count = std::min(kLeavesPerRoundTripMax, wanted.size() - first);
-    std::vector<std::byte> images(count * geometry.image_bytes());
+    const size_t image_bytes = geometry.image_bytes(0);
+    std::vector<std::byte> images(count * image_bytes);
     const auto image = [&](size_t i) {
-      return std::span(images).subspan(i * geometry.image_bytes(), geometry.image_bytes());
+      return std::span(images).subspan(i * image_bytes, image_bytes);
     };
     std::vector<Batch> batches;  // one a server: the leaves are sorted by address
     for (size_t i = 0; i < count; ++i) {

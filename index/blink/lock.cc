@@ -18,13 +18,13 @@ constexpr uint64_t kResolveBackoffNsMax = 10 * kNsPerMs;
 }  // namespace
 
 dsm::PageClass BlinkTree::PageClassOf(Level level) const {
-  const uint32_t page_bytes = info_.geometry.page_bytes;
+  const uint32_t page_bytes = info_.geometry.page_bytes(level);
   if (level == 0) return {dsm::ChunkKind::kLeaf, page_bytes, 0};
   return {dsm::ChunkKind::kSearch, page_bytes, info_.id};
 }
 
-uint64_t BlinkTree::LockWordOffset(GlobalAddress address) const {
-  return address.offset() + info_.geometry.image_bytes();
+uint64_t BlinkTree::LockWordOffset(GlobalAddress address, Level level) const {
+  return address.offset() + info_.geometry.image_bytes(level);
 }
 
 uint64_t BlinkTree::ChangeCounterOffset(GlobalAddress address) const {
@@ -73,7 +73,7 @@ Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockC
                                                             uint64_t give_up_ns,
                                                             LockedPage& locked) {
   const GlobalAddress address = locked.address;
-  const auto image = locked.buffer.image(info_.geometry);
+  const auto image = locked.image(info_.geometry);
   auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class, image);
   locked.turn = turn;
   if (turn.lock_word != 0) {
@@ -101,7 +101,8 @@ Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockC
       if (!status.ok()) co_return status;
       co_return LockAttempt::kEnded;
     }
-    auto recovered = co_await RecoverPage(op, address, dead_word);  // lets the turn go
+    auto recovered =
+        co_await RecoverPage(op, {address, locked.level(), dead_word});  // lets the turn go
     if (!recovered.ok()) co_return recovered.status();
     if (*recovered == Recovery::kForeign) co_return LockAttempt::kEnded;
     co_return LockAttempt::kRecovering;
@@ -151,20 +152,20 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t gi
       locked.lock_word = 0;
     }
     const bool read_first = Mutated(Mutation::kReadAheadOfLock);
-    if (read_first) batch.Read(address.offset(), locked.buffer.image(info_.geometry));
-    batch.CompareAndSwap(LockWordOffset(address), dsm::kUnlockedWord, word, &old);
-    if (!read_first) batch.Read(address.offset(), locked.buffer.image(info_.geometry));
+    if (read_first) batch.Read(address.offset(), locked.image(info_.geometry));
+    batch.CompareAndSwap(LockWordOffset(address, locked.level()), dsm::kUnlockedWord, word, &old);
+    if (!read_first) batch.Read(address.offset(), locked.image(info_.geometry));
     if (look.owner != 0) batch.ReadWord(dsm::FenceWordOffset(look.owner), &look.fence_word);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) {
       // The CAS may have run. Undo it if so; a lock word is unique, so this touches no other's lock.
       Batch undo(address.server());
-      undo.CompareAndSwap(LockWordOffset(address), word, dsm::kUnlockedWord, &old);
+      undo.CompareAndSwap(LockWordOffset(address, locked.level()), word, dsm::kUnlockedWord, &old);
       Status undone = co_await op.worker.RoundTrip(undo, op.counts);
       // Where even that failed the word may stand in the pool, but the slot may be used again all the
       // same: no write-back ran under this word, and that is what a recovery concludes from a slot
       // that holds no record of it. Keeping the slot would let a lost server use up all of them.
-      if (!undone.ok()) NoteUnresolved(op, address, word, undone, KeepsSlot::kNo);
+      if (!undone.ok()) NoteUnresolved(op, {address, locked.level(), word}, undone, KeepsSlot::kNo);
       co_return status;
     }
     if (old == dsm::kUnlockedWord) {
@@ -258,14 +259,14 @@ Task<Status> BlinkTree::ClaimNewPage(OpContext& op, GlobalAddress address, LockC
     word = pool_->redo_slots(address.server()).Take(lock_class);
   }
   // Others may still come here by stale pointers: each finds the page free, or locked by us.
-  auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class,
-                                              locked.buffer.image(info_.geometry));
-  FARLEAF_CHECK(turn.lock_word == 0, "a free page's lock was handed over", address);
   locked.address = address;
-  locked.turn = turn;
   locked.level_class = lock_class;
+  auto turn =
+      co_await pool_->locks().Acquire(op.worker, address, lock_class, locked.image(info_.geometry));
+  FARLEAF_CHECK(turn.lock_word == 0, "a free page's lock was handed over", address);
+  locked.turn = turn;
   locked.lock_word = *word;
-  StoreLittle(locked.buffer.bytes + info_.geometry.image_bytes(), *word);
+  StoreLittle(locked.buffer.bytes + info_.geometry.image_bytes(locked.level()), *word);
   co_return Status::Ok();
 }
 
@@ -294,12 +295,13 @@ void BlinkTree::AddRedo(LockedPage& locked, std::span<const std::byte> before,
 }
 
 void BlinkTree::AddWriteBack(LockedPage& locked, Batch& batch) {
-  AddRedo(locked, locked.before.image(info_.geometry), locked.buffer.image(info_.geometry), batch);
+  AddRedo(locked, locked.before.image(info_.geometry, locked.level()), locked.image(info_.geometry),
+          batch);
   AddImage(locked, batch);
 }
 
 void BlinkTree::AddImage(LockedPage& locked, Batch& batch) {
-  const auto image = locked.buffer.image(info_.geometry);
+  const auto image = locked.image(info_.geometry);
   batch.Write(locked.address.offset(), image);
   // The change counter is the version, which stands at byte 8 of the image.
   if (!locked.node(info_.geometry).is_leaf()) {
@@ -310,7 +312,7 @@ void BlinkTree::AddImage(LockedPage& locked, Batch& batch) {
 void BlinkTree::AddUnlock(LockedPage& locked, Batch& batch) {
   locked.handing_over = pool_->locks().ShouldHandOver(locked.address, locked.turn);
   if (!locked.handing_over) {
-    batch.WriteWord(LockWordOffset(locked.address), &dsm::kUnlockedWord);
+    batch.WriteWord(LockWordOffset(locked.address, locked.level()), &dsm::kUnlockedWord);
   }
 }
 
@@ -328,7 +330,7 @@ Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) 
     // that stood before.
     uint64_t word = 0;
     Batch look(locked.address.server());
-    look.ReadWord(LockWordOffset(locked.address), &word);
+    look.ReadWord(LockWordOffset(locked.address, locked.level()), &word);
     Status looked = co_await op.worker.RoundTrip(look, op.counts);
     if (!looked.ok()) continue;
     if (word != locked.lock_word) {
@@ -345,7 +347,7 @@ Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) 
   const uint64_t word = std::exchange(locked.lock_word, 0);
   if (locked.handing_over) {
     pool_->locks().HandOver(locked.address, {word, locked.turn.handovers, locked.turn.slot_class},
-                            locked.buffer.image(info_.geometry));
+                            locked.image(info_.geometry));
   } else {
     pool_->redo_slots(locked.address.server()).Give(word);
     pool_->locks().Release(locked.address);
@@ -372,7 +374,8 @@ Task<Status> BlinkTree::PostUntilDone(OpContext& op, Batch& batch) {
 
 void BlinkTree::AbandonPage(OpContext& op, LockedPage& page, const Status& why) {
   // It stays in this member's name, and this member recovers it like a dead one's.
-  NoteUnresolved(op, page.address, std::exchange(page.lock_word, 0), why, KeepsSlot::kYes);
+  NoteUnresolved(op, {page.address, page.level(), std::exchange(page.lock_word, 0)}, why,
+                 KeepsSlot::kYes);
   pool_->locks().Release(page.address);
 }
 
@@ -389,7 +392,7 @@ Task<Status> BlinkTree::PostAndFinish(OpContext& op, LockedPage& locked, Batch& 
   if (Mutated(Mutation::kHandOverBeforeWriteBack) && locked.handing_over) {
     const uint64_t word = std::exchange(locked.lock_word, 0);
     pool_->locks().HandOver(locked.address, {word, locked.turn.handovers, locked.turn.slot_class},
-                            locked.buffer.image(info_.geometry));
+                            locked.image(info_.geometry));
     Status late = co_await op.worker.RoundTrip(batch, op.counts);
     co_return late;
   }

@@ -35,14 +35,14 @@ Task<Status> BlinkTree::MergeAround(OpContext& op, Level level, std::string key)
     auto address = co_await ReadNode(op, key, Side::kAt, level, page);
     if (!address.ok()) co_return address.status();
     if (address->is_null()) co_return Status::Ok();
-    const ConstNode node(geometry, page.image(geometry));
+    const ConstNode node(geometry, page.image(geometry, level));
     if (!Underfull(node)) co_return Status::Ok();
 
     std::optional<std::string> left_key;  // a key of the left one of the two to merge
     if (node.has_high()) {
-      auto state = co_await ReadPage(op, node.right(), neighbour);
+      auto state = co_await ReadPage(op, node.right(), level, neighbour);
       if (!state.ok()) co_return state.status();
-      const ConstNode right(geometry, neighbour.image(geometry));
+      const ConstNode right(geometry, neighbour.image(geometry, level));
       if (*state == PageState::kRead &&
           FitOf(right, node.high(), Side::kAt, level) == Fit::kCovers && MayMerge(node, right)) {
         left_key = node.low();
@@ -52,7 +52,7 @@ Task<Status> BlinkTree::MergeAround(OpContext& op, Level level, std::string key)
       const std::string low = node.low();
       auto left_address = co_await ReadNode(op, low, Side::kBefore, level, neighbour);
       if (!left_address.ok()) co_return left_address.status();
-      const ConstNode left(geometry, neighbour.image(geometry));
+      const ConstNode left(geometry, neighbour.image(geometry, level));
       if (!left_address->is_null() && left.HighEquals(low) && MayMerge(left, node)) {
         left_key = left.low();
       }
@@ -115,10 +115,10 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   publication.child_lock = &left;
   {
     PageBuffer merged;
-    Node out(geometry, merged.image(geometry));
+    Node out(geometry, merged.image(geometry, level));
     MergeNodes(left.node(geometry), right.node(geometry), &out);
     out.Seal(left.node(geometry).version() + 1);
-    std::memcpy(left.buffer.bytes, merged.bytes, geometry.image_bytes());
+    std::memcpy(left.buffer.bytes, merged.bytes, geometry.image_bytes(level));
   }
   Node dead = right.node(geometry);
   dead.MarkDead(left.address);
@@ -135,7 +135,7 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   Batch& kill_batch = same_server ? left_batch : right_batch;
   if (Mutated(Mutation::kMergeKillsRightFirst)) {
     Batch first(right.address.server());
-    first.Write(right.address.offset(), right.buffer.image(geometry));
+    first.Write(right.address.offset(), right.image(geometry));
     [[maybe_unused]] Status killed = co_await PostUntilDone(op, first);
   }
   AddWriteBack(left, left_batch);

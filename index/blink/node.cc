@@ -73,7 +73,6 @@ OutOfLineValue DecodeOutOfLine(std::string_view bytes) {
 }
 
 OpenOutcome ConstNode::Open(const Geometry& geometry, std::span<const std::byte> image) {
-  FARLEAF_DCHECK(image.size() == geometry.image_bytes(), image.size(), geometry.page_bytes);
   const std::byte* page = image.data();
   const auto version = Field<uint64_t>(page, offsetof(PageHeader, version));
   const bool checks = !Mutated(Mutation::kSkipChecksum);
@@ -85,13 +84,13 @@ OpenOutcome ConstNode::Open(const Geometry& geometry, std::span<const std::byte>
   }
   const Level level = internal::PageLevel(page);
   const size_t count = internal::PageCount(page);
-  if (level > kLevelMax || (internal::PageFlags(page) & ~kFlagsAll) != 0 ||
-      (level > 0 && count == 0)) {
+  if (level > kLevelMax || image.size() != geometry.image_bytes(level) ||
+      (internal::PageFlags(page) & ~kFlagsAll) != 0 || (level > 0 && count == 0)) {
     return OpenOutcome::kMalformed;
   }
   const bool fits = geometry.layout == Layout::kFixed8
-                        ? count <= Fixed8::Capacity(geometry.page_bytes)
-                        : BytesPage::Check(geometry, page);
+                        ? count <= Fixed8::Capacity(static_cast<uint32_t>(image.size()) + 8)
+                        : BytesPage::Check(geometry, image);
   return fits ? OpenOutcome::kValid : OpenOutcome::kMalformed;
 }
 
@@ -148,7 +147,7 @@ size_t ConstNode::used_bytes() const {
 }
 
 size_t ConstNode::capacity_bytes() const {
-  return is_fixed8() ? Fixed8::Capacity(geometry_->page_bytes) * Fixed8::kEntryBytes
+  return is_fixed8() ? Fixed8::Capacity(page_bytes()) * Fixed8::kEntryBytes
                      : bytes_page().CapacityBytes();
 }
 
@@ -186,7 +185,7 @@ Status ConstNode::Validate() const {
 
 void Node::Init(const Header& header) {
   std::byte* page = bytes();
-  std::memset(page, 0, geometry_->image_bytes());
+  std::memset(page, 0, image_bytes_);
   StoreLittle(page + offsetof(PageHeader, tree), header.tree);
   StoreLittle(page + offsetof(PageHeader, level), header.level);
   const int flags = (header.low ? 0 : kFlagNoLow) | (header.high ? 0 : kFlagNoHigh);
@@ -204,8 +203,8 @@ bool Node::Insert(size_t i, std::string_view key, StoredValue value) {
   FARLEAF_DCHECK(is_leaf() && i <= count(), i, count());
   if (is_fixed8()) {
     FARLEAF_DCHECK(key.size() == 8 && value.bytes.size() == 8, key.size(), value.bytes.size());
-    if (count() == Fixed8::Capacity(geometry_->page_bytes)) return false;
-    Fixed8::InsertAt(bytes(), geometry_->page_bytes, i, LoadBig64(key.data()), value.bytes.data());
+    if (count() == Fixed8::Capacity(page_bytes())) return false;
+    Fixed8::InsertAt(bytes(), page_bytes(), i, LoadBig64(key.data()), value.bytes.data());
     return true;
   }
   return bytes_writer().Insert(i, BytesPageWriter::KeyIs::kStored, key, value.bytes,
@@ -215,7 +214,7 @@ bool Node::Insert(size_t i, std::string_view key, StoredValue value) {
 bool Node::ReplaceValue(size_t i, StoredValue value) {
   FARLEAF_DCHECK(is_leaf() && i < count(), i, count());
   if (is_fixed8()) {
-    std::memcpy(bytes() + Fixed8::ValueOffset(geometry_->page_bytes, i), value.bytes.data(), 8);
+    std::memcpy(bytes() + Fixed8::ValueOffset(page_bytes(), i), value.bytes.data(), 8);
     return true;
   }
   return bytes_writer().ReplaceValue(i, value.bytes, value.out_of_line);
@@ -224,7 +223,7 @@ bool Node::ReplaceValue(size_t i, StoredValue value) {
 void Node::Remove(size_t i) {
   FARLEAF_DCHECK(i < count(), i, count());
   if (is_fixed8()) {
-    Fixed8::RemoveAt(bytes(), geometry_->page_bytes, i);
+    Fixed8::RemoveAt(bytes(), page_bytes(), i);
   } else {
     bytes_writer().Remove(i);
   }
@@ -235,9 +234,9 @@ bool Node::InsertChild(size_t i, std::string_view separator, GlobalAddress child
   char word[8];
   StoreLittle(word, child.word());
   if (is_fixed8()) {
-    if (count() == Fixed8::Capacity(geometry_->page_bytes)) return false;
+    if (count() == Fixed8::Capacity(page_bytes())) return false;
     const uint64_t key = i == 0 ? 0 : LoadBig64(separator.data());
-    Fixed8::InsertAt(bytes(), geometry_->page_bytes, i, key, word);
+    Fixed8::InsertAt(bytes(), page_bytes(), i, key, word);
     return true;
   }
   const auto key_is = i == 0 ? BytesPageWriter::KeyIs::kLowFence : BytesPageWriter::KeyIs::kStored;
@@ -246,8 +245,8 @@ bool Node::InsertChild(size_t i, std::string_view separator, GlobalAddress child
 
 void Node::SetChild(size_t i, GlobalAddress child) {
   FARLEAF_DCHECK(!is_leaf() && i < count(), i, count());
-  std::byte* at = is_fixed8() ? bytes() + Fixed8::ValueOffset(geometry_->page_bytes, i)
-                              : bytes_writer().ValueBytes(i);
+  std::byte* at =
+      is_fixed8() ? bytes() + Fixed8::ValueOffset(page_bytes(), i) : bytes_writer().ValueBytes(i);
   StoreLittle(at, child.word());
 }
 
@@ -268,7 +267,7 @@ void Node::MarkDead(GlobalAddress forward) {
 void Node::Seal(uint64_t version) {
   std::byte* page = bytes();
   StoreLittle(page + offsetof(PageHeader, version), version);
-  StoreLittle(page + geometry_->image_bytes() - internal::kTailBytes, version);
+  StoreLittle(page + image_bytes_ - internal::kTailBytes, version);
   StoreLittle(page + offsetof(PageHeader, checksum), Checksum(image()));
 }
 

@@ -1,6 +1,6 @@
 // Node: the pages of the tree as pure functions over bytes, for both layouts. No transport here.
 //
-// A page is page_bytes long; its last 8 bytes are the lock word, which no function here touches: a
+// A page is leaf_bytes or node_bytes long (geometry.h); its last 8 bytes are the lock word, which no function here touches: a
 // node's image is the page without it, and is what one READ or WRITE moves.
 //
 //   offset            bytes  what
@@ -72,12 +72,15 @@ class ConstNode {
  public:
   /// Checks an image that came from remote memory.
   static OpenOutcome Open(const Geometry& geometry, std::span<const std::byte> image);
-  /// REQUIRES: Open(geometry, image) was kValid, or a Node built it; `geometry` outlives the view.
+  /// The page's size is the image's. REQUIRES: Open(geometry, image) was kValid, or a Node built it;
+  /// `geometry` outlives the view.
   ConstNode(const Geometry& geometry, std::span<const std::byte> image)
-      : geometry_(&geometry), data_(image.data()) {}
+      : geometry_(&geometry),
+        data_(image.data()),
+        image_bytes_(static_cast<uint32_t>(image.size())) {}
 
   const Geometry& geometry() const { return *geometry_; }
-  std::span<const std::byte> image() const { return {data_, geometry_->image_bytes()}; }
+  std::span<const std::byte> image() const { return {data_, image_bytes_}; }
   TreeId tree() const;
   Level level() const;
   bool is_leaf() const { return level() == 0; }
@@ -134,10 +137,12 @@ class ConstNode {
  protected:
   bool is_fixed8() const { return geometry_->layout == Layout::kFixed8; }
   uint8_t flags() const { return internal::PageFlags(data_); }
-  internal::BytesPage bytes_page() const { return {*geometry_, data_}; }
+  uint32_t page_bytes() const { return image_bytes_ + 8; }
+  internal::BytesPage bytes_page() const { return {*geometry_, image()}; }
 
   const Geometry* geometry_;
   const std::byte* data_;
+  uint32_t image_bytes_;
 };
 
 /// What is inserted while a node is split.
@@ -184,7 +189,7 @@ class Node : public ConstNode {
 
  private:
   std::byte* bytes() { return const_cast<std::byte*>(data_); }
-  internal::BytesPageWriter bytes_writer() { return {*geometry_, bytes()}; }
+  internal::BytesPageWriter bytes_writer() { return {*geometry_, {bytes(), image_bytes_}}; }
 };
 
 /// Distributes `full` and `pending` over `left` and `right` (images other than full's), which get
@@ -254,7 +259,7 @@ inline ConstNode::Position ConstNode::Search(std::string_view key) const {
 inline StoredValue ConstNode::Value(size_t i) const {
   using internal::Fixed8;
   if (is_fixed8()) {
-    return {internal::PageChars(data_, Fixed8::ValueOffset(geometry_->page_bytes, i), 8), false};
+    return {internal::PageChars(data_, Fixed8::ValueOffset(page_bytes(), i), 8), false};
   }
   const internal::BytesSlot slot = bytes_page().Slot(i);
   return {bytes_page().Value(slot), slot.out_of_line};

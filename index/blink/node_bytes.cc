@@ -7,8 +7,9 @@
 
 namespace farleaf::index::internal {
 
-bool BytesPage::Check(const Geometry& geometry, const std::byte* page) {
-  const BytesPage view(geometry, page);
+bool BytesPage::Check(const Geometry& geometry, std::span<const std::byte> image) {
+  const BytesPage view(geometry, image);
+  const std::byte* page = image.data();
   const size_t low = view.LowLength(), high = Field<uint16_t>(page, kHighLength);
   const size_t count = PageCount(page), heap_begin = view.HeapBegin(), heap_end = view.HeapEnd();
   if (low > geometry.key_bytes_max || high > geometry.key_bytes_max) return false;

@@ -29,6 +29,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -92,11 +93,11 @@ class BytesPage {
   /// What is neither fences nor entries: header, fence lengths and tail version.
   static constexpr size_t kOverhead = kFences + kTailBytes;
 
-  BytesPage(const Geometry& geometry, const std::byte* page)
-      : geometry_(&geometry), page_(page), image_bytes_(geometry.image_bytes()) {}
+  BytesPage(const Geometry& geometry, std::span<const std::byte> image)
+      : geometry_(&geometry), page_(image.data()), image_bytes_(image.size()) {}
 
   /// Whether every extent is inside the image and nothing is longer than its place.
-  static bool Check(const Geometry& geometry, const std::byte* page);
+  static bool Check(const Geometry& geometry, std::span<const std::byte> image);
 
   std::string_view Low() const { return PageChars(page_, kFences, LowLength()); }
   std::string_view High() const {
@@ -147,8 +148,8 @@ class BytesPage {
 
 class BytesPageWriter : public BytesPage {
  public:
-  BytesPageWriter(const Geometry& geometry, std::byte* page)
-      : BytesPage(geometry, page), out_(page) {}
+  BytesPageWriter(const Geometry& geometry, std::span<std::byte> image)
+      : BytesPage(geometry, image), out_(image.data()) {}
 
   void Init(std::string_view low, std::string_view high);
   enum class KeyIs { kStored, kLowFence };

@@ -136,7 +136,7 @@ class BytesSplit {
   }
 
   bool Fits(size_t cut) const {
-    const size_t room = full_.geometry().image_bytes() - BytesPage::kOverhead;
+    const size_t room = full_.image().size() - BytesPage::kOverhead;
     const std::string_view separator = Separator(cut);
     const size_t high = full_.has_high() ? full_.high().size() : 0;
     if (full_.low().size() + separator.size() + entries_[cut].begin > room) return false;
@@ -201,7 +201,7 @@ std::string SplitBytes(const ConstNode& full, const PendingEntry& pending,
     split.Fill(cut, left, right);
     return separator;
   }
-  FARLEAF_CHECK(false, "no cut fits", full.geometry().page_bytes, full.count(), pending.key.size());
+  FARLEAF_CHECK(false, "no cut fits", full.image().size(), full.count(), pending.key.size());
   return {};
 }
 
@@ -226,8 +226,8 @@ bool FitsMerged(const ConstNode& left, const ConstNode& right, double fill_max) 
   if (geometry.layout == Layout::kFixed8) {
     used += right.used_bytes() - first * Fixed8::kEntryBytes;
   } else {
-    const BytesPage from(geometry, right.image().data()), to(geometry, left.image().data());
-    capacity = geometry.image_bytes() - BytesPage::kOverhead - to.Low().size() -
+    const BytesPage from(geometry, right.image()), to(geometry, left.image());
+    capacity = left.image().size() - BytesPage::kOverhead - to.Low().size() -
                (right.has_high() ? from.High().size() : 0);
     const size_t common = CommonPrefix(to.Low(), from.Low());
     for (size_t i = first; i < right.count(); ++i) {

@@ -25,8 +25,12 @@ using dsm::LockClass;
 struct PageBuffer {
   alignas(16) std::byte bytes[kPageBytesMax];
 
-  std::span<std::byte> image(const Geometry& geometry) { return {bytes, geometry.image_bytes()}; }
-  std::span<std::byte> page(const Geometry& geometry) { return {bytes, geometry.page_bytes}; }
+  std::span<std::byte> image(const Geometry& geometry, Level level) {
+    return {bytes, geometry.image_bytes(level)};
+  }
+  std::span<std::byte> page(const Geometry& geometry, Level level) {
+    return {bytes, geometry.page_bytes(level)};
+  }
 };
 
 /// The order of locks within an operation (tree.h): by level, then left before right, then what a
@@ -61,13 +65,15 @@ struct LockedPage {
     FARLEAF_CHECK(!held() || may_stay_locked, "a page was left locked", address);
   }
   bool held() const { return lock_word != 0; }
+  Level level() const { return LevelOf(level_class); }
   /// The buffer holds changes that were given up: a local waiter must read the page itself.
   void ForbidHandOver() { turn.handovers = dsm::LocalLockTable::kHandoversMax; }
-  Node node(const Geometry& geometry) { return Node(geometry, buffer.image(geometry)); }
+  std::span<std::byte> image(const Geometry& geometry) { return buffer.image(geometry, level()); }
+  Node node(const Geometry& geometry) { return Node(geometry, image(geometry)); }
   /// The buffer holds the image as it is in the pool: what changes from here on goes into the redo
   /// record of the next write-back.
   void BeginChanges(const Geometry& geometry) {
-    std::memcpy(before.bytes, buffer.bytes, geometry.image_bytes());
+    std::memcpy(before.bytes, buffer.bytes, geometry.image_bytes(level()));
   }
 };
 

@@ -135,10 +135,11 @@ void PageSurvey::AddNode(const Suspect& page, std::span<const std::byte> bytes, 
   } else if (info == nullptr) {
     report(FindingKind::kPage,
            "belongs to tree " + std::to_string(tree) + ", which the catalog does not list");
-  } else if (info->geometry.page_bytes != bytes.size()) {
+  } else if (info->geometry.page_bytes(search ? 1 : 0) != bytes.size()) {
     report(FindingKind::kPage, "of tree '" + info->name + "' has " + std::to_string(bytes.size()) +
-                                   " bytes; the tree's pages have " +
-                                   std::to_string(info->geometry.page_bytes));
+                                   " bytes; the tree's " + (search ? "internal nodes" : "leaves") +
+                                   " have " +
+                                   std::to_string(info->geometry.page_bytes(search ? 1 : 0)));
   } else if (ConstNode::Open(info->geometry, image) != OpenOutcome::kValid) {
     report(FindingKind::kPage, "of tree '" + info->name +
                                    "' holds no node, although its checksum agrees (or its two "

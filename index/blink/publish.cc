@@ -197,7 +197,7 @@ Task<Result<bool>> BlinkTree::RunGoesOn(OpContext& op, std::string_view position
   auto address = co_await ReadNode(op, position, Side::kAt, publication.level, page);
   if (!address.ok()) co_return address.status();
   if (address->is_null()) co_return false;
-  const ConstNode node(info_.geometry, page.image(info_.geometry));
+  const ConstNode node(info_.geometry, page.image(info_.geometry, publication.level));
   co_return node.Child(node.ChildIndexFor(position)) == publication.replaced;
 }
 

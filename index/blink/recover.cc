@@ -128,17 +128,17 @@ Task<Status> BlinkTree::ReadDeadLock(OpContext& op, DeadLock& dead, uint64_t* lo
   auto slot = co_await RedoSlotOffset(op, server, dead.word);
   if (!slot.ok()) co_return slot.status();
   Batch batch(server);
-  batch.Read(dead.address.offset(), dead.page.page(geometry));
+  batch.Read(dead.address.offset(), dead.page.page(geometry, dead.level));
   if (*slot != 0) batch.Read(*slot, dead.slot);
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
   if (!status.ok()) co_return status;
-  *lock_word = LoadLittle<uint64_t>(dead.page.bytes + geometry.image_bytes());
+  *lock_word = LoadLittle<uint64_t>(dead.page.bytes + geometry.image_bytes(dead.level));
   dead.record.reset();
   if (*slot != 0) dead.record = dsm::ParseRedo(dead.slot);
   if (dead.record && (dead.record->lock_word != dead.word || dead.record->page != dead.address)) {
     dead.record.reset();  // of an earlier use of the slot
   }
-  const auto image = dead.page.image(geometry);
+  const auto image = dead.page.image(geometry, dead.level);
   if (dead.record && dead.record->tree == info_.id) dsm::ApplyRedo(*dead.record, image);
   dead.readable = ConstNode::Open(geometry, image) == OpenOutcome::kValid;
   co_return Status::Ok();
@@ -207,7 +207,7 @@ Task<Result<Recovery>> BlinkTree::SettleNeighbour(OpContext& op, const DeadLock&
   for (int look = 0; look < kNeighbourLooksMax; ++look) {
     uint64_t word = 0;
     Batch batch(left.server());
-    batch.ReadWord(LockWordOffset(left), &word);
+    batch.ReadWord(LockWordOffset(left, dead.level), &word);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) co_return status;
     const LockWord lock = LockWord::Decode(word);
@@ -220,7 +220,7 @@ Task<Result<Recovery>> BlinkTree::SettleNeighbour(OpContext& op, const DeadLock&
       gone = *confirmed;
     }
     if (gone) {
-      auto recovered = co_await TryRecoverPage(op, left, word);
+      auto recovered = co_await TryRecoverPage(op, {left, dead.level, word});
       if (!recovered.ok()) co_return recovered.status();
       if (*recovered == Recovery::kForeign) co_return Recovery::kOver;  // it is no neighbour now
       if (*recovered == Recovery::kWait) co_return Recovery::kWait;
@@ -232,6 +232,7 @@ Task<Result<Recovery>> BlinkTree::SettleNeighbour(OpContext& op, const DeadLock&
     }
     auto other = std::make_unique<DeadLock>();
     other->address = left;
+    other->level = dead.level;
     other->word = word;
     uint64_t now_word = 0;
     status = co_await ReadDeadLock(op, *other, &now_word);
@@ -248,14 +249,14 @@ Task<Result<Recovery>> BlinkTree::SettleNeighbour(OpContext& op, const DeadLock&
 // use before may still be named by what is out of date.
 Task<Result<bool>> BlinkTree::IsLinked(OpContext& op, DeadLock& dead) {
   if (!dead.readable) co_return false;  // it is linked when all of it is written
-  auto linked = co_await HasLeftNeighbour(op, dead.address, dead.page);
+  auto linked = co_await HasLeftNeighbour(op, dead.address, dead.level, dead.page);
   co_return linked;
 }
 
 Task<Result<bool>> BlinkTree::HasLeftNeighbour(OpContext& op, GlobalAddress target,
-                                               PageBuffer& image) {
+                                               Level page_level, PageBuffer& image) {
   const Geometry& geometry = info_.geometry;
-  const ConstNode node(geometry, image.image(geometry));
+  const ConstNode node(geometry, image.image(geometry, page_level));
   if (node.tree() != info_.id || node.dead() || !node.has_low()) co_return false;
   const Level level = node.level();
   const std::string low = node.low();
@@ -267,10 +268,10 @@ Task<Result<bool>> BlinkTree::HasLeftNeighbour(OpContext& op, GlobalAddress targ
     GlobalAddress address = path->node;
     while (!address.is_null()) {
       PageBuffer page;
-      auto state = co_await ReadPage(op, address, page);
+      auto state = co_await ReadPage(op, address, level, page);
       if (!state.ok()) co_return state.status();
       if (*state == PageState::kForeign) break;
-      const ConstNode left(geometry, page.image(geometry));
+      const ConstNode left(geometry, page.image(geometry, level));
       const Fit fit = FitOf(left, low, Side::kBefore, level);
       if (fit == Fit::kCovers) co_return left.HighEquals(low) && left.right() == target;
       if (fit == Fit::kRestart) break;
@@ -284,23 +285,24 @@ Task<Result<bool>> BlinkTree::HasLeftNeighbour(OpContext& op, GlobalAddress targ
   }
 }
 
-Task<Result<Recovery>> BlinkTree::TryRecoverPage(OpContext& op, GlobalAddress address,
-                                                 uint64_t word) {
-  if (!pool_->locks().TryAcquire(address)) co_return Recovery::kWait;  // another thread is at it
-  auto recovered = co_await RecoverPage(op, address, word);
+Task<Result<Recovery>> BlinkTree::TryRecoverPage(OpContext& op, PageLock lock) {
+  if (!pool_->locks().TryAcquire(lock.address))
+    co_return Recovery::kWait;  // another thread is at it
+  auto recovered = co_await RecoverPage(op, lock);
   co_return recovered;
 }
 
-Task<Result<bool>> BlinkTree::RecoverLock(OpContext& op, GlobalAddress address, uint64_t word) {
-  auto recovered = co_await TryRecoverPage(op, address, word);
+Task<Result<bool>> BlinkTree::RecoverLock(OpContext& op, PageLock lock) {
+  auto recovered = co_await TryRecoverPage(op, lock);
   if (!recovered.ok()) co_return recovered.status();
   co_return *recovered == Recovery::kOver;
 }
 
-Task<Result<Recovery>> BlinkTree::RecoverPage(OpContext& op, GlobalAddress address, uint64_t word) {
+Task<Result<Recovery>> BlinkTree::RecoverPage(OpContext& op, PageLock lock) {
+  const GlobalAddress address = lock.address;
+  const uint64_t word = lock.word;
   auto dead = std::make_unique<DeadLock>();
-  dead->address = address;
-  dead->word = word;
+  static_cast<PageLock&>(*dead) = lock;
   auto plan = co_await PlanRecovery(op, *dead);
   Recovery outcome = Recovery::kOver;
   if (plan.ok() && *plan > RecoveryPlan::kUnlock) {
@@ -326,7 +328,7 @@ Task<Result<Recovery>> BlinkTree::RecoverPage(OpContext& op, GlobalAddress addre
   if (*plan == RecoveryPlan::kUnlock) {
     uint64_t old = 0;
     Batch batch(address.server());
-    batch.CompareAndSwap(LockWordOffset(address), word, dsm::kUnlockedWord, &old);
+    batch.CompareAndSwap(LockWordOffset(address, lock.level), word, dsm::kUnlockedWord, &old);
     status = co_await op.worker.RoundTrip(batch, op.counts);
     stats_.locks_taken_over.fetch_add(status.ok() && old == word, std::memory_order_relaxed);
     CountRecovery(*plan);
@@ -370,16 +372,16 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, 
   Status status = co_await op.worker.RoundTrip(copy, op.counts);
   if (!status.ok()) {
     // The copy may land yet: the slot is not used again before nothing of it can.
-    NoteUnresolved(op, dead.address, *word, status, KeepsSlot::kYes);
+    NoteUnresolved(op, {dead.address, dead.level, *word}, status, KeepsSlot::kYes);
     co_return status;
   }
   uint64_t old = 0;
   Batch take(server);
-  take.CompareAndSwap(LockWordOffset(dead.address), dead.word, *word, &old);
-  take.Read(dead.address.offset(), taken.buffer.image(info_.geometry));
+  take.CompareAndSwap(LockWordOffset(dead.address, dead.level), dead.word, *word, &old);
+  take.Read(dead.address.offset(), taken.buffer.image(info_.geometry, dead.level));
   status = co_await op.worker.RoundTrip(take, op.counts);
   if (!status.ok()) {
-    NoteUnresolved(op, dead.address, *word, status, KeepsSlot::kYes);
+    NoteUnresolved(op, {dead.address, dead.level, *word}, status, KeepsSlot::kYes);
     co_return status;
   }
   if (old != dead.word) {
@@ -398,14 +400,14 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, 
   taken.follow_up = dead.record->follow_up;
   taken.follow_up_word = dead.record->follow_up_word;
   if (plan != RecoveryPlan::kVoid) {
-    dsm::ApplyRedo(*dead.record, taken.buffer.image(info_.geometry));
+    dsm::ApplyRedo(*dead.record, taken.buffer.image(info_.geometry, dead.level));
   }
   co_return Recovery::kOver;
 }
 
-void BlinkTree::NoteUnresolved(OpContext& op, GlobalAddress address, uint64_t word,
-                               const Status& why, KeepsSlot keeps_slot) {
-  UnresolvedLocks::Lock lock{address, word};
+void BlinkTree::NoteUnresolved(OpContext& op, PageLock page_lock, const Status& why,
+                               KeepsSlot keeps_slot) {
+  UnresolvedLocks::Lock lock{page_lock};
   if (why.code() == StatusCode::kUnknown) lock.transport = &op.worker.transport();
   lock.keeps_slot = keeps_slot == KeepsSlot::kYes;
   if (why.code() == StatusCode::kFenced) return;  // others recover what this member has locked
@@ -433,7 +435,7 @@ Task<Status> BlinkTree::SettleLocks(OpContext& op) {
 
 Task<void> BlinkTree::ResolveLocks(OpContext& op) {
   for (const auto& lock : unresolved_.TakeDue(op.worker.transport(), op.worker.clock().NowNs())) {
-    auto resolved = co_await TryRecoverPage(op, lock.address, lock.word);
+    auto resolved = co_await TryRecoverPage(op, lock);
     stats_.upkeep_given_up.fetch_add(!resolved.ok(), std::memory_order_relaxed);
   }
 }

@@ -19,7 +19,7 @@ Task<Status> BlinkTree::FinishRecovery(OpContext& op, const DeadLock& dead, Reco
     Status status = co_await KillPage(context, taken, dead.record->level);
     co_return status;
   }
-  if (ConstNode::Open(geometry, taken.buffer.image(geometry)) != OpenOutcome::kValid) {
+  if (ConstNode::Open(geometry, taken.image(geometry)) != OpenOutcome::kValid) {
     // Examined before as whole, and nobody but us could write since.
     Status status = co_await Unlock(context, taken);
     if (!status.ok()) co_return status;
@@ -91,11 +91,11 @@ Task<Status> BlinkTree::FinishMerge(OpContext& op, LockedPage& left) {
   const GlobalAddress right = left.follow_up;
   PageBuffer page;
   Batch look(right.server());
-  look.Read(right.offset(), page.page(geometry));
+  look.Read(right.offset(), page.page(geometry, level));
   Status status = co_await PostUntilDone(op, look);
   std::optional<dsm::PageGrant> freed;
   if (status.ok() &&
-      LoadLittle<uint64_t>(page.bytes + geometry.image_bytes()) == left.follow_up_word) {
+      LoadLittle<uint64_t>(page.bytes + geometry.image_bytes(level)) == left.follow_up_word) {
     const uint64_t version = MakeDead(page, level, left.address);
     const uint64_t free_word = FreePageWord();
     Batch kill(right.server());
@@ -119,8 +119,8 @@ uint64_t BlinkTree::MakeDead(PageBuffer& page, Level level, GlobalAddress forwar
   // that of the page's last life.
   const Geometry& geometry = info_.geometry;
   const uint64_t head = LoadLittle<uint64_t>(page.bytes + 8);
-  const uint64_t tail = LoadLittle<uint64_t>(page.bytes + geometry.image_bytes() - 8);
-  Node node(geometry, page.image(geometry));
+  const uint64_t tail = LoadLittle<uint64_t>(page.bytes + geometry.image_bytes(level) - 8);
+  Node node(geometry, page.image(geometry, level));
   node.Init({.tree = info_.id, .level = level});
   if (level > 0) {  // an internal node has an entry
     [[maybe_unused]] const bool fits = node.InsertChild(0, LowestKey(), forward);
@@ -132,10 +132,10 @@ uint64_t BlinkTree::MakeDead(PageBuffer& page, Level level, GlobalAddress forwar
 
 void BlinkTree::AddDeadPage(GlobalAddress address, PageBuffer& page, Level level,
                             const uint64_t* free_word, Batch& batch) {
-  const auto image = page.image(info_.geometry);
+  const auto image = page.image(info_.geometry, level);
   batch.Write(address.offset(), image);
   if (level > 0) batch.Write(ChangeCounterOffset(address), image.subspan(8, 8));
-  batch.WriteWord(LockWordOffset(address), free_word);
+  batch.WriteWord(LockWordOffset(address, level), free_word);
 }
 
 Task<Status> BlinkTree::KillPage(OpContext& op, LockedPage& page, Level level) {
@@ -158,18 +158,19 @@ Task<Status> BlinkTree::KillPage(OpContext& op, LockedPage& page, Level level) {
   co_return status;
 }
 
-Task<Result<bool>> BlinkTree::Reaches(OpContext& op, GlobalAddress address) {
+Task<Result<bool>> BlinkTree::Reaches(OpContext& op, GlobalAddress address, Level level) {
   const Geometry& geometry = info_.geometry;
   PageBuffer page;
+  const auto image = page.image(geometry, level);
   Batch batch(address.server());
-  batch.Read(address.offset(), page.image(geometry));
+  batch.Read(address.offset(), image);
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
   if (!status.ok()) co_return status;
-  if (ConstNode::Open(geometry, page.image(geometry)) != OpenOutcome::kValid) co_return false;
-  const ConstNode node(geometry, page.image(geometry));
+  if (ConstNode::Open(geometry, image) != OpenOutcome::kValid) co_return false;
+  const ConstNode node(geometry, page.image(geometry, level));
   if (node.tree() != info_.id || node.dead()) co_return false;
   if (node.has_low()) {
-    auto linked = co_await HasLeftNeighbour(op, address, page);
+    auto linked = co_await HasLeftNeighbour(op, address, level, page);
     co_return linked;
   }
   auto path = co_await FindNode(op, LowestKey(), Side::kAt, node.level(), Freshness::kFromRoot);
@@ -184,7 +185,7 @@ Task<Status> BlinkTree::VisitOutOfLine(OpContext& op,
     PageBuffer page;
     auto leaf = co_await ReadNode(op, position, Side::kAt, 0, page);
     if (!leaf.ok()) co_return leaf.status();
-    const ConstNode node(info_.geometry, page.image(info_.geometry));
+    const ConstNode node(info_.geometry, page.image(info_.geometry, 0));
     for (size_t i = node.Search(position).index; i < node.count(); ++i) {
       if (const StoredValue value = node.Value(i); value.out_of_line) {
         visit(DecodeOutOfLine(value.bytes));

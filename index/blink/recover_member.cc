@@ -24,8 +24,14 @@ struct HeldLock {
   uint64_t word = 0;
 };
 
+/// What tells the size of a page: the leaves' level, or one of the others.
+Level LowestLevelOf(const dsm::PageClass& page_class) {
+  return page_class.kind == dsm::ChunkKind::kLeaf ? 0 : 1;
+}
+
 bool MayBeOf(const BlinkTree& tree, const dsm::PageClass& page_class) {
-  if (tree.info().geometry.page_bytes != page_class.page_bytes) return false;
+  const Geometry& geometry = tree.info().geometry;
+  if (geometry.page_bytes(LowestLevelOf(page_class)) != page_class.page_bytes) return false;
   return page_class.kind == dsm::ChunkKind::kLeaf || page_class.tree == tree.info().id;
 }
 
@@ -69,7 +75,8 @@ Task<Result<uint64_t>> RecoverLocks(OpContext& op, dsm::Pool& pool,
       bool over = false;
       for (size_t i = 0; i < trees.size() && !over; ++i) {
         if (!MayBeOf(*trees[i], lock.page_class)) continue;
-        auto outcome = co_await trees[i]->RecoverLock(op, lock.address, lock.word);
+        auto outcome = co_await trees[i]->RecoverLock(
+            op, {lock.address, LowestLevelOf(lock.page_class), lock.word});
         if (!outcome.ok()) co_return outcome.status();
         over = *outcome;
       }
@@ -227,7 +234,8 @@ Task<Status> ReturnGivenUp(OpContext& op, MemberRun& run, const dsm::MemberHoldi
     bool reached = false;
     for (size_t i = 0; i < run.trees.size() && !reached; ++i) {
       if (!MayBeOf(*run.trees[i], page.page_class)) continue;
-      auto reaches = co_await run.trees[i]->Reaches(op, page.address);
+      auto reaches =
+          co_await run.trees[i]->Reaches(op, page.address, LowestLevelOf(page.page_class));
       if (!reaches.ok()) co_return reaches.status();
       reached = *reaches;
     }

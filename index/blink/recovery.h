@@ -40,10 +40,15 @@ enum class RecoveryPlan : uint8_t {
   kVoid,       ///< the page is not in the tree: it dies and is free
 };
 
-/// A page under the lock of a member that is gone, and what that one left in the lock's redo slot.
-struct DeadLock {
+/// A lock word that stands, perhaps, at a page.
+struct PageLock {
   GlobalAddress address;
+  Level level = 0;  ///< of the page; above 0 only that it is an internal node's is relied on
   uint64_t word = 0;
+};
+
+/// A page under the lock of a member that is gone, and what that one left in the lock's redo slot.
+struct DeadLock : PageLock {
   PageBuffer page;  ///< with the record applied to it; the lock word stands behind
   bool readable = false;
   std::optional<dsm::RedoRecord> record;  ///< of this acquisition; refers to `slot`
@@ -54,9 +59,7 @@ struct DeadLock {
 /// it was not to be learned what has landed. Each is recovered like a dead member's, by its owner.
 class UnresolvedLocks {
  public:
-  struct Lock {
-    GlobalAddress address;
-    uint64_t word = 0;
+  struct Lock : PageLock {
     /// The one that can tell that nothing is under way any more; null: nothing is.
     const dsm::Transport* transport = nullptr;
     bool keeps_slot = false;  ///< the redo slot is in use until the lock is resolved

@@ -101,10 +101,10 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
     auto leaf = co_await ReadNode(op, state.position, side, 0, page);
     if (!leaf.ok()) co_return leaf.status();
     state.find_one_leaf = false;
-    TakeScanLeaf(state, ConstNode(geometry, page.image(geometry)));
+    TakeScanLeaf(state, ConstNode(geometry, page.image(geometry, 0)));
     co_return Status::Ok();
   }
-  const size_t image_bytes = geometry.image_bytes();
+  const size_t image_bytes = geometry.image_bytes(0);
   state.images.resize(state.leaves.size() * image_bytes);
   std::vector<Batch> batches;
   for (size_t i = 0; i < state.leaves.size(); ++i) {

@@ -39,7 +39,7 @@ class KeyBuffer {
 };
 
 internal::BytesPage BytesPageOf(const ConstNode& node) {
-  return {node.geometry(), node.image().data()};
+  return {node.geometry(), node.image()};
 }
 }  // namespace
 
@@ -94,7 +94,7 @@ uint64_t ChildFenceDigest(const ConstNode& node, size_t i) {
 
 SearchCache::SearchCache(const Geometry& geometry, TreeId tree,
                          std::span<const dsm::RegionLayout> layouts, dsm::EpochDomain* epochs)
-    : geometry_(geometry), tree_(tree), epochs_(epochs) {
+    : geometry_(geometry), image_bytes_(geometry.image_bytes(1)), tree_(tree), epochs_(epochs) {
   for (const dsm::RegionLayout& layout : layouts) {
     if (regions_.size() <= layout.server) regions_.resize(layout.server + size_t{1});
     auto region = std::make_unique<CachedRegion>();
@@ -128,7 +128,7 @@ const SearchCache::CachedNode* SearchCache::Load(GlobalAddress address) const {
   const CachedChunk* cached = region.chunks[chunk].load(std::memory_order_acquire);
   if (!cached) return nullptr;
   const auto in_chunk = static_cast<uint32_t>(offset & (region.layout.chunk_bytes - 1));
-  return cached->slots[in_chunk / geometry_.page_bytes].load(std::memory_order_acquire);
+  return cached->slots[in_chunk / geometry_.node_bytes].load(std::memory_order_acquire);
 }
 
 SearchCache::Slot* SearchCache::SlotFor(GlobalAddress address) {
@@ -140,11 +140,11 @@ SearchCache::Slot* SearchCache::SlotFor(GlobalAddress address) {
   if (chunk >= layout.chunk_count) return nullptr;
   CachedChunk* cached = region.chunks[chunk].load();
   if (!cached) {
-    cached = new CachedChunk(layout.chunk_bytes / geometry_.page_bytes + 1);
+    cached = new CachedChunk(layout.chunk_bytes / geometry_.node_bytes + 1);
     region.chunks[chunk].store(cached);
   }
   const uint64_t in_chunk = address.offset() - layout.ChunkOffset(chunk);
-  return &cached->slots[in_chunk / geometry_.page_bytes];
+  return &cached->slots[in_chunk / geometry_.node_bytes];
 }
 
 void SearchCache::Install(GlobalAddress address, std::span<const std::byte> image) {
@@ -157,9 +157,9 @@ void SearchCache::Install(GlobalAddress address, std::span<const std::byte> imag
     if (!slot) return;
     replaced = slot->load();
     if (replaced && replaced->version >= node.version()) return;
-    void* memory = ::operator new(sizeof(CachedNode) + geometry_.image_bytes());
+    void* memory = ::operator new(sizeof(CachedNode) + image_bytes_);
     auto* fresh = new (memory) CachedNode{node.version()};
-    std::memcpy(fresh->image(), image.data(), geometry_.image_bytes());
+    std::memcpy(fresh->image(), image.data(), image_bytes_);
     slot->store(fresh, std::memory_order_seq_cst);
   }
   if (replaced) {

@@ -96,7 +96,7 @@ class SearchCache {
   uint64_t VersionOf(GlobalAddress address) const;
 
   uint64_t nodes() const { return nodes_.load(std::memory_order_relaxed); }
-  uint64_t bytes() const { return nodes() * (geometry_.image_bytes() + sizeof(CachedNode)); }
+  uint64_t bytes() const { return nodes() * (image_bytes_ + sizeof(CachedNode)); }
 
  private:
   struct CachedNode {
@@ -124,7 +124,7 @@ class SearchCache {
   Path Descend(std::string_view key, Side side, Level level, Parent* parent) const;
   const CachedNode* Load(GlobalAddress address) const;
   ConstNode View(const CachedNode* node) const {
-    return ConstNode(geometry_, {node->image(), geometry_.image_bytes()});
+    return ConstNode(geometry_, {node->image(), image_bytes_});
   }
   /// The slot of a page; null if the address is in no chunk. REQUIRES: install_mutex_ held.
   Slot* SlotFor(GlobalAddress address);
@@ -133,6 +133,7 @@ class SearchCache {
   const CachedNode* LastLevel1() const;
 
   Geometry geometry_;
+  const uint32_t image_bytes_;  ///< of an internal node
   TreeId tree_;
   dsm::EpochDomain* epochs_;
   std::vector<std::unique_ptr<CachedRegion>> regions_;  // index: server id

@@ -31,7 +31,7 @@ uint64_t BlinkTree::FreePageWord() const {
 Task<Status> BlinkTree::GiveBackUnused(OpContext& op, Level level, dsm::PageGrant grant) {
   const uint64_t word = FreePageWord();
   Batch batch(grant.address.server());
-  batch.WriteWord(LockWordOffset(grant.address), &word);
+  batch.WriteWord(LockWordOffset(grant.address, level), &word);
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
   if (status.ok()) pool_->allocator().Retire(pool_->clock(), PageClassOf(level), grant);
   co_return status;
@@ -69,7 +69,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   PageBuffer late;  // the right leaf with the pending entry, if that belongs there
   {
     PageBuffer left_image;
-    Node left_node(geometry, left_image.image(geometry));
+    Node left_node(geometry, left_image.image(geometry, level));
     Node right_node = right.node(geometry);
     const ConstNode full = left.node(geometry);
     const uint64_t right_version = right_node.version();  // ClaimSibling left it there
@@ -77,13 +77,13 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
     left_node.Seal(full.version() + 1);
     if (right_node.has_high()) publication.high = right_node.high();
     if (level == 0 && pending.key >= publication.low) {
-      std::memcpy(late.bytes, right.buffer.bytes, geometry.image_bytes());
-      Node(geometry, late.image(geometry)).Seal(right_version + 2);
+      std::memcpy(late.bytes, right.buffer.bytes, geometry.image_bytes(level));
+      Node(geometry, late.image(geometry, level)).Seal(right_version + 2);
       publication.child_changed = true;
       TakeOutPending(full, pending, &right_node);
     }
     right_node.Seal(right_version + 1);
-    std::memcpy(left.buffer.bytes, left_image.bytes, geometry.image_bytes());
+    std::memcpy(left.buffer.bytes, left_image.bytes, geometry.image_bytes(level));
   }
   publication.level = static_cast<Level>(level + 1);
   publication.child = right.address;
@@ -99,7 +99,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   right.follow_up = left.address;
   right.follow_up_word = left.lock_word;
   if (Mutated(Mutation::kRightUnlockedBeforeLeft)) {
-    StoreLittle(right.buffer.bytes + geometry.image_bytes(), dsm::kUnlockedWord);
+    StoreLittle(right.buffer.bytes + geometry.image_bytes(level), dsm::kUnlockedWord);
   }
   Batch right_batch(right.address.server());
   const bool same_server = right.address.server() == left.address.server();
@@ -124,7 +124,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
     co_return status;
   }
   if (publication.child_changed) {
-    std::memcpy(right.buffer.bytes, late.bytes, geometry.image_bytes());
+    std::memcpy(right.buffer.bytes, late.bytes, geometry.image_bytes(level));
   }
   // The split is done. A separator that cannot be inserted now (a full or failing pool) is a slow
   // path, not an error: whoever moves right to the new node completes it. What must not fail is the
@@ -135,8 +135,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
 }
 
 Task<Status> BlinkTree::ClaimSibling(OpContext& op, const LockedPage& left, LockedPage& right) {
-  const Level level =
-      ConstNode(info_.geometry, {left.buffer.bytes, info_.geometry.image_bytes()}).level();
+  const Level level = left.level();
   dsm::Allocator& allocator = pool_->allocator();
   const dsm::ServerId server = allocator.NextServer(left.address.server());
   auto grant = co_await allocator.Allocate(op, PageClassOf(level), server);
@@ -156,10 +155,9 @@ void BlinkTree::AddNewPage(LockedPage& fresh, Batch& batch) {
   // What the page was is of no use to anyone: half of the new one that is not linked is discarded.
   AddRedo(fresh, {}, {}, batch);
   fresh.BeginChanges(info_.geometry);
-  batch.Write(fresh.address.offset(), fresh.buffer.page(info_.geometry));
+  batch.Write(fresh.address.offset(), fresh.buffer.page(info_.geometry, fresh.level()));
   if (!fresh.node(info_.geometry).is_leaf()) {
-    batch.Write(ChangeCounterOffset(fresh.address),
-                fresh.buffer.image(info_.geometry).subspan(8, 8));
+    batch.Write(ChangeCounterOffset(fresh.address), fresh.image(info_.geometry).subspan(8, 8));
   }
 }
 

@@ -28,7 +28,7 @@ namespace {
 /// A first guess of a leaf's entries before scans have seen any: two thirds of a page of small ones.
 uint64_t InitialEntriesPerLeaf(const Geometry& geometry) {
   const uint64_t entry_bytes = geometry.layout == Layout::kFixed8 ? 16 : 64;
-  return geometry.page_bytes / entry_bytes * 2 / 3;
+  return geometry.leaf_bytes / entry_bytes * 2 / 3;
 }
 }  // namespace
 

@@ -85,10 +85,10 @@ class BlinkTree final : public RangeIndex {
 
   /// Deals with a lock of a member that is fenced at all memory servers. False: not yet, or the page is
   /// another tree's.
-  Task<Result<bool>> RecoverLock(OpContext& op, GlobalAddress address, uint64_t word);
+  Task<Result<bool>> RecoverLock(OpContext& op, PageLock lock);
   /// Whether the page at `address`, which is in use and not locked, is in the tree. False also if it is
-  /// no node of this tree, or half-written.
-  Task<Result<bool>> Reaches(OpContext& op, GlobalAddress address);
+  /// no node of this tree, or half-written. `level`: 0 for a leaf's page, else any.
+  Task<Result<bool>> Reaches(OpContext& op, GlobalAddress address, Level level);
   /// Every out-of-line value that a leaf names, in the order of keys. None that a leaf names throughout is
   /// left out.
   Task<Status> VisitOutOfLine(OpContext& op,
@@ -115,7 +115,8 @@ class BlinkTree final : public RangeIndex {
   enum class PageState : uint8_t { kRead, kForeign };
   /// READs one page until its image is valid (a dead page's is). kForeign: its lock word says free, or
   /// it is a node of another tree, which may have another geometry.
-  Task<Result<PageState>> ReadPage(OpContext& op, GlobalAddress address, PageBuffer& page);
+  Task<Result<PageState>> ReadPage(OpContext& op, GlobalAddress address, Level level,
+                                   PageBuffer& page);
   /// Reads the root word and caches it. Use what it returns: another thread may cache an older one.
   Task<Result<RootWord>> RefreshRoot(OpContext& op);
   enum class Freshness : uint8_t { kCached, kFromRoot };
@@ -130,9 +131,10 @@ class BlinkTree final : public RangeIndex {
   /// Reads the node at `level` that covers the key. Null address: the tree is not that high.
   Task<Result<GlobalAddress>> ReadNode(OpContext& op, std::string_view key, Side side, Level level,
                                        PageBuffer& page);
-  /// Reads `next` and re-reads `parent` beside it, in one round trip.
-  Task<Result<PageState>> ReadNextAndParent(OpContext& op, GlobalAddress next, PageBuffer& page,
-                                            GlobalAddress parent, bool* parent_unchanged);
+  /// Reads `next`, of `level`, and re-reads `parent` beside it, in one round trip.
+  Task<Result<PageState>> ReadNextAndParent(OpContext& op, GlobalAddress next, Level level,
+                                            PageBuffer& page, GlobalAddress parent,
+                                            bool* parent_unchanged);
   /// Puts right what made a search hop. Failing to (a full pool, a lock that stays, an observer's
   /// pool) is counted and fails no operation: it has found its node.
   Task<void> AfterHops(OpContext& op, uint32_t hops, bool separator_missing, GlobalAddress node);
@@ -142,7 +144,7 @@ class BlinkTree final : public RangeIndex {
 
   // lock.cc: locked pages.
   dsm::PageClass PageClassOf(Level level) const;
-  uint64_t LockWordOffset(GlobalAddress address) const;
+  uint64_t LockWordOffset(GlobalAddress address, Level level) const;
   uint64_t ChangeCounterOffset(GlobalAddress address) const;
   /// Locks the page and reads it; a lock that another holds is waited for until `give_up_ns`. Ok
   /// without held(): the page is free, or another tree's.
@@ -213,18 +215,18 @@ class BlinkTree final : public RangeIndex {
   Task<Result<bool>> IsLinked(OpContext& op, DeadLock& dead);
   /// Whether the node that covers what lies just below the image's low fence names `target`, whose image
   /// it is, as its right sibling.
-  Task<Result<bool>> HasLeftNeighbour(OpContext& op, GlobalAddress target, PageBuffer& image);
-  /// Deals with the lock `word` of a member that is gone, wholly, or not at all. REQUIRES: the page's
+  Task<Result<bool>> HasLeftNeighbour(OpContext& op, GlobalAddress target, Level page_level,
+                                      PageBuffer& image);
+  /// Deals with the lock of a member that is gone, wholly, or not at all. REQUIRES: the page's
   /// local turn, which is let go in any case.
-  Task<Result<Recovery>> RecoverPage(OpContext& op, GlobalAddress address, uint64_t word);
+  Task<Result<Recovery>> RecoverPage(OpContext& op, PageLock lock);
   /// kWait if another thread has the turn.
-  Task<Result<Recovery>> TryRecoverPage(OpContext& op, GlobalAddress address, uint64_t word);
+  Task<Result<Recovery>> TryRecoverPage(OpContext& op, PageLock lock);
   void CountRecovery(RecoveryPlan plan);
   Task<Result<Recovery>> TakeOver(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
                                   LockedPage& taken);
   enum class KeepsSlot : uint8_t { kNo, kYes };
-  void NoteUnresolved(OpContext& op, GlobalAddress address, uint64_t word, const Status& why,
-                      KeepsSlot keeps_slot);
+  void NoteUnresolved(OpContext& op, PageLock lock, const Status& why, KeepsSlot keeps_slot);
   void Resolved(GlobalAddress address, uint64_t word);
 
   // recover_finish.cc

@@ -37,7 +37,7 @@ Task<Status> BlinkTree::WarmCache(OpContext& op) {
 Task<Status> BlinkTree::RefreshChangedNodes(OpContext& op) {
   const auto layouts = pool_->layouts();
   const dsm::PageClass page_class = PageClassOf(1);
-  const uint32_t page_bytes = info_.geometry.page_bytes;
+  const uint32_t page_bytes = info_.geometry.node_bytes;
 
   // Round trip 1: which chunks are this tree's.
   std::vector<std::vector<std::byte>> tables;
@@ -112,7 +112,7 @@ Task<Status> BlinkTree::RefreshChangedNodes(OpContext& op) {
     for (size_t i = first; i < last; ++i) {
       for (uint64_t page = 0; page < runs[i].pages; ++page, at += page_bytes) {
         // A torn node stays as it was cached; the next refresh will read it.
-        const auto image = std::span(images).subspan(at, info_.geometry.image_bytes());
+        const auto image = std::span(images).subspan(at, info_.geometry.image_bytes(1));
         if (ConstNode::Open(info_.geometry, image) == OpenOutcome::kValid) {
           cache_.Install(runs[i].first + page * page_bytes, image);
         }

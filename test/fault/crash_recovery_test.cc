@@ -322,7 +322,8 @@ std::string Value(const Geometry& geometry, uint64_t number, size_t bytes = 12) 
 }
 
 const Geometry kFixed = Geometry::Fixed8(256);
-const Geometry kBytes{Layout::kBytes, 256, 36, 24};
+const Geometry kLargeLeaves = Geometry::Fixed8(512, 256);
+const Geometry kBytes{Layout::kBytes, 256, 256, 36, 24};
 
 std::vector<Write> Inserts(const Geometry& geometry, uint64_t from, uint64_t to,
                            uint64_t step = 1) {
@@ -428,6 +429,12 @@ TEST_F(CrashRecoveryTest, SplitsOfLeavesOfByteStrings) { DieAtEveryVerb(LeafSpli
 TEST_F(CrashRecoveryTest, GrowthFromNothingOfFixed8) { DieAtEveryVerb(Growth(kFixed), 3); }
 TEST_F(CrashRecoveryTest, GrowthFromNothingOfByteStrings) { DieAtEveryVerb(Growth(kBytes), 3); }
 TEST_F(CrashRecoveryTest, MergesAndShrinkageOfFixed8) { DieAtEveryVerb(Shrinking(kFixed), 3); }
+TEST_F(CrashRecoveryTest, GrowthOfLeavesLargerThanInternalNodes) {
+  DieAtEveryVerb(Growth(kLargeLeaves), 3);
+}
+TEST_F(CrashRecoveryTest, MergesOfLeavesLargerThanInternalNodes) {
+  DieAtEveryVerb(Shrinking(kLargeLeaves), 3);
+}
 TEST_F(CrashRecoveryTest, MergesAndShrinkageOfByteStrings) { DieAtEveryVerb(Shrinking(kBytes), 3); }
 TEST_F(CrashRecoveryTest, ValuesOutOfLine) { DieAtEveryVerb(LargeValues()); }
 TEST_F(CrashRecoveryTest, ASecondDeathDuringTheRecoveryOfWrites) {

@@ -157,7 +157,11 @@ class ScriptedServer {
     protocol::Response opened;
     opened.id = request.id;
     opened.opcode = request.opcode;
-    opened.trees = {{1, protocol::TreeLayout::kBytes, 1024, 1 << 24, std::string(request.name)}};
+    opened.trees = {{.id = 1,
+                     .layout = protocol::TreeLayout::kBytes,
+                     .key_bytes_max = 1024,
+                     .value_bytes_max = 1 << 24,
+                     .name = std::string(request.name)}};
     AppendResponse(opened, out);
     return Then::kIgnore;
   }

@@ -227,7 +227,7 @@ TEST_F(ConfigurationTest, ControlRefusesWrongArguments) {
   expect({"get", "--tree", "t", "--format", "smoke", "k"}, {"--format", "smoke"});
   expect({"create-tree"}, {"name"});
   expect({"create-tree", "t", "--layout", "columns"}, {"--layout", "columns", "fixed8"});
-  expect({"create-tree", "t", "--page-bytes", "x"}, {"--page-bytes", "x"});
+  expect({"create-tree", "t", "--leaf-bytes", "x"}, {"--leaf-bytes", "x"});
 }
 
 // ---- clusters ------------------------------------------------------------------------------------

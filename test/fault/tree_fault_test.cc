@@ -133,11 +133,11 @@ TEST_F(TreeFaultTest, FullPoolOfFixed8RefusesInsertsAndKeepsAll) {
 }
 
 TEST_F(TreeFaultTest, FullPoolOfByteStringsRefusesInsertsAndKeepsAll) {
-  TestFullPool({Layout::kBytes, 1024, 200, 100}, 60);
+  TestFullPool({Layout::kBytes, 1024, 1024, 200, 100}, 60);
 }
 
 TEST_F(TreeFaultTest, FullPoolOfValueBlocksRefusesInsertsAndKeepsAll) {
-  TestFullPool({Layout::kBytes, 1024, 200, 100}, 1'000);
+  TestFullPool({Layout::kBytes, 1024, 1024, 200, 100}, 1'000);
 }
 
 TEST_F(TreeFaultTest, ValueTooLargeIsRefusedAndNamesTheLimit) {

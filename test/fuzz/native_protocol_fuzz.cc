@@ -167,7 +167,14 @@ std::vector<std::string> FuzzSeeds() {
     response.rows = {{"key", "value"}, {"other", ""}};
     response.more = true;
     response.continuation = "p";
-    response.trees = {{1, wire::TreeLayout::kBytes, 1024, 1 << 20, "tree"}};
+    response.trees = {{.id = 1,
+                       .layout = wire::TreeLayout::kBytes,
+                       .key_bytes_max = 1024,
+                       .value_bytes_max = 1 << 20,
+                       .leaf_layout = wire::LeafLayout::kSorted,
+                       .leaf_bytes = 4096,
+                       .node_bytes = 4096,
+                       .name = "tree"}};
     response.text = "get.count 1\n";
     std::string answer;
     AppendResponse(response, &answer);

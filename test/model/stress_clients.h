@@ -58,7 +58,7 @@ Task<void> RunStressClient(StressClient client);
 Task<void> VerifyStressRun(StressRun* run, BlinkTree* tree, dsm::Worker* worker, dsm::Pool* pool);
 
 /// Byte strings on small pages. The clients' counters are 8 bytes here too.
-inline Geometry StressBytes() { return {Layout::kBytes, 512, 100, 40}; }
+inline Geometry StressBytes() { return {Layout::kBytes, 512, 512, 100, 40}; }
 
 /// A number that a variable of the environment holds.
 uint64_t FromEnvironment(const char* name, uint64_t otherwise);

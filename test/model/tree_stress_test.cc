@@ -36,11 +36,12 @@ void PrintTo(const Workload& workload, std::ostream* out) { *out << workload.nam
 /// is on another server.
 dsm::BatchFault FailNewPages(const Workload& workload, uint64_t seed) {
   auto random = std::make_shared<Random>(seed + 1'000'000);
-  const uint32_t page_bytes = workload.geometry.page_bytes;
-  return [random, page_bytes](const dsm::Batch& batch) {
+  const Geometry geometry = workload.geometry;
+  return [random, geometry](const dsm::Batch& batch) {
     const auto verbs = batch.verbs();
     const bool new_page =
-        verbs[0].kind == dsm::VerbKind::kWrite && verbs[0].length == page_bytes &&
+        verbs[0].kind == dsm::VerbKind::kWrite &&
+        (verbs[0].length == geometry.leaf_bytes || verbs[0].length == geometry.node_bytes) &&
         (verbs.size() == 1 || (verbs.size() == 2 && verbs[1].length == 8));  // a change counter
     return new_page && !random->OneIn(4) ? static_cast<int>(random->Below(2)) : -1;
   };
@@ -108,6 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
     Trees, InterleavingTest,
     testing::Values(Workload{"Fixed8FewKeys", Geometry::Fixed8(256), 72, 400},
                     Workload{"Fixed8MoreKeys", Geometry::Fixed8(256), 900, 700},
+                    Workload{"Fixed8LargeLeaves", Geometry::Fixed8(512, 256), 900, 700},
+                    Workload{"Fixed8SmallLeaves", Geometry::Fixed8(256, 512), 900, 700},
                     Workload{"Fixed8Uncached", Geometry::Fixed8(256), 144, 300, CacheMode::kNone},
                     Workload{.name = "Fixed8Deadlines",
                              .geometry = Geometry::Fixed8(256),

@@ -148,7 +148,8 @@ class TableReader {
 Status ReadSetup(TableReader setup, SetupPlan* plan) {
   setup.Choice("layout", kLayoutNames, &plan->layout);
   setup.Choice("cache", kCacheNames, &plan->cache);
-  setup.Numbers("page_bytes", {256, 4096}, &plan->page_bytes);
+  setup.Numbers("leaf_bytes", {256, 4096}, &plan->leaf_bytes);
+  setup.Numbers("node_bytes", {256, 4096}, &plan->node_bytes);
   setup.Numbers("memory_servers", {1, 16}, &plan->memory_servers);
   setup.Numbers("compute_servers", {1, 64}, &plan->compute_servers);
   setup.Numbers("workers", {1, 8}, &plan->workers);

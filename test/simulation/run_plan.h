@@ -79,7 +79,8 @@ inline constexpr std::string_view kCacheNames[] = {"search_layer", "none", "any"
 struct SetupPlan {
   LayoutChoice layout = LayoutChoice::kAny;
   CacheChoice cache = CacheChoice::kAny;
-  Range page_bytes = {256, 256};
+  Range leaf_bytes = {256, 256};
+  Range node_bytes = {0, 0};  ///< of internal nodes; 0: as the leaves
   Range memory_servers = {1, 3};
   Range compute_servers = {2, 4};
   Range workers = {1, 2};  ///< of each compute server

@@ -27,10 +27,15 @@ uint64_t DrawMagnitude(Range range, Random& random) {
 }
 
 Geometry DrawGeometry(const SetupPlan& plan, bool fixed8, Random& random) {
-  const auto page_bytes = static_cast<uint32_t>(plan.page_bytes.Draw(random) / 64 * 64);
-  if (fixed8) return Geometry::Fixed8(page_bytes);
-  const uint32_t inline_bytes = std::max<uint32_t>(24, page_bytes / 12);
-  return {index::Layout::kBytes, page_bytes, (page_bytes - 72 - 2 * inline_bytes) / 3,
+  const auto leaf_bytes = static_cast<uint32_t>(plan.leaf_bytes.Draw(random) / 64 * 64);
+  uint32_t node_bytes = leaf_bytes;
+  if (plan.node_bytes.high != 0) {
+    node_bytes = static_cast<uint32_t>(plan.node_bytes.Draw(random) / 64 * 64);
+  }
+  if (fixed8) return Geometry::Fixed8(leaf_bytes, node_bytes);
+  const uint32_t smaller = std::min(leaf_bytes, node_bytes);
+  const uint32_t inline_bytes = std::max<uint32_t>(24, smaller / 12);
+  return {index::Layout::kBytes, leaf_bytes, node_bytes, (smaller - 72 - 2 * inline_bytes) / 3,
           inline_bytes};
 }
 

@@ -155,12 +155,13 @@ inline IndexKind TreeKind(std::string name, TreeMembers::Options options) {
 /// of the fabrics between processes too.
 inline std::vector<IndexKind> AllIndexKinds() {
   using index::Geometry;
-  const Geometry small_bytes{index::Layout::kBytes, 256, 36, 24};
-  const Geometry medium_bytes{index::Layout::kBytes, 512, 60, 40};
+  const Geometry small_bytes{index::Layout::kBytes, 256, 256, 36, 24};
+  const Geometry medium_bytes{index::Layout::kBytes, 512, 512, 60, 40};
   std::vector<IndexKind> kinds{
       MapKind("MapFixed8", true),
       MapKind("MapBytes", false),
       TreeKind("TreeFixed8", {.geometry = Geometry::Fixed8(256)}),
+      TreeKind("TreeFixed8LargeLeaves", {.geometry = Geometry::Fixed8(2048, 1024)}),
       TreeKind("TreeFixed8LateVerbs", {.geometry = Geometry::Fixed8(256), .defer_seed = 1}),
       TreeKind("TreeFixed8Uncached",
                {.geometry = Geometry::Fixed8(256), .tree = {.cache = index::CacheMode::kNone}}),

@@ -98,8 +98,11 @@ class MapTreeHost final : public server::TreeHost {
     const uint32_t id = next_id_ + static_cast<uint32_t>(trees_.size());
     Tree& tree = trees_[id];
     tree.index = std::make_unique<MapIndex>(limits);
-    tree.hosted = {{id, layout, static_cast<uint32_t>(limits.key_bytes_max),
-                    static_cast<uint32_t>(limits.value_bytes_max), name},
+    tree.hosted = {{.id = id,
+                    .layout = layout,
+                    .key_bytes_max = static_cast<uint32_t>(limits.key_bytes_max),
+                    .value_bytes_max = static_cast<uint32_t>(limits.value_bytes_max),
+                    .name = name},
                    tree.index.get()};
     return tree;
   }

@@ -16,13 +16,14 @@
 
 namespace farleaf::index {
 
-/// An image in a heap block of exactly its size, so that asan sees any access past it.
+/// An image in a heap block of exactly its size, so that asan sees any access past it. Of a geometry
+/// with one page size for leaves and internal nodes.
 class NodeImage {
  public:
   explicit NodeImage(const Geometry& geometry)
       : geometry_(geometry),
-        bytes_(geometry.page_bytes, std::byte{0xa5}),
-        node_(geometry_, std::span(bytes_).first(geometry.image_bytes())) {}
+        bytes_(geometry.leaf_bytes, std::byte{0xa5}),
+        node_(geometry_, std::span(bytes_).first(geometry.image_bytes(0))) {}
   NodeImage(const NodeImage&) = delete;
   Node& operator*() { return node_; }
   Node* operator->() { return &node_; }
@@ -192,16 +193,16 @@ inline std::vector<Geometry> TestGeometries() {
   return {Geometry::Fixed8(256),
           Geometry::Fixed8(),
           Geometry::Fixed8(4096),
-          {Layout::kBytes, 256, 36, 24},
-          {Layout::kBytes, 512, 60, 40},
-          {Layout::kBytes, 1024, 200, 100},
-          {Layout::kBytes, 4096, 64, 1000},
+          {Layout::kBytes, 256, 256, 36, 24},
+          {Layout::kBytes, 512, 512, 60, 40},
+          {Layout::kBytes, 1024, 1024, 200, 100},
+          {Layout::kBytes, 4096, 4096, 64, 1000},
           Geometry::Bytes()};
 }
 
 inline std::string GeometryName(const Geometry& geometry) {
   return (geometry.layout == Layout::kFixed8 ? "Fixed8_" : "Bytes_") +
-         std::to_string(geometry.page_bytes) + "_" + std::to_string(geometry.key_bytes_max);
+         std::to_string(geometry.leaf_bytes) + "_" + std::to_string(geometry.key_bytes_max);
 }
 
 }  // namespace farleaf::index

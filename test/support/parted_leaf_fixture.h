@@ -23,8 +23,6 @@ namespace farleaf::index {
 using Bytes = std::vector<std::byte>;
 using LeafEntries = std::map<uint64_t, uint64_t>;
 
-inline constexpr size_t kLeafPartsMin = 4, kLeafPartsMax = 31;
-
 inline Geometry PartedGeometry(size_t parts) {
   return Geometry::Fixed8(static_cast<uint32_t>(kLeafTrailerBytes + kPartBytes * parts));
 }

@@ -30,9 +30,9 @@ class PoolPages {
     StoreLittle(Bytes(address, 8).data(), word);
   }
   Node At(GlobalAddress address) {
-    return Node(info_.geometry, Bytes(address, info_.geometry.image_bytes()));
+    return Node(info_.geometry, Bytes(address, ImageBytes(address)));
   }
-  GlobalAddress LockOf(GlobalAddress address) { return address + info_.geometry.image_bytes(); }
+  GlobalAddress LockOf(GlobalAddress address) { return address + ImageBytes(address); }
   RootWord Root() {
     return RootWord::Decode(Word({dsm::kCatalogServer, info_.root_word_offset()}));
   }
@@ -60,6 +60,12 @@ class PoolPages {
   }
 
  private:
+  /// By the level that stands in the page.
+  uint32_t ImageBytes(GlobalAddress address) {
+    return info_.geometry.image_bytes(
+        internal::PageLevel(Bytes(address, sizeof(internal::PageHeader)).data()));
+  }
+
   dsm::LocalFabric* fabric_;
   TreeInfo info_;
 };

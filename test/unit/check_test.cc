@@ -104,9 +104,10 @@ TEST_F(CheckTest, CountsWhatIsThere) {
 }
 
 TEST_F(CheckTest, TreesUnderRandomChangeStayClean) {
-  for (const Geometry& geometry : {Geometry::Fixed8(256), Geometry{Layout::kBytes, 512, 60, 40},
-                                   Geometry::Bytes(), Geometry::Fixed8()}) {
-    const uint64_t seed = 4242 + geometry.page_bytes;
+  for (const Geometry& geometry :
+       {Geometry::Fixed8(256), Geometry{Layout::kBytes, 512, 512, 60, 40}, Geometry::Bytes(),
+        Geometry::Fixed8(), Geometry::Fixed8(2048, 1024), Geometry::Fixed8(256, 512)}) {
+    const uint64_t seed = 4242 + geometry.leaf_bytes;
     SCOPED_TRACE("seed " + std::to_string(seed));
     Load(geometry, 0);
     Random random(seed);

@@ -50,7 +50,7 @@ class ParentLevel {
     std::snprintf(text, sizeof text, "k%03d", static_cast<int>(key));
     return text + std::string(key % 7 * 4, 'z');
   }
-  Node At(size_t p) { return Node(geometry_, pages_[p]->image(geometry_)); }
+  Node At(size_t p) { return Node(geometry_, pages_[p]->image(geometry_, 1)); }
   size_t Covering(std::string_view key) {
     size_t p = 0;
     while (At(p).AtOrPastHigh(key)) ++p;
@@ -117,8 +117,8 @@ class ParentLevel {
   }
   void Split(size_t p, const Publication& publication) {
     auto left = std::make_unique<PageBuffer>(), right = std::make_unique<PageBuffer>();
-    Node left_node(geometry_, left->image(geometry_)),
-        right_node(geometry_, right->image(geometry_));
+    Node left_node(geometry_, left->image(geometry_, 1)),
+        right_node(geometry_, right->image(geometry_, 1));
     PendingEntry pending;
     pending.key = publication.low;
     pending.child = publication.child;
@@ -188,7 +188,7 @@ TEST(EditParentTest, KeepsItsContractOnRandomLevelsOfFixed8) {
 
 TEST(EditParentTest, KeepsItsContractOnRandomLevelsOfBytes) {
   for (uint64_t seed = 1; seed <= 20'000 && !testing::Test::HasFailure(); ++seed) {
-    CheckOnePublication({Layout::kBytes, 256, 36, 24}, seed);
+    CheckOnePublication({Layout::kBytes, 256, 256, 36, 24}, seed);
   }
 }
 

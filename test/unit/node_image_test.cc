@@ -74,7 +74,7 @@ TEST(NodeFormatTest, Fixed8ExampleInTheDocumentIsRight) {
 }
 
 TEST(NodeFormatTest, BytesExampleInTheDocumentIsRight) {
-  NodeImage page({Layout::kBytes, 256, 36, 24});
+  NodeImage page({Layout::kBytes, 256, 256, 36, 24});
   page->Init({2, 0, "/etc/h", std::nullopt, GlobalAddress()});
   ASSERT_TRUE(page->Insert(0, "/etc/hosts", {"127", false}));
   ASSERT_TRUE(page->Insert(1, "/usr", {"", false}));
@@ -147,7 +147,7 @@ TEST_P(NodeImageTest, DifferingVersionsAreTornThoughTheChecksumHolds) {
 }
 
 TEST_P(NodeImageTest, ZeroedPageIsTorn) {
-  std::vector<std::byte> image(geometry.image_bytes());
+  std::vector<std::byte> image(geometry.image_bytes(0));
   EXPECT_EQ(ConstNode::Open(geometry, image), OpenOutcome::kTorn);
 }
 

@@ -20,16 +20,56 @@ TEST(GeometryTest, DefaultsAreValid) {
 
 TEST(GeometryTest, RefusalNamesFieldValueAndRange) {
   EXPECT_EQ(Geometry::Fixed8(192).Validate().ToString(),
-            "invalid argument: page_bytes is 192, must be 256..4096");
+            "invalid argument: leaf_bytes is 192, must be 256..4096");
   EXPECT_EQ(Geometry::Fixed8(1000).Validate().ToString(),
-            "invalid argument: page_bytes is 1000, must be a multiple of 64");
-  EXPECT_FALSE((Geometry{Layout::kFixed8, 1024, 16, 8}.Validate().ok()));
-  EXPECT_FALSE((Geometry{Layout::kFixed8, 1024, 8, 16}.Validate().ok()));
-  EXPECT_FALSE((Geometry{Layout::kBytes, 4096, 1025, 8}.Validate().ok()));
-  EXPECT_FALSE((Geometry{Layout::kBytes, 4096, 0, 8}.Validate().ok()));
-  EXPECT_FALSE((Geometry{Layout::kBytes, 4096, 8, UINT32_MAX}.Validate().ok()));
-  const Status tight = Geometry{Layout::kBytes, 1024, 300, 100}.Validate();
-  EXPECT_NE(tight.message().find("needs page_bytes of 1172, not 1024"), std::string::npos) << tight;
+            "invalid argument: leaf_bytes is 1000, must be a multiple of 64");
+  EXPECT_FALSE((Geometry{Layout::kFixed8, 1024, 1024, 16, 8}.Validate().ok()));
+  EXPECT_FALSE((Geometry{Layout::kFixed8, 1024, 1024, 8, 16}.Validate().ok()));
+  EXPECT_FALSE((Geometry{Layout::kBytes, 4096, 4096, 1025, 8}.Validate().ok()));
+  EXPECT_FALSE((Geometry{Layout::kBytes, 4096, 4096, 0, 8}.Validate().ok()));
+  EXPECT_FALSE((Geometry{Layout::kBytes, 4096, 4096, 8, UINT32_MAX}.Validate().ok()));
+  const Status tight = Geometry{Layout::kBytes, 1024, 1024, 300, 100}.Validate();
+  EXPECT_NE(tight.message().find("needs leaf_bytes of 1172, not 1024"), std::string::npos) << tight;
+}
+
+TEST(GeometryTest, LeavesAndInternalNodesHaveTheirOwnPageSize) {
+  const Geometry geometry = Geometry::Fixed8(2048, 1024);
+  EXPECT_TRUE(geometry.Validate().ok()) << geometry.Validate();
+  EXPECT_EQ(geometry.image_bytes(0), 2040u);
+  EXPECT_EQ(geometry.image_bytes(1), 1016u);
+  EXPECT_EQ(geometry.image_bytes(kLevelMax), 1016u);
+  EXPECT_EQ(Geometry::Fixed8(1024, 100).Validate().ToString(),
+            "invalid argument: node_bytes is 100, must be 256..4096");
+  const Status tight = Geometry{Layout::kBytes, 2048, 1024, 300, 100}.Validate();
+  EXPECT_NE(tight.message().find("needs node_bytes of 1172, not 1024"), std::string::npos) << tight;
+}
+
+TEST(GeometryTest, PartedLeavesAreOfFixed8AndHaveWholeParts) {
+  Geometry geometry = Geometry::Fixed8(1088, 1024);
+  geometry.leaf_layout = LeafLayout::kParted;
+  EXPECT_TRUE(geometry.Validate().ok()) << geometry.Validate();
+  for (uint32_t leaf_bytes : {256u, 448u, 1024u, 4096u}) {
+    geometry.leaf_bytes = leaf_bytes;
+    EXPECT_NE(geometry.Validate().message().find("must be 64 + 128 * parts"), std::string::npos);
+  }
+  for (uint32_t leaf_bytes : {576u, 4032u}) {
+    geometry.leaf_bytes = leaf_bytes;
+    EXPECT_TRUE(geometry.Validate().ok()) << geometry.Validate();
+  }
+  Geometry bytes = Geometry::Bytes();
+  bytes.leaf_layout = LeafLayout::kParted;
+  EXPECT_NE(bytes.Validate().message().find("not of byte strings"), std::string::npos);
+  bytes.leaf_layout = static_cast<LeafLayout>(3);
+  EXPECT_EQ(bytes.Validate().ToString(), "invalid argument: leaf_layout is 3, must be 1..2");
+}
+
+TEST(GeometryTest, AnImageOfTheOtherLevelsSizeIsMalformed) {
+  const Geometry geometry = Geometry::Fixed8(512, 256);
+  std::vector<std::byte> image(geometry.image_bytes(1));
+  Node node(geometry, image);
+  node.Init({.tree = 1, .level = 0});
+  node.Seal(1);
+  EXPECT_EQ(ConstNode::Open(geometry, image), OpenOutcome::kMalformed);
 }
 
 class NodeTest : public ::testing::TestWithParam<Geometry> {
@@ -258,7 +298,7 @@ TEST_P(NodeTest, FitsMergedHonoursTheFillLimit) {
 }
 
 TEST(BytesNodeTest, KeysDropWhatTheyShareWithTheLowFence) {
-  const Geometry geometry{Layout::kBytes, 4096, 200, 8};
+  const Geometry geometry{Layout::kBytes, 4096, 4096, 200, 8};
   const std::string path = "/usr/share/doc/";
   NodeImage with(geometry), without(geometry);
   with->Init({1, 0, path, std::nullopt, GlobalAddress()});

@@ -25,7 +25,7 @@ std::vector<Request> EveryRequest() {
   Request& create = add(Opcode::kCreateTree);
   create.name = "accounts";
   create.layout = TreeLayout::kFixed8;
-  create.geometry = {1024, 8, 9};
+  create.geometry = {2048, 1024, LeafLayout::kSorted, 8, 9};
   for (Opcode opcode : {Opcode::kGet, Opcode::kDelete}) add(opcode).key = "a key";
   add(Opcode::kMultiGet).keys = {"one", "", "three"};
   for (Opcode opcode : {Opcode::kInsert, Opcode::kPut, Opcode::kUpdate}) {
@@ -59,9 +59,11 @@ std::vector<Response> EveryResponse() {
     response.opcode = opcode;
     return all.emplace_back(response);
   };
-  const TreeInfo tree{5, TreeLayout::kBytes, 1024, 1 << 24, "accounts"};
+  const TreeInfo tree{5,    TreeLayout::kBytes, 1024, 1 << 24, LeafLayout::kSorted, 2048,
+                      1024, "accounts"};
   add(Opcode::kPing);
-  add(Opcode::kListTrees).trees = {tree, {6, TreeLayout::kFixed8, 8, 8, "other"}};
+  add(Opcode::kListTrees).trees = {
+      tree, {6, TreeLayout::kFixed8, 8, 8, LeafLayout::kSorted, 2048, 1024, "other"}};
   for (Opcode opcode : {Opcode::kOpenTree, Opcode::kCreateTree}) add(opcode).trees = {tree};
   add(Opcode::kServerStats).text = "get.count 5\n";
   add(Opcode::kGet);

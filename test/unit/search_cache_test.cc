@@ -14,7 +14,7 @@ namespace farleaf::index {
 namespace {
 
 /// Byte-string pages small enough for a tree of several levels.
-Geometry SmallBytes() { return {Layout::kBytes, 512, 64, 32}; }
+Geometry SmallBytes() { return {Layout::kBytes, 512, 512, 64, 32}; }
 
 class CachedTree {
  public:
@@ -33,7 +33,7 @@ class CachedTree {
   ConstNode Node(GlobalAddress address) {
     const auto image = tree_.fabric()
                            .region_bytes(address.server())
-                           .subspan(address.offset(), info().geometry.image_bytes());
+                           .subspan(address.offset(), info().geometry.image_bytes(0));
     FARLEAF_CHECK(ConstNode::Open(info().geometry, image) == OpenOutcome::kValid, address);
     return ConstNode(info().geometry, image);
   }

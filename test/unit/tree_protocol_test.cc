@@ -122,7 +122,7 @@ TEST(TreeProtocolTest, AStaleCacheSeesAnEntryOfASplitNoEarlierThanOthers) {
 }
 
 TEST(TreeProtocolTest, ALeafReusedByATreeOfAnotherLayoutIsLeftAlone) {
-  const Geometry bytes{Layout::kBytes, 256, 36, 24};
+  const Geometry bytes{Layout::kBytes, 256, 256, 36, 24};
   InterleavedMembers run({.geometry = bytes, .members = 0, .servers = 1});
   Caller writer(&run, &run.setup());
   const auto key = [](uint64_t i) { return "key" + std::to_string(100 + i); };
@@ -202,7 +202,7 @@ TEST(TreeProtocolTest, CachedSiblingsThatNameEachOtherAreNotFollowedForEver) {
   const auto install = [&](GlobalAddress at, std::optional<std::string> low, std::string high,
                            GlobalAddress right) {
     PageBuffer page;
-    Node node(geometry, page.image(geometry));
+    Node node(geometry, page.image(geometry, 1));
     Node::Header header{1, 1, std::nullopt, high, right};
     if (low) header.low = *low;
     node.Init(header);

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <numeric>
 
+#include "dsm/base/bytes.h"
+#include "dsm/base/crc32c.h"
 #include "dsm/base/random.h"
 #include "dsm/redo_record.h"
 #include "test/support/tree_fixture.h"
@@ -19,6 +22,35 @@ std::vector<uint64_t> Shuffled(uint64_t count, uint64_t seed) {
   Random random(seed);
   for (uint64_t i = count; i > 1; --i) std::swap(numbers[i - 1], numbers[random.Below(i)]);
   return numbers;
+}
+
+TEST(TreeTest, LeavesAndInternalNodesMayHaveDifferentPageSizes) {
+  for (const Geometry& geometry : {Geometry::Fixed8(2048, 1024), Geometry::Fixed8(256, 1024),
+                                   Geometry{Layout::kBytes, 1024, 512, 60, 40}}) {
+    LocalTree tree({.geometry = geometry});
+    for (uint64_t i = 0; i < 3'000; ++i) tree.Put(Fixed(i * 7 % 3'001), Fixed(i));
+    for (uint64_t i = 0; i < 3'000; ++i) {
+      ASSERT_EQ(tree.Get(Fixed(i * 7 % 3'001)), Fixed(i));
+    }
+    EXPECT_GT(tree.tree().cache().root().level, 0);
+    EXPECT_EQ(tree.cost(), (dsm::FabricCounts{1, 1, 0, 0, geometry.image_bytes(0), 0}));
+  }
+}
+
+TEST(TreeTest, ACatalogEntryOfAnotherFormatIsRefusedByName) {
+  LocalTree tree;
+  const uint64_t entry = tree.tree().info().root_word_offset() - 8;
+  auto bytes = tree.fabric().region_bytes(dsm::kCatalogServer).subspan(entry);
+  bytes[22] = std::byte{0};
+  StoreLittle(bytes.data() + 16, Crc32c(bytes.subspan(20, 12 + std::strlen("test"))));
+  dsm::FabricCounts counts;
+  OpContext op{tree.worker(), counts};
+  const auto info = tree.worker().Run(OpenTree(op, tree.pool(), "test"));
+  ASSERT_FALSE(info.ok());
+  EXPECT_EQ(info.status().code(), StatusCode::kUnimplemented);
+  EXPECT_NE(info.status().message().find("'test' has format 0"), std::string::npos)
+      << info.status();
+  EXPECT_EQ(counts.round_trips, 1u);
 }
 
 TEST(TreeTest, EmptyTreeAnswers) {
