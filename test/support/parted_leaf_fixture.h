@@ -24,7 +24,8 @@ using Bytes = std::vector<std::byte>;
 using LeafEntries = std::map<uint64_t, uint64_t>;
 
 inline Geometry PartedGeometry(size_t parts) {
-  return Geometry::Fixed8(static_cast<uint32_t>(kLeafTrailerBytes + kPartBytes * parts));
+  const auto leaf_bytes = static_cast<uint32_t>(kLeafTrailerBytes + kPartBytes * parts);
+  return {Layout::kFixed8, leaf_bytes, 1024, 8, 8, LeafLayout::kParted};
 }
 inline size_t LeafImageBytes(size_t parts) { return kLeafTrailerBytes + kPartBytes * parts - 8; }
 

@@ -50,6 +50,7 @@ std::map<uint64_t, size_t> PlacesOf(std::span<const std::byte> raw, size_t parts
 TEST(PartedImageTest, PackedAndOpenedIsTheSameNodeByteForByte) {
   const uint64_t rounds = test::Amount{10, 60, 600};
   for (size_t parts = kLeafPartsMin; parts <= kLeafPartsMax; ++parts) {
+    EXPECT_TRUE(PartedGeometry(parts).Validate().ok()) << PartedGeometry(parts).Validate();
     for (uint64_t seed = 0; seed < rounds; ++seed) {
       SCOPED_TRACE("parts " + std::to_string(parts) + ", seed " + std::to_string(seed));
       Random random(seed * 100 + parts);

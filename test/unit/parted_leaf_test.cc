@@ -187,7 +187,7 @@ TEST(LeafPartsTest, BehavesLikeAMapWhicheverPartsAreInHand) {
       const uint64_t seed = parts * kKeyStyles + style;
       SCOPED_TRACE("parts " + std::to_string(parts) + ", seed " + std::to_string(seed));
       LeafModel leaf(parts, seed);
-      const uint64_t steps = test::Amount{100, 1000, 20'000};
+      const uint64_t steps = test::Amount{100, 500, 10'000};
       for (uint64_t step = 0; step < steps; ++step) {
         ASSERT_NO_FATAL_FAILURE(leaf.Step()) << step;
         ASSERT_EQ(leaf.Fault(), "") << step;
