@@ -108,7 +108,8 @@ Task<Result<RootWord>> WriteFirstLeaf(OpContext& op, dsm::Pool& pool, const Tree
   std::memset(page.bytes, 0, sizeof page.bytes);
   Node leaf(info.geometry, page.image(info.geometry, 0));
   leaf.Init({.tree = info.id});
-  leaf.Seal(grant->version + 1);
+  SealNode(leaf, grant->version + 1);
+  PackNewPage(info.geometry, 0, page.image(info.geometry, 0));
   Batch batch(grant->address.server());
   batch.Write(grant->address.offset(), page.page(info.geometry, 0));
   Status status = co_await op.worker.RoundTrip(batch, op.counts);

@@ -65,11 +65,11 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddr
     if (look.owner != 0) batch.ReadWord(dsm::FenceWordOffset(look.owner), &look.fence_word);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) co_return status;
-    const OpenOutcome outcome = ConstNode::Open(geometry, image);
+    const OpenOutcome outcome = OpenPage(geometry, level, image);
     if (outcome == OpenOutcome::kValid) co_return PageState::kRead;
     if (outcome == OpenOutcome::kMalformed) {
       // A leaf page may have been reused by a tree of another layout.
-      if (ConstNode(geometry, image).tree() != info_.id) co_return PageState::kForeign;
+      if (RawTree(geometry, level, image) != info_.id) co_return PageState::kForeign;
       co_return Status::Corruption("page " + address.ToString() + " of tree '" + info_.name +
                                    "' holds no node although its checksum agrees");
     }
@@ -201,7 +201,7 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, G
     *parent_unchanged = node.version() == cached_version;
     cache_.Install(parent, node.image());
   }
-  if (ConstNode::Open(geometry, image) == OpenOutcome::kValid) co_return PageState::kRead;
+  if (OpenPage(geometry, level, image) == OpenOutcome::kValid) co_return PageState::kRead;
   auto state = co_await ReadPage(op, next, level, page);
   co_return state;
 }

@@ -23,7 +23,7 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
       batch.Read(path.node.offset(), page.image(geometry, 0));
       Status status = co_await op.worker.RoundTrip(batch, op.counts);
       if (!status.ok()) co_return status;
-      if (ConstNode::Open(geometry, page.image(geometry, 0)) == OpenOutcome::kValid) {
+      if (OpenPage(geometry, 0, page.image(geometry, 0)) == OpenOutcome::kValid) {
         const Fit fit = FitOf(ConstNode(geometry, page.image(geometry, 0)), key, Side::kAt, 0);
         fresh = fit == Fit::kCovers ||
                 (Mutated(Mutation::kAbsentFromStaleLeaf) && fit == Fit::kMoveRight);
@@ -113,7 +113,7 @@ Task<Status> BlinkTree::MultiGet(OpContext& op, std::span<const std::string_view
     Status status = co_await op.worker.RoundTrip(batches, op.counts);
     if (!status.ok()) co_return status;
     for (size_t i = 0; i < count; ++i) {
-      const bool valid = ConstNode::Open(geometry, image(i)) == OpenOutcome::kValid;
+      const bool valid = OpenPage(geometry, 0, image(i)) == OpenOutcome::kValid;
       for (const size_t k : wanted[first + i].keys) {
         const ConstNode leaf(geometry, image(i));
         if (!valid || FitOf(leaf, keys[k], Side::kAt, 0) != Fit::kCovers) {

@@ -44,6 +44,7 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
   }
   locked.address = address;
   locked.level_class = lock_class;
+  locked.packed = false;
   if (pool_->redo_slots(address.server()).area() == 0) [[unlikely]] {
     Status claimed = co_await ClaimRedoArea(op, address.server());
     if (!claimed.ok()) co_return claimed;
@@ -73,12 +74,16 @@ Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockC
                                                             uint64_t give_up_ns,
                                                             LockedPage& locked) {
   const GlobalAddress address = locked.address;
-  const auto image = locked.image(info_.geometry);
-  auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class, image);
+  const auto arrival = locked.arrival(info_.geometry);
+  auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class, arrival);
   locked.turn = turn;
   if (turn.lock_word != 0) {
     stats_.handovers.fetch_add(1, std::memory_order_relaxed);
     locked.lock_word = turn.lock_word;
+    if (!StandsAsNode(info_.geometry, locked.level())) {
+      const OpenOutcome opened = locked.Open(info_.geometry);
+      FARLEAF_CHECK(opened == OpenOutcome::kValid, "a leaf was handed over that is none", address);
+    }
     locked.BeginChanges(info_.geometry);
     Status announced;
     if (locked.redo_kind != dsm::RedoKind::kChange) announced = co_await Announce(op, locked);
@@ -107,10 +112,9 @@ Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockC
     if (*recovered == Recovery::kForeign) co_return LockAttempt::kEnded;
     co_return LockAttempt::kRecovering;
   }
-  if (const OpenOutcome opened = ConstNode::Open(info_.geometry, image);
-      opened != OpenOutcome::kValid) {
-    const bool foreign =
-        opened == OpenOutcome::kMalformed && locked.node(info_.geometry).tree() != info_.id;
+  if (const OpenOutcome opened = locked.Open(info_.geometry); opened != OpenOutcome::kValid) {
+    const bool foreign = opened == OpenOutcome::kMalformed &&
+                         RawTree(info_.geometry, locked.level(), arrival) != info_.id;
     Status unlocked = co_await Unlock(op, locked);
     if (!unlocked.ok()) co_return unlocked;
     if (foreign) co_return LockAttempt::kEnded;
@@ -152,9 +156,9 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t gi
       locked.lock_word = 0;
     }
     const bool read_first = Mutated(Mutation::kReadAheadOfLock);
-    if (read_first) batch.Read(address.offset(), locked.image(info_.geometry));
+    if (read_first) batch.Read(address.offset(), locked.arrival(info_.geometry));
     batch.CompareAndSwap(LockWordOffset(address, locked.level()), dsm::kUnlockedWord, word, &old);
-    if (!read_first) batch.Read(address.offset(), locked.image(info_.geometry));
+    if (!read_first) batch.Read(address.offset(), locked.arrival(info_.geometry));
     if (look.owner != 0) batch.ReadWord(dsm::FenceWordOffset(look.owner), &look.fence_word);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) {
@@ -208,7 +212,7 @@ Task<Status> BlinkTree::LockNodeFor(OpContext& op, std::string_view key, Level l
         // What died still leads on, to a page that is locked until the parents know of it: whoever waits
         // for that lock finds out if its owner is gone.
         const ConstNode free_node = locked.node(info_.geometry);
-        if (ConstNode::Open(info_.geometry, free_node.image()) != OpenOutcome::kValid ||
+        if (locked.Open(info_.geometry) != OpenOutcome::kValid ||
             FitOf(free_node, key, Side::kAt, level) != Fit::kMoveForward) {
           break;
         }
@@ -271,8 +275,8 @@ Task<Status> BlinkTree::ClaimNewPage(OpContext& op, GlobalAddress address, LockC
 }
 
 void BlinkTree::Seal(LockedPage& locked) {
-  Node node = locked.node(info_.geometry);
-  node.Seal(node.version() + 1);
+  const Node node = locked.node(info_.geometry);
+  SealNode(node, node.version() + 1);
 }
 
 void BlinkTree::AddRedo(LockedPage& locked, std::span<const std::byte> before,
@@ -295,17 +299,16 @@ void BlinkTree::AddRedo(LockedPage& locked, std::span<const std::byte> before,
 }
 
 void BlinkTree::AddWriteBack(LockedPage& locked, Batch& batch) {
-  AddRedo(locked, locked.before.image(info_.geometry, locked.level()), locked.image(info_.geometry),
-          batch);
-  AddImage(locked, batch);
+  const auto raw = locked.Pack(info_.geometry);
+  AddRedo(locked, locked.before.image(info_.geometry, locked.level()), raw, batch);
+  AddImage(locked, raw, batch);
 }
 
-void BlinkTree::AddImage(LockedPage& locked, Batch& batch) {
-  const auto image = locked.image(info_.geometry);
-  batch.Write(locked.address.offset(), image);
+void BlinkTree::AddImage(LockedPage& locked, std::span<const std::byte> raw, Batch& batch) {
+  batch.Write(locked.address.offset(), raw);
   // The change counter is the version, which stands at byte 8 of the image.
   if (!locked.node(info_.geometry).is_leaf()) {
-    batch.Write(ChangeCounterOffset(locked.address), image.subspan(8, 8));
+    batch.Write(ChangeCounterOffset(locked.address), raw.subspan(8, 8));
   }
 }
 
@@ -347,7 +350,7 @@ Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) 
   const uint64_t word = std::exchange(locked.lock_word, 0);
   if (locked.handing_over) {
     pool_->locks().HandOver(locked.address, {word, locked.turn.handovers, locked.turn.slot_class},
-                            locked.image(info_.geometry));
+                            locked.standing(info_.geometry));
   } else {
     pool_->redo_slots(locked.address.server()).Give(word);
     pool_->locks().Release(locked.address);
@@ -392,7 +395,7 @@ Task<Status> BlinkTree::PostAndFinish(OpContext& op, LockedPage& locked, Batch& 
   if (Mutated(Mutation::kHandOverBeforeWriteBack) && locked.handing_over) {
     const uint64_t word = std::exchange(locked.lock_word, 0);
     pool_->locks().HandOver(locked.address, {word, locked.turn.handovers, locked.turn.slot_class},
-                            locked.image(info_.geometry));
+                            locked.standing(info_.geometry));
     Status late = co_await op.worker.RoundTrip(batch, op.counts);
     co_return late;
   }

@@ -117,7 +117,7 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
     PageBuffer merged;
     Node out(geometry, merged.image(geometry, level));
     MergeNodes(left.node(geometry), right.node(geometry), &out);
-    out.Seal(left.node(geometry).version() + 1);
+    SealNode(out, left.node(geometry).version() + 1);
     std::memcpy(left.buffer.bytes, merged.bytes, geometry.image_bytes(level));
   }
   Node dead = right.node(geometry);
@@ -135,7 +135,7 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   Batch& kill_batch = same_server ? left_batch : right_batch;
   if (Mutated(Mutation::kMergeKillsRightFirst)) {
     Batch first(right.address.server());
-    first.Write(right.address.offset(), right.image(geometry));
+    first.Write(right.address.offset(), right.Pack(geometry));
     [[maybe_unused]] Status killed = co_await PostUntilDone(op, first);
   }
   AddWriteBack(left, left_batch);
@@ -143,7 +143,7 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   if (!same_server) status = co_await PostUntilDone(op, left_batch);
   if (status.ok()) {
     // No record of it: the announcement stays, or a death between record and image would leave neither.
-    AddDeadPage(right.address, right.buffer, level, &free_word, kill_batch);
+    AddDeadPage(right.address, right.Pack(geometry), level, &free_word, kill_batch);
     // Idempotent: both locks are ours until the free word lands, and that is the last verb.
     status = co_await PostUntilDone(op, kill_batch);
   }

@@ -159,6 +159,10 @@ Status ConstNode::Validate() const {
   if (opened == OpenOutcome::kMalformed) {
     return Status::Corruption("header or entry extents cannot be a node's");
   }
+  return ValidateOpened();
+}
+
+Status ConstNode::ValidateOpened() const {
   if (tree() == 0) return Status::Corruption("tree id 0");
   const std::string no_key(is_fixed8() ? 8 : 0, '\0');
   if (!has_low() && low() != no_key) return Status::Corruption("leftmost, with a low fence");
@@ -265,10 +269,13 @@ void Node::MarkDead(GlobalAddress forward) {
 }
 
 void Node::Seal(uint64_t version) {
-  std::byte* page = bytes();
-  StoreLittle(page + offsetof(PageHeader, version), version);
-  StoreLittle(page + image_bytes_ - internal::kTailBytes, version);
-  StoreLittle(page + offsetof(PageHeader, checksum), Checksum(image()));
+  SetVersion(version);
+  StoreLittle(bytes() + offsetof(PageHeader, checksum), Checksum(image()));
+}
+
+void Node::SetVersion(uint64_t version) {
+  StoreLittle(bytes() + offsetof(PageHeader, version), version);
+  StoreLittle(bytes() + image_bytes_ - internal::kTailBytes, version);
 }
 
 }  // namespace farleaf::index

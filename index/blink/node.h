@@ -133,6 +133,8 @@ class ConstNode {
   /// Everything that can be checked within one node: order, bounds, fences around keys. Corruption
   /// says what is wrong.
   Status Validate() const;
+  /// The same of an image that was opened, and may have been changed and not sealed since.
+  Status ValidateOpened() const;
 
  protected:
   bool is_fixed8() const { return geometry_->layout == Layout::kFixed8; }
@@ -186,6 +188,8 @@ class Node : public ConstNode {
   void MarkDead(GlobalAddress forward);
   /// Writes the version (both places) and the checksum.
   void Seal(uint64_t version);
+  /// Writes the version alone, where the image is not what stands in the pool (leaf_codec.h).
+  void SetVersion(uint64_t version);
 
  private:
   std::byte* bytes() { return const_cast<std::byte*>(data_); }

@@ -14,6 +14,7 @@
 #include "dsm/redo_record.h"
 #include "dsm/remote_lock.h"
 #include "index/blink/geometry.h"
+#include "index/blink/leaf_codec.h"
 #include "index/blink/node.h"
 
 namespace farleaf::index {
@@ -54,8 +55,10 @@ struct LockedPage {
   dsm::RedoKind redo_kind = dsm::RedoKind::kChange;
   GlobalAddress follow_up;
   uint64_t follow_up_word = 0;
-  PageBuffer buffer;
-  PageBuffer before;  ///< the image as it was in the pool before the next write-back
+  PageBuffer buffer;    ///< the node image, which is the raw one too where StandsAsNode
+  PageBuffer before;    ///< the raw image as it was in the pool before the next write-back
+  PageBuffer raw;       ///< the raw image to be written, of a page that does not stand as its node
+  bool packed = false;  ///< `raw` is later than `before`
   alignas(16) std::byte redo[dsm::RedoBytesMax(kPageBytesMax - 8)];  ///< the last record
 
   LockedPage() = default;
@@ -70,10 +73,44 @@ struct LockedPage {
   void ForbidHandOver() { turn.handovers = dsm::LocalLockTable::kHandoversMax; }
   std::span<std::byte> image(const Geometry& geometry) { return buffer.image(geometry, level()); }
   Node node(const Geometry& geometry) { return Node(geometry, image(geometry)); }
-  /// The buffer holds the image as it is in the pool: what changes from here on goes into the redo
+  /// Where the raw image as it is in the pool is put: by a READ, or by who hands the lock over.
+  std::span<std::byte> arrival(const Geometry& geometry) {
+    return StandsAsNode(geometry, level()) ? image(geometry) : before.image(geometry, level());
+  }
+  /// Makes the node of what arrived.
+  OpenOutcome Open(const Geometry& geometry) {
+    if (StandsAsNode(geometry, level())) [[likely]] {
+      return ConstNode::Open(geometry, image(geometry));
+    }
+    return OpenLeaf(geometry, before.image(geometry, level()), image(geometry));
+  }
+  /// The buffer holds the page as it is in the pool: what changes from here on goes into the redo
   /// record of the next write-back.
   void BeginChanges(const Geometry& geometry) {
-    std::memcpy(before.bytes, buffer.bytes, geometry.image_bytes(level()));
+    if (StandsAsNode(geometry, level())) [[likely]] {
+      std::memcpy(before.bytes, buffer.bytes, geometry.image_bytes(level()));
+    } else if (packed) {
+      std::memcpy(before.bytes, raw.bytes, geometry.image_bytes(level()));
+    }
+    packed = false;
+  }
+  /// The raw image of what the buffer holds, sealed: what WRITE and redo record take. It stays until
+  /// the next Pack, and the buffer unchanged until the WRITE is done.
+  enum class PageIs : uint8_t { kChanged, kNew };
+  std::span<std::byte> Pack(const Geometry& geometry, PageIs page_is = PageIs::kChanged) {
+    if (StandsAsNode(geometry, level())) [[likely]] {
+      return image(geometry);
+    }
+    const auto out = raw.image(geometry, level());
+    std::span<const std::byte> previous;
+    if (page_is == PageIs::kChanged) previous = before.image(geometry, level());
+    PackLeaf(geometry, image(geometry), previous, out);
+    packed = true;
+    return out;
+  }
+  /// The raw image as it is in the pool when the last WRITE is done: what a hand-over brings along.
+  std::span<const std::byte> standing(const Geometry& geometry) {
+    return packed ? raw.image(geometry, level()) : arrival(geometry);
   }
 };
 

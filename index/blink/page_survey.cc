@@ -5,6 +5,8 @@
 
 #include "dsm/base/bytes.h"
 #include "dsm/base/crc32c.h"
+#include "index/blink/leaf_codec.h"
+#include "index/blink/page.h"
 #include "index/blink/value_block.h"
 
 namespace farleaf::index {
@@ -23,6 +25,14 @@ auto* FindByAddress(Vector& sorted, GlobalAddress address) {
                              [](const T& one, GlobalAddress a) { return one.address < a; });
   const bool found = at != sorted.end() && at->address == address;
   return found ? &*at : static_cast<T*>(nullptr);
+}
+
+/// Whether it could be opened, into `page`.
+bool OpenInto(const Geometry& geometry, Level level, std::span<const std::byte> image,
+              PageBuffer& page) {
+  const auto node = page.image(geometry, level);
+  std::copy(image.begin(), image.end(), node.begin());
+  return OpenPage(geometry, level, node) == OpenOutcome::kValid;
 }
 
 bool NeverUsed(std::span<const std::byte> page, uint64_t lock_word) {
@@ -109,21 +119,36 @@ void PageSurvey::AddPage(const Suspect& page, std::span<const std::byte> bytes, 
   }
 }
 
+PageSurvey::Claim PageSurvey::ClaimOf(std::span<const std::byte> image, Level level) const {
+  const Claim claim{Crc32c(image.subspan(4)) == LoadLittle<uint32_t>(image.data()),
+                    LoadLittle<uint16_t>(image.data() + 4), LoadLittle<uint64_t>(image.data() + 8)};
+  if (claim.sound || level > 0) return claim;
+  // No page that stands as its node: perhaps a leaf of the other layout, of a tree that has such.
+  const Geometry parted{.leaf_layout = LeafLayout::kParted};
+  const TreeId tree = RawTree(parted, level, image);
+  const TreeInfo* info = TreeOf(tree);
+  if (info == nullptr || StandsAsNode(info->geometry, level) ||
+      info->geometry.image_bytes(level) != image.size()) {
+    return claim;
+  }
+  PageBuffer node;
+  const OpenOutcome opened = OpenLeaf(info->geometry, image, node.image(info->geometry, level));
+  return {opened != OpenOutcome::kTorn, tree, LastVersion(info->geometry, level, image)};
+}
+
 void PageSurvey::AddNode(const Suspect& page, std::span<const std::byte> bytes, uint64_t counter,
                          Look look) {
   const auto image = bytes.first(bytes.size() - 8);
   const bool search = page.page_class.kind == ChunkKind::kSearch;
   SurveyedNode node{.address = page.address, .page_class = page.page_class};
   node.lock_word = LoadLittle<uint64_t>(bytes.data() + image.size());
-  const bool sound = Crc32c(image.subspan(4)) == LoadLittle<uint32_t>(image.data());
-  const uint64_t version = LoadLittle<uint64_t>(image.data() + 8);
+  const auto [sound, tree, version] = ClaimOf(image, search ? 1 : 0);
   if (look == Look::kFirst && (!sound || node.lock_word != 0 || (search && counter != version))) {
     suspects_.push_back(page);
     return;
   }
   ++CountsOf(page.address, page.page_class.kind).in_use;
   const std::string locked = node.lock_word == 0 ? "" : "locked by " + HolderText(node.lock_word);
-  const auto tree = LoadLittle<uint16_t>(image.data() + 4);
   const TreeInfo* info = TreeOf(tree);
   const auto report = [&](FindingKind kind, const std::string& what) {
     findings_->Add(kind, page.address, PageText(page.address) + " " + what);
@@ -140,12 +165,12 @@ void PageSurvey::AddNode(const Suspect& page, std::span<const std::byte> bytes, 
                                    " bytes; the tree's " + (search ? "internal nodes" : "leaves") +
                                    " have " +
                                    std::to_string(info->geometry.page_bytes(search ? 1 : 0)));
-  } else if (ConstNode::Open(info->geometry, image) != OpenOutcome::kValid) {
+  } else if (PageBuffer opened; !OpenInto(info->geometry, search ? 1 : 0, image, opened)) {
     report(FindingKind::kPage, "of tree '" + info->name +
                                    "' holds no node, although its checksum agrees (or its two "
                                    "versions differ)");
   } else {
-    Summarize(ConstNode(info->geometry, image), &node);
+    Summarize(ConstNode(info->geometry, opened.image(info->geometry, search ? 1 : 0)), &node);
     if (search && counter != version) {
       report(FindingKind::kCounter, "has version " + std::to_string(version) +
                                         " but its change counter says " + std::to_string(counter));
@@ -167,7 +192,7 @@ void PageSurvey::Summarize(const ConstNode& view, SurveyedNode* node) {
   node->capacity_bytes = static_cast<uint32_t>(view.capacity_bytes());
   node->low = view.low();
   if (view.has_high()) node->high = view.high();
-  if (Status valid = view.Validate(); !valid.ok()) {
+  if (Status valid = view.ValidateOpened(); !valid.ok()) {
     findings_->Add(FindingKind::kNode, node->address,
                    PageText(node->address) + " of tree '" + TreeOf(node->tree)->name +
                        "': " + std::string(valid.message()));

@@ -94,6 +94,13 @@ class PageSurvey {
     uint64_t bytes_left = 0;  ///< of header and value
     uint32_t crc = 0, stored_crc = 0;
   };
+  /// What a page says of itself before its tree is known.
+  struct Claim {
+    bool sound = false;  ///< its checksums hold
+    TreeId tree = 0;
+    uint64_t version = 0;
+  };
+  Claim ClaimOf(std::span<const std::byte> image, Level level) const;
   void AddPage(const Suspect& page, std::span<const std::byte> bytes, uint64_t counter, Look look);
   void AddNode(const Suspect& page, std::span<const std::byte> bytes, uint64_t counter, Look look);
   void AddBlock(const Suspect& page, std::span<const std::byte> bytes, Look look);

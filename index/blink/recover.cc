@@ -140,7 +140,7 @@ Task<Status> BlinkTree::ReadDeadLock(OpContext& op, DeadLock& dead, uint64_t* lo
   }
   const auto image = dead.page.image(geometry, dead.level);
   if (dead.record && dead.record->tree == info_.id) dsm::ApplyRedo(*dead.record, image);
-  dead.readable = ConstNode::Open(geometry, image) == OpenOutcome::kValid;
+  dead.readable = OpenPage(geometry, dead.level, image) == OpenOutcome::kValid;
   co_return Status::Ok();
 }
 
@@ -375,10 +375,11 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, 
     NoteUnresolved(op, {dead.address, dead.level, *word}, status, KeepsSlot::kYes);
     co_return status;
   }
+  taken.level_class = TakenLockClass(std::min<Level>(dead.record->level, kLevelMax));
   uint64_t old = 0;
   Batch take(server);
   take.CompareAndSwap(LockWordOffset(dead.address, dead.level), dead.word, *word, &old);
-  take.Read(dead.address.offset(), taken.buffer.image(info_.geometry, dead.level));
+  take.Read(dead.address.offset(), taken.arrival(info_.geometry));
   status = co_await op.worker.RoundTrip(take, op.counts);
   if (!status.ok()) {
     NoteUnresolved(op, {dead.address, dead.level, *word}, status, KeepsSlot::kYes);
@@ -393,14 +394,12 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, 
   taken.lock_word = *word;
   taken.turn.table = &pool_->locks();
   taken.turn.slot_class = lock_class;
-  taken.turn.table = &pool_->locks();
-  taken.level_class = TakenLockClass(std::min<Level>(dead.record->level, kLevelMax));
   taken.ForbidHandOver();
   taken.redo_kind = dead.record->kind;
   taken.follow_up = dead.record->follow_up;
   taken.follow_up_word = dead.record->follow_up_word;
   if (plan != RecoveryPlan::kVoid) {
-    dsm::ApplyRedo(*dead.record, taken.buffer.image(info_.geometry, dead.level));
+    dsm::ApplyRedo(*dead.record, taken.arrival(info_.geometry));
   }
   co_return Recovery::kOver;
 }

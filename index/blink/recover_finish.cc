@@ -19,7 +19,7 @@ Task<Status> BlinkTree::FinishRecovery(OpContext& op, const DeadLock& dead, Reco
     Status status = co_await KillPage(context, taken, dead.record->level);
     co_return status;
   }
-  if (ConstNode::Open(geometry, taken.image(geometry)) != OpenOutcome::kValid) {
+  if (taken.Open(geometry) != OpenOutcome::kValid) {
     // Examined before as whole, and nobody but us could write since.
     Status status = co_await Unlock(context, taken);
     if (!status.ok()) co_return status;
@@ -30,7 +30,7 @@ Task<Status> BlinkTree::FinishRecovery(OpContext& op, const DeadLock& dead, Reco
     cache_.Install(taken.address, taken.node(geometry).image());
   }
   Batch batch(taken.address.server());
-  AddImage(taken, batch);
+  AddImage(taken, taken.arrival(geometry), batch);
   const bool frees = taken.redo_kind == dsm::RedoKind::kChange && !taken.follow_up.is_null();
   if (plan == RecoveryPlan::kReplay && !frees) {
     AddUnlock(taken, batch);
@@ -96,10 +96,11 @@ Task<Status> BlinkTree::FinishMerge(OpContext& op, LockedPage& left) {
   std::optional<dsm::PageGrant> freed;
   if (status.ok() &&
       LoadLittle<uint64_t>(page.bytes + geometry.image_bytes(level)) == left.follow_up_word) {
-    const uint64_t version = MakeDead(page, level, left.address);
+    const auto image = page.image(geometry, level);
+    const uint64_t version = MakeDead(image, level, left.address);
     const uint64_t free_word = FreePageWord();
     Batch kill(right.server());
-    AddDeadPage(right, page, level, &free_word, kill);
+    AddDeadPage(right, image, level, &free_word, kill);
     status = co_await PostUntilDone(op, kill);
     freed = dsm::PageGrant{right, version};
     if (status.ok()) Resolved(right, left.follow_up_word);
@@ -114,36 +115,33 @@ Task<Status> BlinkTree::FinishMerge(OpContext& op, LockedPage& left) {
   co_return status;
 }
 
-uint64_t BlinkTree::MakeDead(PageBuffer& page, Level level, GlobalAddress forward) const {
-  // Of a page that is half-written each version word holds one that was written; the head may also be
-  // that of the page's last life.
-  const Geometry& geometry = info_.geometry;
-  const uint64_t head = LoadLittle<uint64_t>(page.bytes + 8);
-  const uint64_t tail = LoadLittle<uint64_t>(page.bytes + geometry.image_bytes(level) - 8);
-  Node node(geometry, page.image(geometry, level));
+uint64_t BlinkTree::MakeDead(std::span<std::byte> raw, Level level, GlobalAddress forward) const {
+  const uint64_t version = LastVersion(info_.geometry, level, raw) + 1;
+  Node node(info_.geometry, raw);
   node.Init({.tree = info_.id, .level = level});
   if (level > 0) {  // an internal node has an entry
     [[maybe_unused]] const bool fits = node.InsertChild(0, LowestKey(), forward);
   }
   node.MarkDead(forward);
-  node.Seal(std::max(head, tail) + 1);
-  return node.version();
+  SealNode(node, version);
+  PackNewPage(info_.geometry, level, raw);
+  return version;
 }
 
-void BlinkTree::AddDeadPage(GlobalAddress address, PageBuffer& page, Level level,
+void BlinkTree::AddDeadPage(GlobalAddress address, std::span<const std::byte> raw, Level level,
                             const uint64_t* free_word, Batch& batch) {
-  const auto image = page.image(info_.geometry, level);
-  batch.Write(address.offset(), image);
-  if (level > 0) batch.Write(ChangeCounterOffset(address), image.subspan(8, 8));
+  batch.Write(address.offset(), raw);
+  if (level > 0) batch.Write(ChangeCounterOffset(address), raw.subspan(8, 8));
   batch.WriteWord(LockWordOffset(address, level), free_word);
 }
 
 Task<Status> BlinkTree::KillPage(OpContext& op, LockedPage& page, Level level) {
   // No record of it: the one that stands says what is to be done with a page that is half-dead.
-  const uint64_t version = MakeDead(page.buffer, level, GlobalAddress());
+  const auto raw = page.arrival(info_.geometry);
+  const uint64_t version = MakeDead(raw, level, GlobalAddress());
   const uint64_t free_word = FreePageWord();
   Batch batch(page.address.server());
-  AddDeadPage(page.address, page.buffer, level, &free_word, batch);
+  AddDeadPage(page.address, raw, level, &free_word, batch);
   Status status = co_await PostUntilDone(op, batch);
   if (!status.ok()) {
     AbandonPage(op, page, status);
@@ -166,7 +164,7 @@ Task<Result<bool>> BlinkTree::Reaches(OpContext& op, GlobalAddress address, Leve
   batch.Read(address.offset(), image);
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
   if (!status.ok()) co_return status;
-  if (ConstNode::Open(geometry, image) != OpenOutcome::kValid) co_return false;
+  if (OpenPage(geometry, level, image) != OpenOutcome::kValid) co_return false;
   const ConstNode node(geometry, page.image(geometry, level));
   if (node.tree() != info_.id || node.dead()) co_return false;
   if (node.has_low()) {

@@ -49,7 +49,7 @@ struct PageLock {
 
 /// A page under the lock of a member that is gone, and what that one left in the lock's redo slot.
 struct DeadLock : PageLock {
-  PageBuffer page;  ///< with the record applied to it; the lock word stands behind
+  PageBuffer page;  ///< the node image, if readable, with the record applied; then the lock word
   bool readable = false;
   std::optional<dsm::RedoRecord> record;  ///< of this acquisition; refers to `slot`
   alignas(16) std::byte slot[dsm::kRedoSlotBytes];

@@ -116,7 +116,7 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
   if (!status.ok()) co_return status;
   for (size_t i = 0; i < state.leaves.size() && !state.done && !state.full(); ++i) {
     const auto image = std::span(state.images).subspan(i * image_bytes, image_bytes);
-    if (ConstNode::Open(geometry, image) != OpenOutcome::kValid || !IsNextLeaf(state, image)) {
+    if (OpenPage(geometry, 0, image) != OpenOutcome::kValid || !IsNextLeaf(state, image)) {
       state.find_one_leaf = true;
       break;
     }

@@ -57,7 +57,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   const Level level = left.node(geometry).level();
   LockedPage right;
   // What comes from the pool is not trusted to be a node that can be split.
-  Status status = left.node(geometry).Validate();
+  Status status = left.node(geometry).ValidateOpened();
   if (status.ok()) status = co_await ClaimSibling(op, left, right);
   if (!status.ok()) {
     left.ForbidHandOver();  // a parent's buffer holds a publication's edits
@@ -74,15 +74,15 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
     const ConstNode full = left.node(geometry);
     const uint64_t right_version = right_node.version();  // ClaimSibling left it there
     publication.low = SplitNode(full, pending, right.address, &left_node, &right_node);
-    left_node.Seal(full.version() + 1);
+    SealNode(left_node, full.version() + 1);
     if (right_node.has_high()) publication.high = right_node.high();
     if (level == 0 && pending.key >= publication.low) {
       std::memcpy(late.bytes, right.buffer.bytes, geometry.image_bytes(level));
-      Node(geometry, late.image(geometry, level)).Seal(right_version + 2);
+      SealNode(Node(geometry, late.image(geometry, level)), right_version + 2);
       publication.child_changed = true;
       TakeOutPending(full, pending, &right_node);
     }
-    right_node.Seal(right_version + 1);
+    SealNode(right_node, right_version + 1);
     std::memcpy(left.buffer.bytes, left_image.bytes, geometry.image_bytes(level));
   }
   publication.level = static_cast<Level>(level + 1);
@@ -154,11 +154,14 @@ Task<Status> BlinkTree::ClaimSibling(OpContext& op, const LockedPage& left, Lock
 void BlinkTree::AddNewPage(LockedPage& fresh, Batch& batch) {
   // What the page was is of no use to anyone: half of the new one that is not linked is discarded.
   AddRedo(fresh, {}, {}, batch);
-  fresh.BeginChanges(info_.geometry);
-  batch.Write(fresh.address.offset(), fresh.buffer.page(info_.geometry, fresh.level()));
-  if (!fresh.node(info_.geometry).is_leaf()) {
-    batch.Write(ChangeCounterOffset(fresh.address), fresh.image(info_.geometry).subspan(8, 8));
+  const auto raw = fresh.Pack(info_.geometry, LockedPage::PageIs::kNew);
+  const size_t image_bytes = raw.size();
+  if (fresh.packed) {  // the lock word goes with it
+    std::memcpy(raw.data() + image_bytes, fresh.buffer.bytes + image_bytes, sizeof(uint64_t));
   }
+  fresh.BeginChanges(info_.geometry);
+  batch.Write(fresh.address.offset(), {raw.data(), image_bytes + sizeof(uint64_t)});
+  if (fresh.level() > 0) batch.Write(ChangeCounterOffset(fresh.address), raw.subspan(8, 8));
 }
 
 Task<void> BlinkTree::VoidNewPage(OpContext& op, LockedPage& fresh) {

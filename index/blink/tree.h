@@ -172,8 +172,8 @@ class BlinkTree final : public RangeIndex {
   /// WRITE of the redo record of what changed since BeginChanges: it stands ahead of what it is about.
   void AddRedo(LockedPage& locked, std::span<const std::byte> before,
                std::span<const std::byte> after, Batch& batch);
-  /// WRITE of the image and, in the search layer, of its change counter.
-  void AddImage(LockedPage& locked, Batch& batch);
+  /// WRITE of the raw image and, in the search layer, of its change counter.
+  void AddImage(LockedPage& locked, std::span<const std::byte> raw, Batch& batch);
   /// WRITE of the redo record, of the image and, in the search layer, of its change counter. Once a
   /// batch while the page is locked.
   void AddWriteBack(LockedPage& locked, Batch& batch);
@@ -237,11 +237,11 @@ class BlinkTree final : public RangeIndex {
   Task<Status> FinishMerge(OpContext& op, LockedPage& left);
   /// Tells the parents of all that `child` covers, and lets it go.
   Task<Status> PublishWhole(OpContext& op, LockedPage& child, GlobalAddress replaced);
-  /// Makes the page's image a dead one, whatever it was. Returns its version.
-  uint64_t MakeDead(PageBuffer& page, Level level, GlobalAddress forward) const;
+  /// Makes a raw image a dead one, whatever it was. Returns its version.
+  uint64_t MakeDead(std::span<std::byte> raw, Level level, GlobalAddress forward) const;
   /// WRITE of a dead image, its change counter and the free word.
-  void AddDeadPage(GlobalAddress address, PageBuffer& page, Level level, const uint64_t* free_word,
-                   Batch& batch);
+  void AddDeadPage(GlobalAddress address, std::span<const std::byte> raw, Level level,
+                   const uint64_t* free_word, Batch& batch);
   /// Lets a locked page die that is not in the tree (any more), and frees it.
   Task<Status> KillPage(OpContext& op, LockedPage& page, Level level);
 
