@@ -125,12 +125,19 @@ Task<Result<SearchCache::Path>> BlinkTree::FindNode(OpContext& op, std::string_v
       if (path.complete && path.level == level) co_return path;
       if (path.complete || path.stale) break;
       PageBuffer page;
+      const uint64_t read_before = op.counts.bytes_read;
       auto state = co_await ReadPage(op, path.node, path.level, page);
+      stats_.descent_bytes.fetch_add(op.counts.bytes_read - read_before, std::memory_order_relaxed);
       if (!state.ok()) co_return state.status();
       if (*state == PageState::kForeign) break;
       const ConstNode node(info_.geometry, page.image(info_.geometry, path.level));
       if (node.tree() != info_.id || node.level() != path.level) break;
       cache_.Install(path.node, node.image());
+      // Not by way of the cache: its budget may have no room, for long, for what another thread wants too.
+      if (path.level == level + 1 && FitOf(node, key, side, path.level) == Fit::kCovers) {
+        const size_t i = side == Side::kAt ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
+        co_return SearchCache::Path{node.Child(i), level, path.node, true, false};
+      }
     }
   }
   auto path = co_await DescendFromRoot(op, key, side, level, freshness);
@@ -153,7 +160,12 @@ Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::s
     SearchCache::Path path{root.address, root.level, {}, false, false};
     while (path.level > level) {
       PageBuffer page;
+      const uint64_t read_before = op.counts.bytes_read;
       auto state = co_await ReadPage(op, path.node, path.level, page);
+      if (caching()) {
+        stats_.path_refresh_bytes.fetch_add(op.counts.bytes_read - read_before,
+                                            std::memory_order_relaxed);
+      }
       if (!state.ok()) co_return state.status();
       if (*state == PageState::kForeign) break;
       const ConstNode node(info_.geometry, page.image(info_.geometry, path.level));
@@ -193,6 +205,7 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, G
   Batch batches[2] = {Batch(next.server()), Batch(parent.server())};
   batches[0].Read(next.offset(), image);
   batches[1].Read(parent.offset(), parent_image);
+  stats_.hop_refresh_bytes.fetch_add(parent_image.size(), std::memory_order_relaxed);
   Status status = co_await op.worker.RoundTrip(batches, op.counts);
   if (!status.ok() && !batches[0].status().ok()) co_return status;
   const bool parent_read = batches[1].status().ok();  // its server may be lost

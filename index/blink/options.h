@@ -16,6 +16,9 @@ enum class CacheMode : uint8_t {
 
 struct TreeOptions {
   CacheMode cache = CacheMode::kSearchLayer;
+  /// The most memory that the search-layer cache is to take; 0: no bound. With less than all nodes need,
+  /// those directly above the leaves are read again when they are wanted, which costs a round trip.
+  uint64_t cache_bytes = 0;
   /// Moves to a right sibling in one descent after which the whole search layer's change counters
   /// are re-read, and with them every changed node. 1..64.
   uint32_t hop_threshold = 4;

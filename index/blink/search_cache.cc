@@ -1,17 +1,29 @@
 #include "index/blink/search_cache.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <new>
 
 #include "dsm/base/check.h"
 #include "index/blink/fence_digest.h"
+#include "index/blink/trimmed_node.h"
 
 namespace farleaf::index {
 
 namespace {
 // A cached path that moves right more often than this is so stale that a refresh is due.
 constexpr int kCachedHopsMax = 16;
+
+constexpr size_t kGuestsMax = 32;
+constexpr std::align_val_t kNodeAlignment{64};
+
+/// What an allocator takes for so much: four sizes in each power of two, as jemalloc has them, and a
+/// little for its own tables. A function of the size alone, so that simulated runs repeat exactly.
+uint64_t AllocatedBytes(uint64_t bytes) {
+  const uint64_t step = bytes <= 128 ? 16 : std::bit_floor(bytes - 1) / 4;
+  return RoundUp(bytes, step) + 8;
+}
 
 /// Header and the first entries' keys, all at once instead of one miss after another as the binary
 /// search goes: a level-1 node is rarely in the nearer caches.
@@ -38,9 +50,7 @@ class KeyBuffer {
   char bytes_[kKeyBytesMax + kPageBytesMax];
 };
 
-internal::BytesPage BytesPageOf(const ConstNode& node) {
-  return {node.geometry(), node.image()};
-}
+internal::BytesPage BytesPageOf(const ConstNode& node) { return {node.geometry(), node.image()}; }
 }  // namespace
 
 uint64_t FenceDigestOf(const ConstNode& node) {
@@ -93,28 +103,46 @@ uint64_t ChildFenceDigest(const ConstNode& node, size_t i) {
 }
 
 SearchCache::SearchCache(const Geometry& geometry, TreeId tree,
-                         std::span<const dsm::RegionLayout> layouts, dsm::EpochDomain* epochs)
-    : geometry_(geometry), image_bytes_(geometry.image_bytes(1)), tree_(tree), epochs_(epochs) {
+                         std::span<const dsm::RegionLayout> layouts, dsm::EpochDomain* epochs,
+                         uint64_t budget_bytes)
+    : geometry_(geometry), tree_(tree), epochs_(epochs), budget_bytes_(budget_bytes) {
   for (const dsm::RegionLayout& layout : layouts) {
     if (regions_.size() <= layout.server) regions_.resize(layout.server + size_t{1});
     auto region = std::make_unique<CachedRegion>();
     region->layout = layout;
     region->chunk_shift = std::countr_zero(layout.chunk_bytes);
     region->chunks = std::vector<std::atomic<CachedChunk*>>(layout.chunk_count);
+    table_bytes_ += sizeof(CachedRegion) + layout.chunk_count * sizeof(region->chunks[0]);
     regions_[layout.server] = std::move(region);
   }
 }
 
 SearchCache::~SearchCache() {
-  for (auto& region : regions_) {
-    if (!region) continue;
-    for (auto& chunk : region->chunks) {
-      CachedChunk* cached = chunk.load();
-      if (!cached) continue;
-      for (Slot& slot : cached->slots) ::operator delete(const_cast<CachedNode*>(slot.load()));
-      delete cached;
-    }
+  for (CachedChunk* chunk : chunks_) {
+    for (Slot& slot : chunk->slots) DestroyNode(slot.load());
+    delete chunk;
   }
+}
+
+const SearchCache::CachedNode* SearchCache::MakeNode(const ConstNode& node) {
+  const size_t image_bytes = TrimmedImageBytes(node);
+  void* memory = ::operator new(sizeof(CachedNode) + image_bytes, kNodeAlignment);
+  auto* fresh = new (memory) CachedNode{static_cast<uint32_t>(image_bytes), node.level()};
+  TrimImage(node, {fresh->image(), image_bytes});
+  return fresh;
+}
+
+void SearchCache::DestroyNode(const CachedNode* node) {
+  if (node) ::operator delete(const_cast<CachedNode*>(node), kNodeAlignment);
+}
+
+uint64_t SearchCache::ChargeOf(const CachedNode* node) {
+  return AllocatedBytes(sizeof(CachedNode) + node->image_bytes);
+}
+
+uint64_t SearchCache::RoomBytes() const {
+  if (budget_bytes_ == 0) return UINT64_MAX;
+  return budget_bytes_ - std::min(budget_bytes_, bytes());
 }
 
 const SearchCache::CachedNode* SearchCache::Load(GlobalAddress address) const {
@@ -142,6 +170,9 @@ SearchCache::Slot* SearchCache::SlotFor(GlobalAddress address) {
   if (!cached) {
     cached = new CachedChunk(layout.chunk_bytes / geometry_.node_bytes + 1);
     region.chunks[chunk].store(cached);
+    chunks_.push_back(cached);
+    table_bytes_ += sizeof(CachedChunk) + AllocatedBytes(cached->slots.size() * sizeof(Slot)) +
+                    sizeof(CachedChunk*);
   }
   const uint64_t in_chunk = address.offset() - layout.ChunkOffset(chunk);
   return &cached->slots[in_chunk / geometry_.node_bytes];
@@ -151,27 +182,80 @@ void SearchCache::Install(GlobalAddress address, std::span<const std::byte> imag
   const ConstNode node(geometry_, image);
   if (node.tree() != tree_ || node.is_leaf()) return;
   const CachedNode* replaced = nullptr;
+  std::vector<const CachedNode*> evicted;
   {
     std::lock_guard lock(install_mutex_);
     Slot* slot = SlotFor(address);
     if (!slot) return;
     replaced = slot->load();
-    if (replaced && replaced->version >= node.version()) return;
-    void* memory = ::operator new(sizeof(CachedNode) + image_bytes_);
-    auto* fresh = new (memory) CachedNode{node.version()};
-    std::memcpy(fresh->image(), image.data(), image_bytes_);
+    if (replaced && View(replaced).version() >= node.version()) return;
+    const CachedNode* fresh = MakeNode(node);
+    if (replaced) {
+      fresh->uses.store(replaced->uses.load(std::memory_order_relaxed), std::memory_order_relaxed);
+      fresh->guest = replaced->guest;
+    }
     slot->store(fresh, std::memory_order_seq_cst);
+    node_bytes_ += ChargeOf(fresh) - (replaced ? ChargeOf(replaced) : 0);
+    nodes_ += replaced ? 0 : 1;
+    level1_nodes_ += (fresh->level == 1) - (replaced && replaced->level == 1);
+    if (RoomBytes() == 0) {
+      if (!replaced && fresh->level == 1) {
+        fresh->guest = true;
+        guests_.push_back(slot);
+      }
+      Evict(slot, &evicted);
+    }
   }
-  if (replaced) {
-    epochs_->Retire([replaced] { ::operator delete(const_cast<CachedNode*>(replaced)); });
-  } else {
-    nodes_.fetch_add(1, std::memory_order_relaxed);
+  if (replaced) evicted.push_back(replaced);
+  for (const CachedNode* gone : evicted) epochs_->Retire([gone] { DestroyNode(gone); });
+}
+
+void SearchCache::Evict(const Slot* keep, std::vector<const CachedNode*>* evicted) {
+  const uint64_t kept = keep->load(std::memory_order_relaxed)->level == 1 ? 1 : 0;
+  const auto over = [&] { return RoomBytes() == 0 && level1_nodes_ > kept; };
+  while (over() && guests_.size() > std::min(kGuestsMax, level1_nodes_ / 8)) {
+    Slot* slot = guests_.front();
+    guests_.pop_front();
+    const CachedNode* node = slot->load(std::memory_order_relaxed);
+    if (!node || !node->guest) continue;
+    node->guest = false;
+    const bool stays =
+        slot == keep || node->uses.load(std::memory_order_relaxed) > 0 || random_.Below(8) == 0;
+    if (!stays) TakeOut(slot, node, evicted);
   }
+  // So often around, at most, until one is found that was not used.
+  size_t slots_left = 0;
+  for (const CachedChunk* chunk : chunks_) slots_left += (kUsesMax + 1) * chunk->slots.size();
+  for (; over() && slots_left > 0; --slots_left) {
+    if (hand_slot_ == chunks_[hand_chunk_]->slots.size()) {
+      hand_slot_ = 0;
+      hand_chunk_ = (hand_chunk_ + 1) % chunks_.size();
+    }
+    Slot& slot = chunks_[hand_chunk_]->slots[hand_slot_++];
+    const CachedNode* node = slot.load(std::memory_order_relaxed);
+    if (!node || node->level != 1 || node->guest || &slot == keep) continue;
+    const uint8_t uses = node->uses.load(std::memory_order_relaxed);
+    if (uses > 0) {
+      node->uses.store(static_cast<uint8_t>(uses - 1), std::memory_order_relaxed);
+    } else {
+      TakeOut(&slot, node, evicted);
+    }
+  }
+}
+
+void SearchCache::TakeOut(Slot* slot, const CachedNode* node,
+                          std::vector<const CachedNode*>* evicted) {
+  slot->store(nullptr, std::memory_order_seq_cst);
+  node_bytes_ -= ChargeOf(node);
+  --nodes_;
+  --level1_nodes_;
+  evictions_.fetch_add(1, std::memory_order_relaxed);
+  evicted->push_back(node);
 }
 
 uint64_t SearchCache::VersionOf(GlobalAddress address) const {
   const CachedNode* node = Load(address);
-  return node ? node->version : 0;
+  return node ? View(node).version() : 0;
 }
 
 SearchCache::Path SearchCache::Descend(std::string_view key, Side side, Level level,
@@ -183,6 +267,7 @@ SearchCache::Path SearchCache::Descend(std::string_view key, Side side, Level le
     const CachedNode* cached = Load(path.node);
     if (!cached) return path;
     PrefetchKeys(cached->image());
+    NoteUse(cached);
     const ConstNode node = View(cached);
     const bool below = node.BelowLow(key) || (side == Side::kBefore && node.LowEquals(key));
     if (node.dead() || node.level() != path.level || below) [[unlikely]] {
@@ -224,6 +309,7 @@ const SearchCache::CachedNode* SearchCache::FindLevel1(std::string_view key, Sid
   const CachedNode* cached = Load(path.node);
   // The path may end one hop left of the node that covers the key.
   for (int hops = 0; cached && hops < kCachedHopsMax; ++hops) {
+    NoteUse(cached);
     const ConstNode node = View(cached);
     if (node.dead() || node.level() != 1 || node.BelowLow(key)) return nullptr;
     if (side == Side::kBefore && node.LowEquals(key)) return nullptr;
@@ -274,6 +360,7 @@ void SearchCache::LeavesFrom(std::string_view from, std::optional<std::string_vi
     if (!next) return;
     const ConstNode next_node = View(next);
     if (next_node.dead() || next_node.level() != 1 || !next_node.LowEquals(node.high())) return;
+    NoteUse(next);
     cached = next;
     i = 0;
   }

@@ -1,13 +1,22 @@
 // SearchCache: a compute server's copy of the search layer (the paper's SLC, 3.3.3), shared by its
 // threads. It mirrors the pool: one slot for each page of each search chunk, holding the newest
-// image seen of that page.
+// image seen of that page, trimmed to what it uses (trimmed_node.h).
 //
 // A stale copy is normal: it leads to a node from which moving right, or a refresh, finds the key.
 // Nodes are immutable once installed and replaced whole (copy-on-write); readers take no lock.
 //
+// With a budget, level-1 nodes are evicted when a new one would exceed it; a search that wants one reads it
+// again, which costs it a round trip. What is above level 1, a fiftieth of all or less, stays, and so does
+// the node that was installed last, for the scan that goes through it. Which ones: a new node is a guest
+// first, one of a few; the oldest guest goes if it was not used again, save one in eight. What stays is
+// up to a clock that counts uses. So nodes that are wanted once do not drive out those that are wanted
+// often.
+//
 // Invariants:
 //   - every image in the cache was valid (checksum, versions) and belongs to this tree;
-//   - a slot's version never decreases, and a dead image stays until the page is reused;
+//   - a slot's version never decreases while the slot is not empty, and a dead image stays until the
+//     page is reused or the budget wants its room. What an evicted node is followed by may be older: it
+//     is then stale, as any copy may be;
 //   - a pointer read from a slot is used only until the thread's next quiescent point, hence never
 //     across a co_await (dsm/epoch.h).
 // Thread rule: thread-safe. Find and the like REQUIRE that the calling worker is online.
@@ -15,6 +24,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -22,6 +32,7 @@
 #include <vector>
 
 #include "dsm/address.h"
+#include "dsm/base/random.h"
 #include "dsm/epoch.h"
 #include "dsm/region_layout.h"
 #include "index/blink/geometry.h"
@@ -53,8 +64,9 @@ uint64_t ChildFenceDigest(const ConstNode& node, size_t i);
 
 class SearchCache {
  public:
+  /// `budget_bytes`: the most that bytes() is to be, 0 for no bound.
   SearchCache(const Geometry& geometry, TreeId tree, std::span<const dsm::RegionLayout> layouts,
-              dsm::EpochDomain* epochs);
+              dsm::EpochDomain* epochs, uint64_t budget_bytes = 0);
   ~SearchCache();
 
   RootWord root() const { return RootWord::Decode(root_.load(std::memory_order_acquire)); }
@@ -96,15 +108,32 @@ class SearchCache {
   uint64_t VersionOf(GlobalAddress address) const;
 
   uint64_t nodes() const { return nodes_.load(std::memory_order_relaxed); }
-  uint64_t bytes() const { return nodes() * (image_bytes_ + sizeof(CachedNode)); }
+  /// All memory that the cache takes: nodes as an allocator rounds them, slots and tables.
+  uint64_t bytes() const {
+    return table_bytes_.load(std::memory_order_relaxed) +
+           node_bytes_.load(std::memory_order_relaxed);
+  }
+  uint64_t budget_bytes() const { return budget_bytes_; }
+  /// What a further image may take before others have to go; UINT64_MAX without a budget.
+  uint64_t RoomBytes() const;
+  /// Nodes given up for the budget so far.
+  uint64_t evictions() const { return evictions_.load(std::memory_order_relaxed); }
 
  private:
   struct CachedNode {
-    uint64_t version;
-    // image_bytes follow
+    uint32_t image_bytes;
+    Level level;
+    /// How often it was used, of late: counted up to kUsesMax, down each time the clock's hand comes by.
+    /// Written only if there is a budget.
+    mutable std::atomic<uint8_t> uses{0};
+    mutable bool guest = false;  ///< guarded by install_mutex_
+    // The trimmed image follows. A fixed8 page's key 1 is 56 bytes into it, the first key that is
+    // searched: the keys begin with a cache line.
     std::byte* image() { return reinterpret_cast<std::byte*>(this + 1); }
     const std::byte* image() const { return reinterpret_cast<const std::byte*>(this + 1); }
   };
+  static_assert(sizeof(CachedNode) == 8);
+  static constexpr uint8_t kUsesMax = 7;
   using Slot = std::atomic<const CachedNode*>;
   struct CachedChunk {
     explicit CachedChunk(size_t pages) : slots(pages) {}
@@ -124,22 +153,43 @@ class SearchCache {
   Path Descend(std::string_view key, Side side, Level level, Parent* parent) const;
   const CachedNode* Load(GlobalAddress address) const;
   ConstNode View(const CachedNode* node) const {
-    return ConstNode(geometry_, {node->image(), image_bytes_});
+    return ConstNode(geometry_, {node->image(), node->image_bytes});
   }
+  void NoteUse(const CachedNode* node) const {
+    if (budget_bytes_ == 0) return;
+    // Two threads at once may count one use for two: what is wanted often is seen all the same.
+    const uint8_t uses = node->uses.load(std::memory_order_relaxed);
+    if (uses < kUsesMax) {
+      node->uses.store(static_cast<uint8_t>(uses + 1), std::memory_order_relaxed);
+    }
+  }
+  static const CachedNode* MakeNode(const ConstNode& node);
+  static void DestroyNode(const CachedNode* node);
+  /// What a node takes of the budget.
+  static uint64_t ChargeOf(const CachedNode* node);
   /// The slot of a page; null if the address is in no chunk. REQUIRES: install_mutex_ held.
   Slot* SlotFor(GlobalAddress address);
+  /// Takes level-1 nodes other than `keep`'s out of their slots until the budget is kept, or no other is
+  /// left. REQUIRES: install_mutex_ held.
+  void Evict(const Slot* keep, std::vector<const CachedNode*>* evicted);
+  void TakeOut(Slot* slot, const CachedNode* node, std::vector<const CachedNode*>* evicted);
   /// The cached level-1 node that leads to `key`; null if the path is not cached.
   const CachedNode* FindLevel1(std::string_view key, Side side) const;
   const CachedNode* LastLevel1() const;
 
   Geometry geometry_;
-  const uint32_t image_bytes_;  ///< of an internal node
   TreeId tree_;
   dsm::EpochDomain* epochs_;
   std::vector<std::unique_ptr<CachedRegion>> regions_;  // index: server id
   std::atomic<uint64_t> root_{0};
-  std::atomic<uint64_t> nodes_{0};
-  std::mutex install_mutex_;  // serialises writers of slots and chunks
+  const uint64_t budget_bytes_;
+  std::atomic<uint64_t> nodes_{0}, node_bytes_{0}, table_bytes_{0}, evictions_{0};
+  std::mutex install_mutex_;          // serialises writers of slots and chunks, guards what follows
+  std::vector<CachedChunk*> chunks_;  // all there are, for the hand
+  size_t hand_chunk_ = 0, hand_slot_ = 0;
+  std::deque<Slot*> guests_;  // oldest first; a slot may have been emptied, or filled anew, since
+  Random random_{1};
+  uint64_t level1_nodes_ = 0;
 };
 
 }  // namespace farleaf::index

@@ -43,9 +43,15 @@ struct TreeStats {
   std::atomic<uint64_t> hops{0};  ///< moves to a right sibling, or forward from a dead node
   std::atomic<uint64_t> path_refreshes{0};   ///< descents from the root word, re-reading each node
   std::atomic<uint64_t> cache_refreshes{0};  ///< re-reads of change counters and changed nodes
-  std::atomic<uint64_t> torn_reads{0};       ///< READs repeated because the checksum did not hold
-  std::atomic<uint64_t> lock_conflicts{0};   ///< CASes lost to another compute server
-  std::atomic<uint64_t> handovers{0};        ///< locks passed on without the network
+  // Bytes of internal nodes (and of what tells which of them changed) that were READ, by cause. Not
+  // among them: parents that are read behind their lock to be changed.
+  std::atomic<uint64_t> descent_bytes{0};       ///< nodes that the cache lacked
+  std::atomic<uint64_t> path_refresh_bytes{0};  ///< descents from the root word
+  std::atomic<uint64_t> hop_refresh_bytes{0};  ///< the parent, beside the sibling that was moved to
+  std::atomic<uint64_t> cache_refresh_bytes{0};  ///< cache refreshes
+  std::atomic<uint64_t> torn_reads{0};      ///< READs repeated because the checksum did not hold
+  std::atomic<uint64_t> lock_conflicts{0};  ///< CASes lost to another compute server
+  std::atomic<uint64_t> handovers{0};       ///< locks passed on without the network
   std::atomic<uint64_t> separators_completed{0};  ///< missing separators found and inserted
   std::atomic<uint64_t> locks_taken_over{0};      ///< of members that are gone, or resolved
   std::atomic<uint64_t> separators_deferred{0};   ///< splits whose parents could not be told

@@ -1,6 +1,7 @@
 // WarmCache: brings the whole search-layer cache up to date by re-reading only what changed. Three
 // round trips: chunk tables and root word; the change counters of the tree's search chunks; the
-// nodes whose counter differs from the cached version, neighbours in one READ.
+// nodes whose counter differs from the cached version, neighbours in one READ. With a budget, as many of
+// those that are not cached as there is room for.
 #include <algorithm>
 
 #include "dsm/base/bytes.h"
@@ -29,7 +30,10 @@ struct PageRun {
 Task<Status> BlinkTree::WarmCache(OpContext& op) {
   if (!caching() || refreshing_.exchange(true)) co_return Status::Ok();
   stats_.cache_refreshes.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t read_before = op.counts.bytes_read;
   Status status = co_await RefreshChangedNodes(op);
+  stats_.cache_refresh_bytes.fetch_add(op.counts.bytes_read - read_before,
+                                       std::memory_order_relaxed);
   refreshing_.store(false);
   co_return status;
 }
@@ -75,6 +79,7 @@ Task<Status> BlinkTree::RefreshChangedNodes(OpContext& op) {
   if (!status.ok()) co_return status;
   std::vector<PageRun> runs;
   const uint64_t run_pages_max = kReadBytesMax / page_bytes;
+  uint64_t room_bytes = cache_.RoomBytes();
   for (size_t i = 0; i < chunks.size(); ++i) {
     uint64_t run_end = UINT64_MAX;
     for (uint64_t page = 0; page < pages; ++page) {
@@ -82,7 +87,14 @@ Task<Status> BlinkTree::RefreshChangedNodes(OpContext& op) {
       const GlobalAddress address(
           chunks[i].server,
           chunks[i].offset + PageOffsetInChunk(page_class, layouts[0].chunk_bytes, page));
-      if (counter == 0 || counter <= cache_.VersionOf(address)) continue;
+      const uint64_t cached_version = cache_.VersionOf(address);
+      if (counter == 0 || counter <= cached_version) continue;
+      if (cached_version == 0) {
+        // What is not cached comes in only as far as the budget goes: what a search then lacks, above
+        // all if it is an upper node, it reads.
+        if (room_bytes < 2 * page_bytes) continue;
+        room_bytes -= page_bytes;
+      }
       if (page == run_end && runs.back().pages < run_pages_max) {
         ++runs.back().pages;
       } else {
