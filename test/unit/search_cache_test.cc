@@ -133,7 +133,7 @@ TEST(ChildFenceDigestTest, ARunOfOneChildIsOneEntry) {
   for (const Geometry& geometry : {Geometry::Fixed8(256), SmallBytes()}) {
     const auto address = [](uint64_t page) { return GlobalAddress(0, 1 << 20 | page << 10); };
     PageBuffer page;
-    Node node(geometry, page.image(geometry));
+    Node node(geometry, page.image(geometry, 1));
     node.Init({1, 1, "low-----", "z-------", address(99)});
     const char* separators[] = {"low-----", "m-------", "p-------", "t-------", "x-------"};
     const uint64_t children[] = {1, 2, 2, 2, 3};

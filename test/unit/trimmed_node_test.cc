@@ -40,7 +40,7 @@ TEST(TrimmedNodeTest, AnswersAsTheWholeNodeDoes) {
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   Random random(kSeed);
   for (const Geometry& geometry : {Geometry::Fixed8(256), Geometry::Fixed8(1024),
-                                   Geometry{Layout::kBytes, 512, 64, 32}, Geometry::Bytes()}) {
+                                   Geometry{Layout::kBytes, 512, 512, 64, 32}, Geometry::Bytes()}) {
     const auto key = [&](uint64_t i) {
       if (geometry.layout == Layout::kFixed8) return Fixed(1'000 + i);
       return "key/" + std::string(i % 5, 'x') + std::to_string(1'000 + i);
