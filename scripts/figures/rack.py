@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""What scripts/figures/rack.sh runs; its options are described there."""
+
+import argparse
+import json
+import sys
+
+import simulated_runs as runs
+
+SCRIPT = "rack"
+DISTRIBUTIONS = ["zipfian", "uniform"]
+SYSTEMS = ["tree", "sherman", "deft", "chime", "smart", "rolex", "dex", "fg", "rf_tree"]
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="rack.sh")
+    runs.add_options(parser, "build/figures/rack", "benchmark/models/rack.toml")
+    parser.add_argument("--clients", type=int)
+    parser.add_argument("--operations", type=int)
+    parser.add_argument("--systems", type=runs.names, default=SYSTEMS)
+    parser.add_argument("--workloads", type=runs.names, default=list(runs.WORKLOADS))
+    parser.add_argument("--plot-only", action="store_true")
+    options = parser.parse_args(arguments)
+    runs.set_defaults(parser, options, {"clients": 64, "records": 20_000, "confidence": 10, "operations": 20_000,
+                                        "operations_max": 100_000}
+                      if options.quick else {"clients": 640, "records": 1_000_000, "confidence": 2, "operations": 200_000,
+                                             "operations_max": 20_000_000})
+    options.clients = [options.clients]
+    return options
+
+
+def table_of(options, rows):
+    """Markdown: a line for each workload, distribution, system and kind of operation."""
+    lines = [f"{options.clients[0]} clients, {rows[0]['records']:,} records, {options.model}, seed {options.seed}; latencies in us", "",
+             "| workload | keys | system | M ops/s | +-% | operation | round trips | p50 | p99 | p99.9 | p99.99 |",
+             "|---|---|---|---:|---:|---|---:|---:|---:|---:|---:|"]
+    seen = None
+    for row in rows:
+        case = (row["workload"], row["distribution"], row["system"])
+        throughput = (f"{row['throughput_mops']:.2f}",
+                      f"{row['throughput_ci95_percent']:.1f}" if row["throughput_ci95_percent"] else "")
+        shown = [*case[:2], runs.LABELS.get(case[2], case[2]), *throughput] if case != seen else [""] * 5
+        seen = case
+        cells = [*shown, row["operation"].lower(), f"{row['round_trips']:.2f}",
+                 *(f"{row[name]:,.1f}" for name in runs.PERCENTILES)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(plt, options, rows, distribution):
+    shape = {"figsize": (3.2 * len(options.workloads), 6), "squeeze": False, "sharex": False}
+    picture, axes = plt.subplots(2, len(options.workloads), **shape)
+    for column, workload in enumerate(options.workloads):
+        shown = runs.of(rows, workload=workload, distribution=distribution)
+        places = {system: place for place, system in enumerate(options.systems)}
+        above, below = axes[0][column], axes[1][column]
+        for system, place in places.items():
+            of_system = runs.of(shown, system=system)
+            above.bar(place, of_system[0]["throughput_mops"], color=f"C{place % 10}")
+            # The operation that takes longest: a write, where there are any.
+            slowest = max(of_system, key=lambda row: row["p9999"])
+            below.plot(runs.PERCENTILES, [slowest[name] for name in runs.PERCENTILES], marker="o", color=f"C{place % 10}",
+                       label=f"{runs.LABELS.get(system, system)}, {slowest['operation'].lower()}")
+        above.set_xticks(list(places.values()), [runs.LABELS.get(system, system) for system in places], rotation=90, fontsize=7)
+        above.set_title(runs.WORKLOADS[workload])
+        below.set_yscale("log")
+        below.legend(fontsize=5)
+    axes[0][0].set_ylabel("throughput, M ops/s")
+    axes[1][0].set_ylabel("latency, us")
+    picture.suptitle(f"{options.clients[0]} clients, {distribution} (modelled: {options.model}, {options.records:,} records)")
+    runs.save(plt, picture, options, f"rack_{distribution}", SCRIPT)
+
+
+def main(arguments):
+    options = parse(arguments)
+    try:
+        if options.plot_only:
+            rows = json.loads((options.out / "results.json").read_text())
+        else:
+            rows = runs.run_all(options, list(runs.cases_of(options, DISTRIBUTIONS)), SCRIPT)
+            runs.write_data(options, rows, SCRIPT)
+    except (runs.Failed, OSError) as failure:
+        print(f"{SCRIPT}: {failure}", file=sys.stderr)
+        return 3
+    table = table_of(options, rows)
+    (options.out / "table.md").write_text(table)
+    print(table, end="")
+    if plt := runs.pyplot(SCRIPT):
+        for distribution in DISTRIBUTIONS:
+            plot(plt, options, rows, distribution)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
