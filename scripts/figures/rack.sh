@@ -9,7 +9,7 @@
 #   --out DIR          where data, table and plots go (build/figures/rack)
 #   --model FILE       the cost model (benchmark/models/rack.toml)
 #   --clients N        one thread with one operation in flight each, spread over the compute servers (640)
-#   --records N        key-value pairs (1000000)
+#   --records N        key-value pairs (200000)
 #   --confidence P     a run goes on until its throughput's 95 % interval is within +-P % (2)
 #   --operations N     but for so many operations at least (200000)
 #   --operations-max N and not beyond so many (20000000)
