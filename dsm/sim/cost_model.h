@@ -1,6 +1,6 @@
 // CostModel: what a fabric and its compute servers take for each step, for runs in virtual time
-// (model_world.h). Read from a model file (benchmark/ycsb/model_file.h), which gives every parameter
-// and, in comments, where it comes from.
+// (model_world.h). Read from a model file (benchmark/simulated/model_file.h), which gives every
+// parameter and, in comments, where it comes from.
 //
 // Thread rule: a value type.
 #pragma once
