@@ -135,6 +135,8 @@ Task<Result<Allocator::Supply>> Allocator::FetchMore(OpContext& op, ClassPages& 
   auto popped = co_await PopBundle(op, pages, server);
   if (!popped.ok() || *popped == Supply::kFound) co_return popped;
   auto taken = co_await TakeChunk(op, pages, server);
+  // A chunk may have been claimed, and be carved by nobody. (Who runs out of time has claimed none.)
+  if (!taken.ok() && taken.status().code() != StatusCode::kDeadlineExceeded) GiveUp();
   co_return taken;
 }
 
@@ -161,17 +163,27 @@ Task<Result<Allocator::Supply>> Allocator::TakeChunk(OpContext& op, ClassPages& 
                                  std::to_string(claim->carved) + " of " + std::to_string(count) +
                                  " pages");
   }
-  const LocalPages::Carving old = local.carving();
-  if (!old.is_none()) {
-    ChunkWord carved = ChunkWordOf(pages.page_class);
-    carved.carved = true;
-    Status sealed = co_await ChangeChunkWord(op, region, old.chunk, owned, carved);
-    if (!sealed.ok()) co_return sealed;
-  }
   const uint64_t first =
       region.ChunkOffset(chunk) + PageOffsetInChunk(pages.page_class, region.chunk_bytes, 0);
   local.SetCarving({chunk, first, pages.page_class.page_bytes, claim->carved, count});
+  Status sealed = co_await SealCarvedUp(op, pages, server);
+  if (!sealed.ok()) co_return sealed;
   co_return Supply::kFound;
+}
+
+Task<Status> Allocator::SealCarvedUp(OpContext& op, ClassPages& pages, ServerId server) {
+  ChunkWord carved = ChunkWordOf(pages.page_class);
+  carved.carved = true;
+  while (const auto chunk = pages.servers[server].TakeCarvedUp()) {
+    Status sealed =
+        co_await ChangeChunkWord(op, layouts_[server], chunk->chunk, OwnedWord(pages), carved);
+    if (!sealed.ok()) co_return sealed;
+  }
+  co_return Status::Ok();
+}
+
+void Allocator::NoteWritten(PageClass page_class, GlobalAddress address) {
+  PagesOf(page_class).servers[address.server()].NoteWritten(address.offset());
 }
 
 Status Allocator::PoolIsFull() const {
@@ -194,6 +206,7 @@ void Allocator::Retire(const Clock& clock, PageClass page_class, PageGrant page)
   State::Server& state = state_->servers[server];
   if (page_class.kind == ChunkKind::kLeaf) state.leaves.fetch_sub(1, std::memory_order_relaxed);
   if (state.full.load(std::memory_order_relaxed)) state.full.store(false);
+  pages.servers[server].NoteWritten(page.address.offset());
   const uint64_t due_ns = clock.NowNs() + options_.grace_ms * kNsPerMs;
   const size_t held = pages.servers[server].Retire(due_ns, {page.address.offset(), page.version});
   if (held <= options_.local_free_pages_max) return;
@@ -201,6 +214,10 @@ void Allocator::Retire(const Clock& clock, PageClass page_class, PageGrant page)
   while (due_ns < trim_due_ns && !state_->trim_due_ns.compare_exchange_weak(trim_due_ns, due_ns)) {
   }
 }
+
+void Allocator::GiveUp() { state_->gave_up.store(true, std::memory_order_relaxed); }
+
+bool Allocator::has_given_up() const { return state_->gave_up.load(std::memory_order_relaxed); }
 
 ServerId Allocator::NextServer(std::optional<ServerId> left) {
   const auto leaves = [this](size_t i) {

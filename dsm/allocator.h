@@ -13,14 +13,15 @@
 // bring a bundle of up to 61 pages from the pool's list, or 3 or 4 a new chunk.
 //
 // Invariants:
-//   - a page is in exactly one place: carved-not-yet, in use, in a member's limbo or free list, in
-//   a
+//   - a page is in exactly one place: carved-not-yet, in use, in a member's limbo or free list, in a
 //     pool list;
 //   - only the chunk's owner carves it; an owner that leaves in good order records how far it had
-//     carved, and another member adopts the rest by CAS; a chunk that is carved up loses its owner;
+//     carved, and another member adopts the rest by CAS; a chunk that is carved up loses its owner
+//     when all its pages have been written: a page that was not bears a name by its chunk alone;
 //   - a page's version never decreases: a grant tells the version last written (0: never used).
 //   - after a batch whose effect is unknown the pages it was to move are given up (a scan finds
-//     them), never held twice.
+//     them), never held twice. Who has given up something does not leave in good order: it is recovered
+//     like one that died (index/blink/recover_member.h), which finds it.
 // Thread rule: thread-safe; no lock is held across a co_await.
 #pragma once
 
@@ -64,6 +65,9 @@ class Allocator {
   /// full; the message names the servers and their chunk counts. InvalidArgument: an observer
   /// asked. Waits for the end of a grace period if only that keeps a page from being granted.
   Task<Result<PageGrant>> Allocate(OpContext& op, PageClass page_class, ServerId preferred);
+  /// Of every page granted, unless it is retired: all of its first write has landed, lock word or block
+  /// word included. Until then who dies has left it in its chunk's name alone.
+  void NoteWritten(PageClass page_class, GlobalAddress address);
   /// Gives back a page that was granted but never linked, or a page whose unlinking is complete.
   /// Its lock word (or block word) must already say {kFreePage, self}. It is granted again after
   /// the grace period at the earliest. No round trip; an overflow to the pool's list happens in
@@ -87,6 +91,11 @@ class Allocator {
   /// allows (a right sibling beside its left needs one round trip less).
   ServerId NextServer(std::optional<ServerId> left);
 
+  /// Something of the pool stands in this member's name, or was taken by it, and it does not know what or
+  /// where: only a recovery of this member finds it.
+  void GiveUp();
+  bool has_given_up() const;
+
   /// Returns every free page to the pool's lists, releases the redo areas and leaves partly carved
   /// chunks for adoption. Waits for the last grace period. Nothing may be allocated afterwards.
   Task<Status> ReturnAll(OpContext& op);
@@ -108,6 +117,7 @@ class Allocator {
                                                     ServerId server, bool ask_full);
   Task<Result<Supply>> FetchMore(OpContext& op, ClassPages& pages, ServerId server);
   Task<Result<Supply>> TakeChunk(OpContext& op, ClassPages& pages, ServerId server);
+  Task<Status> SealCarvedUp(OpContext& op, ClassPages& pages, ServerId server);
   // dsm/pages/pool_lists.cc:
   Task<Result<Supply>> PopBundle(OpContext& op, ClassPages& pages, ServerId server);
   Task<Status> NameHolder(OpContext& op, ClassPages& pages, ServerId server,

@@ -7,6 +7,8 @@
 
 #include "dsm/page_scan.h"
 #include "dsm/pages/chunk_table.h"
+#include "dsm/redo_area.h"
+#include "dsm/redo_record.h"
 
 namespace farleaf::dsm {
 
@@ -16,8 +18,9 @@ constexpr size_t kSwapsPerBatch = 64;
 
 class HoldingsVisitor final : public PageVisitor {
  public:
-  HoldingsVisitor(const RegionLayout& layout, MemberIdentity member, MemberHoldings* holdings)
-      : layout_(layout), member_(member), holdings_(holdings) {}
+  HoldingsVisitor(const RegionLayout& layout, MemberIdentity member, const BlockNames& named_blocks,
+                  MemberHoldings* holdings)
+      : layout_(layout), member_(member), named_blocks_(named_blocks), holdings_(holdings) {}
 
   void OnChunk(const ScannedChunk& chunk) override {
     chunk_ = nullptr;
@@ -50,7 +53,7 @@ class HoldingsVisitor final : public PageVisitor {
     if (page.page_class.kind == ChunkKind::kExtent) {
       if (is_free && Names(page.lock.owner, page.lock.incarnation)) {
         holdings_->free_extents.push_back(held);
-      } else if (in_extent_ && !is_free) {
+      } else if (!is_free && (in_extent_ || IsNamed(page))) {
         holdings_->blocks.push_back(held);
       }
       return;
@@ -61,7 +64,7 @@ class HoldingsVisitor final : public PageVisitor {
       holdings_->nobodys.push_back(held);
     }
     if (page.page_class.kind == ChunkKind::kValue && page.state == PageState::kInUse &&
-        WroteBlock(page.lock_word)) {
+        (WroteBlock(page.lock_word) || IsNamed(page))) {
       holdings_->blocks.push_back(held);
     }
     if (chunk_ == nullptr) return;
@@ -90,6 +93,10 @@ class HoldingsVisitor final : public PageVisitor {
     const LockWord word = LockWord::Decode(unique_id);
     return (unique_id & 3) == 1 && Names(word.owner, word.incarnation);
   }
+  bool IsNamed(const ScannedPage& page) const {
+    const auto named = named_blocks_.find(page.address);
+    return named != named_blocks_.end() && named->second == page.lock_word;
+  }
   /// Of a page that is half-written either version word may be the newer one.
   static uint64_t VersionOf(const ScannedPage& page) {
     if (page.page_class.kind != ChunkKind::kLeaf && page.page_class.kind != ChunkKind::kSearch) {
@@ -101,6 +108,7 @@ class HoldingsVisitor final : public PageVisitor {
 
   const RegionLayout& layout_;
   const MemberIdentity member_;
+  const BlockNames& named_blocks_;
   MemberHoldings* holdings_;
   MemberHoldings::Chunk* chunk_ = nullptr;  ///< whose pages follow, if it is the member's
   bool in_extent_ = false;
@@ -110,10 +118,31 @@ class HoldingsVisitor final : public PageVisitor {
 
 }  // namespace
 
+Task<Status> ScanRedoBlocks(OpContext& op, const RegionLayout& layout, MemberIdentity member,
+                            BlockNames* blocks) {
+  auto area = co_await FindRedoArea(op, layout, member.id, member.short_incarnation());
+  if (!area.ok()) co_return area.status();
+  if (!*area) co_return Status::Ok();
+  std::vector<std::byte> slots(RedoAreaSlots(layout) * size_t{kRedoSlotBytes});
+  for (size_t done = 0; done < slots.size(); done += kScanReadBytes) {
+    Batch batch(layout.server);
+    batch.Read(**area + done,
+               std::span(slots).subspan(done, std::min(kScanReadBytes, slots.size() - done)));
+    Status status = co_await op.worker.RoundTrip(batch, op.counts);
+    if (!status.ok()) co_return status;
+  }
+  for (size_t at = 0; at < slots.size(); at += kRedoSlotBytes) {
+    const auto record = ParseRedo(std::span(slots).subspan(at, kRedoSlotBytes));
+    if (!record || record->kind != RedoKind::kChange || record->follow_up.is_null()) continue;
+    (*blocks)[record->follow_up] = record->follow_up_word;
+  }
+  co_return Status::Ok();
+}
+
 Task<Result<MemberHoldings>> ScanHoldings(OpContext& op, const RegionLayout& layout,
-                                          MemberIdentity member) {
+                                          MemberIdentity member, const BlockNames& named_blocks) {
   MemberHoldings holdings;
-  HoldingsVisitor visitor(layout, member, &holdings);
+  HoldingsVisitor visitor(layout, member, named_blocks, &holdings);
   Status status = co_await ScanPages(op, layout, visitor);
   if (!status.ok()) co_return status;
   co_return holdings;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "dsm/allocator.h"
@@ -41,16 +42,25 @@ struct MemberHoldings {
   std::vector<HeldPage> nobodys;
   std::vector<HeldPage> unused_pages;  ///< carved, perhaps, and never used; of its chunks
   std::vector<HeldPage>
-      unlocked;                  ///< in use, of its chunks, and not locked: in a tree, or given up
-  std::vector<HeldPage> blocks;  ///< value blocks that it wrote, and extents that it claimed
+      unlocked;  ///< in use, of its chunks, and not locked: in a tree, or given up
+  /// Value blocks that it wrote, or may have been about to free, and extents that it claimed.
+  std::vector<HeldPage> blocks;
   std::vector<HeldPage> free_extents;  ///< extents whose block word says that it has freed them
   std::vector<Chunk> chunks;           ///< that it carves
   std::vector<Chunk> whole_chunks;     ///< redo areas, and parts of extents that are not whole
   uint64_t redo_areas = 0;
 };
 
+/// Value blocks, and their unique ids.
+using BlockNames = std::map<GlobalAddress, uint64_t>;
+/// The blocks that the member may have been about to free: those that its redo records name. It may have
+/// freed them, or not have come to write what the record is about.
+Task<Status> ScanRedoBlocks(OpContext& op, const RegionLayout& layout, MemberIdentity member,
+                            BlockNames* blocks);
+
+/// `named_blocks`: taken for the member's, if they hold these values, whoever wrote them.
 Task<Result<MemberHoldings>> ScanHoldings(OpContext& op, const RegionLayout& layout,
-                                          MemberIdentity member);
+                                          MemberIdentity member, const BlockNames& named_blocks);
 
 /// The word by which `self` holds a free page.
 inline uint64_t FreeWordOf(const MemberIdentity& self) {

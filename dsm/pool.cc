@@ -276,7 +276,14 @@ Status Pool::LeaveInOrder() {
   if (!worker.ok()) return worker.status();
   FabricCounts counts;
   OpContext op{**worker, counts};
-  if (allocator_) FARLEAF_RETURN_IF_ERROR((*worker)->Run(allocator_->ReturnAll(op)));
+  if (allocator_) {
+    FARLEAF_RETURN_IF_ERROR((*worker)->Run(allocator_->ReturnAll(op)));
+    if (allocator_->has_given_up()) {
+      return Status::Unknown(
+          "connections broke under what this compute server was moving in the pool: "
+          "it is to be recovered like one that died");
+    }
+  }
   FARLEAF_RETURN_IF_ERROR(EndLeases(op));
   return (*worker)->Run(GiveIdBack(op, self_));
 }

@@ -10,7 +10,8 @@
 // so that what it left behind is either nothing, or watched.
 //
 // A compute server that a memory server has cut off (fenced) leaves at once, with that failure: all that
-// it held is then recovered by others.
+// it held is then recovered by others. So it is with one that has given up something of the pool, since
+// connections broke (Allocator::GiveUp): it keeps its id, and its leases run out.
 //
 // Thread rule: thread-safe after Join; each thread opens its own Worker.
 #pragma once

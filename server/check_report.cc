@@ -83,6 +83,10 @@ void AddServers(const index::CheckReport& report, std::string* text) {
           fmt::format("  {} chunks and {} free pages are held by compute servers that are gone\n",
                       server.chunks_of_the_gone, server.free_pages_of_the_gone);
     }
+    if (server.unlisted_free_pages + server.skipped_pages > 0) {
+      *text += fmt::format("  {} free pages are in no list, and {} carved ones were never used\n",
+                           server.unlisted_free_pages, server.skipped_pages);
+    }
   }
 }
 
@@ -131,7 +135,9 @@ Json ServerJson(const index::ServerReport& server) {
           {"pages", pages},
           {"listed_free_pages", server.listed_free_pages},
           {"chunks_of_the_gone", server.chunks_of_the_gone},
-          {"free_pages_of_the_gone", server.free_pages_of_the_gone}};
+          {"free_pages_of_the_gone", server.free_pages_of_the_gone},
+          {"unlisted_free_pages", server.unlisted_free_pages},
+          {"skipped_pages", server.skipped_pages}};
 }
 
 }  // namespace

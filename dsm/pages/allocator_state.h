@@ -51,6 +51,7 @@ struct Allocator::State {
   std::atomic<uint64_t> next_server{0};
   std::atomic<uint64_t> trim_due_ns{UINT64_MAX};  // when Trim may find something to do
   std::atomic<bool> returned{false};
+  std::atomic<bool> gave_up{false};
 };
 
 }  // namespace farleaf::dsm

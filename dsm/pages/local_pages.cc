@@ -21,7 +21,9 @@ std::optional<FreePage> LocalPages::TakeFreeLocked(const Clock& clock) {
 std::optional<FreePage> LocalPages::TakeLocked(const Clock& clock) {
   if (auto page = TakeFreeLocked(clock)) return page;
   if (carving_.used_up()) return std::nullopt;
-  return FreePage{carving_.first_offset + carving_.next++ * carving_.page_bytes, 0};
+  const uint64_t offset = carving_.first_offset + carving_.next++ * carving_.page_bytes;
+  unwritten_.insert(offset);
+  return FreePage{offset, 0};
 }
 
 LocalPages::Refill LocalPages::TakeOrBeginRefill(const Clock& clock, AskFull ask_full,
@@ -54,19 +56,35 @@ void LocalPages::AddFree(std::span<const FreePage> pages) {
 void LocalPages::SetCarving(const Carving& carving) {
   std::lock_guard lock(mutex_);
   FARLEAF_CHECK(refilling_ && carving_.used_up(), carving_.chunk, carving_.next, carving_.count);
+  if (!carving_.is_none()) carved_up_.push_back(carving_);
   carving_ = carving;
 }
 
-LocalPages::Carving LocalPages::carving() const {
+std::optional<LocalPages::Carving> LocalPages::TakeCarvedUp() {
   std::lock_guard lock(mutex_);
-  return carving_;
+  for (auto chunk = carved_up_.begin(); chunk != carved_up_.end(); ++chunk) {
+    const auto unwritten = unwritten_.lower_bound(chunk->first_offset);
+    const uint64_t end = chunk->first_offset + chunk->count * chunk->page_bytes;
+    if (unwritten != unwritten_.end() && *unwritten < end) continue;
+    const Carving taken = *chunk;
+    carved_up_.erase(chunk);
+    return taken;
+  }
+  return std::nullopt;
+}
+
+bool LocalPages::has_unwritten() const {
+  std::lock_guard lock(mutex_);
+  return !unwritten_.empty();
 }
 
 LocalPages::Carving LocalPages::TakeCarving() {
   std::lock_guard lock(mutex_);
   const Carving carving = carving_;
   carving_ = {};
-  return carving;
+  if (carving.is_none() || !carving.used_up()) return carving;
+  carved_up_.push_back(carving);
+  return {};
 }
 
 std::vector<FreePage> LocalPages::TakeSurplus(const Clock& clock, size_t keep, size_t count_max) {

@@ -7,6 +7,8 @@
 //
 // Invariants:
 //   - the carved chunk is replaced only by who holds the refill, and only when it is used up;
+//   - a chunk is told to be carved up only when all its pages are known to have been written, or to say that
+//     they are free: until then a page bears nobody's name but by its chunk, and its taker may die;
 //   - limbo is in the order of the ends of the grace periods (all are equally long).
 // Thread rule: thread-safe. No call blocks or suspends.
 #pragma once
@@ -15,6 +17,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -63,8 +66,16 @@ class LocalPages {
   void AddFree(std::span<const FreePage> pages);
   /// REQUIRES: the caller holds the refill; no carving, or used_up.
   void SetCarving(const Carving& carving);
-  Carving carving() const;
-  /// Ends carving for good and returns how far it came.
+  /// A page that was granted has been written wholly, or says that it is free.
+  void NoteWritten(uint64_t offset) {
+    std::lock_guard lock(mutex_);
+    if (!unwritten_.empty()) unwritten_.erase(offset);
+  }
+  /// Takes a chunk that is carved up, and whose pages have all been written; nullopt: there is none.
+  std::optional<Carving> TakeCarvedUp();
+  /// Whether there are others, or the chunk that is being carved has pages that were not written.
+  bool has_unwritten() const;
+  /// Ends carving for good and returns how far it came; none, if it is used up.
   Carving TakeCarving();
 
   /// Up to `count_max` free pages, and only as many as leave `keep` pages here (limbo included).
@@ -89,6 +100,8 @@ class LocalPages {
   std::vector<FreePage> free_;
   std::deque<Retired> limbo_;
   Carving carving_;
+  std::vector<Carving> carved_up_;  ///< before it
+  std::set<uint64_t> unwritten_;    ///< carved, and granted; offsets
   bool refilling_ = false;
   uint64_t full_until_ns_ = 0;
   FreeListHead known_head_;  // of the pool's list when last seen: a guess

@@ -87,12 +87,18 @@ Task<Result<Allocator::Supply>> Allocator::PopBundle(OpContext& op, ClassPages& 
     if (!*bundle) continue;
     const FreeListHead rest = head.ChangedTo((*bundle)->next_offset);
     auto popped = co_await SwapHead(op, server, pages.list, &head, rest);
-    if (!popped.ok()) co_return popped.status();
+    if (!popped.ok()) {
+      GiveUp();
+      co_return popped.status();
+    }
     if (!*popped) continue;
     local.set_known_head(rest);
     (*bundle)->others.push_back((*bundle)->carrier);
     Status named = co_await NameHolder(op, pages, server, (*bundle)->others);
-    if (!named.ok()) co_return named;
+    if (!named.ok()) {
+      GiveUp();
+      co_return named;
+    }
     local.AddFree((*bundle)->others);
     state_->servers[server].full.store(false);
     co_return Supply::kFound;
@@ -155,7 +161,10 @@ Task<Status> Allocator::PushBundle(OpContext& op, ClassPages& pages, ServerId se
     uint64_t word = 0;
     batch.CompareAndSwap(HeadOffset(pages.list), head.Encode(), pushed.Encode(), &word);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
-    if (!status.ok()) co_return status;
+    if (!status.ok()) {
+      GiveUp();
+      co_return status;
+    }
     if (word == head.Encode()) {
       local.set_known_head(pushed);
       co_return Status::Ok();
@@ -213,15 +222,14 @@ Task<Status> Allocator::ReturnClass(OpContext& op, ClassPages& pages, ServerId s
   if (due_ns > now_ns) co_await op.worker.Sleep(due_ns - now_ns);
   Status pushed = co_await PushSurplus(op, pages, server, 0);
   if (!pushed.ok()) co_return pushed;
-  const LocalPages::Carving carving = local.TakeCarving();
-  if (carving.is_none()) co_return Status::Ok();
-  if (carving.used_up()) {
-    ChunkWord carved = ChunkWordOf(pages.page_class);
-    carved.carved = true;
-    Status sealed =
-        co_await ChangeChunkWord(op, layouts_[server], carving.chunk, OwnedWord(pages), carved);
-    co_return sealed;
+  if (local
+          .has_unwritten()) {  // by operations that failed: a recovery finds out what became of them
+    GiveUp();
+    co_return Status::Ok();
   }
+  const LocalPages::Carving carving = local.TakeCarving();
+  Status sealed = co_await SealCarvedUp(op, pages, server);
+  if (!sealed.ok() || carving.is_none()) co_return sealed;
   Status released =
       co_await ReleaseChunk(op, layouts_[server], carving.chunk, OwnedWord(pages), carving.next);
   co_return released;

@@ -188,7 +188,10 @@ Task<Result<GlobalAddress>> Allocator::RedoArea(OpContext& op, ServerId server) 
   }
   std::lock_guard lock(state.redo_mutex);
   state.redo_being_claimed = false;
-  if (!status.ok()) co_return status;
+  if (!status.ok()) {
+    if (status.code() != StatusCode::kDeadlineExceeded) GiveUp();
+    co_return status;
+  }
   if (!*area) {
     co_return Status::ResourceExhausted(
         "memory server " + std::to_string(server) + " is full: none of its " +
@@ -226,7 +229,10 @@ Task<Result<GlobalAddress>> Allocator::AllocateExtent(OpContext& op, uint64_t by
     const uint64_t count = (bytes - 1) / region.chunk_bytes + 1;
     if (count > UINT16_MAX) continue;  // more than ChunkWord::page_units can say
     auto chunk = co_await ClaimRun(op, region, count, ExtentWords(self_, count));
-    if (!chunk.ok()) co_return chunk.status();
+    if (!chunk.ok()) {
+      if (chunk.status().code() != StatusCode::kDeadlineExceeded) GiveUp();
+      co_return chunk.status();
+    }
     if (*chunk) co_return GlobalAddress(server, region.ChunkOffset(**chunk));
   }
   co_return Status::ResourceExhausted(
@@ -258,7 +264,10 @@ Task<Status> Allocator::FreeExtent(OpContext& op, GlobalAddress address, uint64_
     if (words[i] != run.rest.Encode()) co_return NoExtent(address, bytes);
   }
   auto released = co_await ReleaseRun(op, region, first, count, run);
-  if (!released.ok()) co_return released.status();
+  if (!released.ok()) {
+    GiveUp();
+    co_return released.status();
+  }
   if (!*released) co_return NoExtent(address, bytes);
   state_->servers[region.server].full.store(false);
   co_return Status::Ok();

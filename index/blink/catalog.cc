@@ -113,7 +113,11 @@ Task<Result<RootWord>> WriteFirstLeaf(OpContext& op, dsm::Pool& pool, const Tree
   Batch batch(grant->address.server());
   batch.Write(grant->address.offset(), page.page(info.geometry, 0));
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
-  if (!status.ok()) co_return status;
+  if (!status.ok()) {
+    pool.allocator().GiveUp();
+    co_return status;
+  }
+  pool.allocator().NoteWritten(page_class, grant->address);
   co_return RootWord{grant->address, 0};
 }
 
@@ -154,7 +158,10 @@ Task<Result<TreeInfo>> CreateLocked(OpContext& op, dsm::Pool& pool, TreeInfo inf
   batch.Write(offset + kRootAt, std::span(entry).subspan(kRootAt));
   batch.WriteWord(offset, &kStateTree);
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
-  if (!status.ok()) co_return status;
+  if (!status.ok()) {
+    pool.allocator().GiveUp();
+    co_return status;
+  }
   co_return info;
 }
 
@@ -186,7 +193,10 @@ Task<Result<TreeInfo>> CreateTree(OpContext& op, dsm::Pool& pool, std::string na
   info.geometry = geometry;
   auto created = co_await CreateLocked(op, pool, std::move(info));
   Status unlocked = co_await UnlockCatalog(op);
-  if (!unlocked.ok()) co_return unlocked;
+  if (!unlocked.ok()) {
+    pool.allocator().GiveUp();  // the lock may stand in this member's name
+    co_return unlocked;
+  }
   co_return created;
 }
 

@@ -16,13 +16,6 @@ using dsm::Batch;
 using dsm::ChunkKind;
 using dsm::ChunkWord;
 
-/// A chunk to be read.
-struct ChunkPlace {
-  dsm::ServerId server = 0;
-  uint64_t chunk = 0;
-  ChunkWord word;
-};
-
 /// One run of the check.
 struct CheckRun {
   CheckRun(dsm::Pool* p, const CheckOptions& o) : pool(p), options(o), findings(o.findings_max) {}
@@ -106,14 +99,15 @@ void CheckChunkTable(CheckRun& run, ServerReport& server, std::vector<ChunkPlace
       continue;
     }
     ++server.chunks[kind];
-    if (word.owner != 0 && !IsLive(run.members, word.owner, word.incarnation)) {
+    const bool extent = word.kind == ChunkKind::kExtent || word.kind == ChunkKind::kExtentRest;
+    if (!extent && word.owner != 0 && !IsLive(run.members, word.owner, word.incarnation)) {
       ++server.chunks_of_the_gone;
     }
     // Whoever claimed a dirty chunk for pages has not cleared it yet: it has none.
     if (paged && run.marks[id][chunk] == dsm::kCarveMarkDirty) continue;
-    if (paged || word.kind == ChunkKind::kExtent || word.kind == ChunkKind::kExtentRest) {
-      places->push_back({id, chunk, word});
-    }
+    if (!paged && !extent) continue;
+    const uint64_t carved = word.carved ? UINT64_MAX : word.owner == 0 ? run.marks[id][chunk] : 0;
+    places->push_back({id, chunk, word, carved});
   }
 }
 
@@ -183,7 +177,7 @@ Task<Status> ReadChunks(OpContext& op, CheckRun& run, PageSurvey& survey) {
     if (!status.ok()) co_return status;
     for (size_t i = 0; i < count; ++i) {
       const ChunkPlace& place = places[first + i];
-      survey.AddChunk(place.server, place.chunk, place.word, buffers[i]);
+      survey.AddChunk(place, buffers[i]);
     }
     Status looked = co_await LookAgain(op, run, survey);
     if (!looked.ok()) co_return looked;

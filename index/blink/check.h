@@ -124,7 +124,13 @@ struct ServerReport {
   std::array<uint64_t, dsm::kChunkKindMax + 1> chunks{};   ///< by ChunkKind
   std::array<PageCounts, dsm::kChunkKindMax + 1> pages{};  ///< by ChunkKind; an extent is one page
   uint64_t listed_free_pages = 0;  ///< in the pool's lists; other free pages are held by members
-  /// Owned, or held free, by a compute server that left without returning them.
+  /// Free in nobody's name, and in no list. On a quiescent pool nobody will use them again, unless a
+  /// RecoverMember finds them.
+  uint64_t unlisted_free_pages = 0;
+  /// Never used, and nobody carves their chunk, or will from so far in front. On a quiescent pool they are
+  /// lost.
+  uint64_t skipped_pages = 0;
+  /// Owned, or held free, by a compute server that left without returning them; save values' extents.
   uint64_t chunks_of_the_gone = 0, free_pages_of_the_gone = 0;
 };
 

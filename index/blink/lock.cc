@@ -169,7 +169,10 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t gi
       // Where even that failed the word may stand in the pool, but the slot may be used again all the
       // same: no write-back ran under this word, and that is what a recovery concludes from a slot
       // that holds no record of it. Keeping the slot would let a lost server use up all of them.
-      if (!undone.ok()) NoteUnresolved(op, {address, locked.level(), word}, undone, KeepsSlot::kNo);
+      if (!undone.ok()) {
+        const bool may_land = status.code() == StatusCode::kUnknown;
+        NoteUnresolved(op, {{address, locked.level(), word}}, may_land ? status : undone);
+      }
       co_return status;
     }
     if (old == dsm::kUnlockedWord) {
@@ -321,6 +324,7 @@ void BlinkTree::AddUnlock(LockedPage& locked, Batch& batch) {
 
 Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) {
   Status status = batch.status();
+  Status unknown;  // of an attempt that may land yet
   const uint64_t give_up_ns = status.ok() ? 0 : WaitDeadlineNs(op);
   uint64_t wait_ns = kBackoffNsMin;
   for (int attempt = 0; !status.ok() && GoesOnTrying(op, status, attempt, give_up_ns); ++attempt) {
@@ -331,11 +335,13 @@ Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) 
     // The batch failed; some prefix of it ran, and nothing of it can land any more. If the lock word
     // is still ours, so is the page: write it again. If it is not, the unlock ran, and with it all
     // that stood before.
+    if (status.code() == StatusCode::kUnknown) unknown = status;
     uint64_t word = 0;
     Batch look(locked.address.server());
     look.ReadWord(LockWordOffset(locked.address, locked.level()), &word);
     Status looked = co_await op.worker.RoundTrip(look, op.counts);
     if (!looked.ok()) continue;
+    unknown = Status::Ok();  // by a new connection
     if (word != locked.lock_word) {
       status = Status::Ok();
     } else {
@@ -343,7 +349,7 @@ Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) 
     }
   }
   if (!status.ok()) {
-    AbandonPage(op, locked, status);
+    AbandonPage(op, locked, unknown.ok() ? status : unknown);
     co_return Status::Unknown("write-back of page " + locked.address.ToString() + ": " +
                               status.ToString());
   }
@@ -352,7 +358,7 @@ Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) 
     pool_->locks().HandOver(locked.address, {word, locked.turn.handovers, locked.turn.slot_class},
                             locked.standing(info_.geometry));
   } else {
-    pool_->redo_slots(locked.address.server()).Give(word);
+    if (!locked.keeps_slot) pool_->redo_slots(locked.address.server()).Give(word);
     pool_->locks().Release(locked.address);
   }
   co_return Status::Ok();
@@ -367,9 +373,12 @@ bool BlinkTree::GoesOnTrying(const OpContext& op, const Status& status, int atte
 Task<Status> BlinkTree::PostUntilDone(OpContext& op, Batch& batch) {
   const uint64_t give_up_ns = WaitDeadlineNs(op);
   uint64_t wait_ns = kBackoffNsMin;
+  Status unknown;  // of an attempt that may land yet, for all that the later ones tell
   for (int attempt = 1;; ++attempt) {
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
-    if (status.ok() || !GoesOnTrying(op, status, attempt, give_up_ns)) co_return status;
+    if (status.ok()) co_return status;
+    if (status.code() == StatusCode::kUnknown) unknown = status;
+    if (!GoesOnTrying(op, status, attempt, give_up_ns)) co_return unknown.ok() ? status : unknown;
     co_await op.worker.Sleep(wait_ns);
     wait_ns = std::min(2 * wait_ns, kResolveBackoffNsMax);
   }
@@ -377,8 +386,15 @@ Task<Status> BlinkTree::PostUntilDone(OpContext& op, Batch& batch) {
 
 void BlinkTree::AbandonPage(OpContext& op, LockedPage& page, const Status& why) {
   // It stays in this member's name, and this member recovers it like a dead one's.
-  NoteUnresolved(op, {page.address, page.level(), std::exchange(page.lock_word, 0)}, why,
-                 KeepsSlot::kYes);
+  UnresolvedLocks::Lock lock{{page.address, page.level(), page.lock_word}};
+  lock.keeps_slot = true;
+  lock.wait_ns = page.resolve_wait_ns;
+  if (page.redo_kind == dsm::RedoKind::kChange && !page.follow_up.is_null()) {
+    lock.old_block = page.follow_up;
+    lock.old_block_id = page.follow_up_word;
+  }
+  NoteUnresolved(op, lock, why);
+  page.lock_word = 0;
   pool_->locks().Release(page.address);
 }
 
@@ -403,7 +419,8 @@ Task<Status> BlinkTree::PostAndFinish(OpContext& op, LockedPage& locked, Batch& 
   Status posted = co_await op.worker.RoundTrip(batch, op.counts);
   if (Mutated(Mutation::kIgnoreFailedBatch)) posted = Status::Ok();
   if (posted.ok() && !locked.handing_over) [[likely]] {
-    pool_->redo_slots(locked.address.server()).Give(std::exchange(locked.lock_word, 0));
+    const uint64_t word = std::exchange(locked.lock_word, 0);
+    if (!locked.keeps_slot) pool_->redo_slots(locked.address.server()).Give(word);
     pool_->locks().Release(locked.address);
     co_return Status::Ok();
   }

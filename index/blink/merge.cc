@@ -147,7 +147,8 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
     // Idempotent: both locks are ours until the free word lands, and that is the last verb.
     status = co_await PostUntilDone(op, kill_batch);
   }
-  if (!status.ok()) {  // half a merge, which is finished when the server answers again
+  if (!status.ok()) {             // half a merge, which is finished when the server answers again
+    pool_->allocator().GiveUp();  // the right page, if its free word has landed
     AbandonPage(op, right, status);
     AbandonPage(op, left, status);
     co_return Status::Unknown("merge of pages " + left.address.ToString() + " and " +
@@ -167,7 +168,10 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   } else {
     status = co_await Publish(op, publication);
   }
-  if (!status.ok()) co_return status;  // parents may still name the dead page: it is not reused
+  if (!status.ok()) {  // parents may still name the dead page: it is not reused
+    pool_->allocator().GiveUp();
+    co_return status;
+  }
   if (Mutated(Mutation::kPageNeverFreed)) co_return status;
   if (Mutated(Mutation::kPageFreedTwice)) {
     pool_->allocator().Retire(pool_->clock(), PageClassOf(level), {right.address, dead_version});

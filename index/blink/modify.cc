@@ -23,7 +23,7 @@ bool BlinkTree::Underfull(const ConstNode& node) const {
 Task<Result<ModifyResult>> BlinkTree::Modify(OpContext& op, std::string_view key,
                                              const ModifyFunction& modify, CurrentValue use) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
-  if (!unresolved_.empty()) [[unlikely]]
+  if (!unresolved_.empty() || !late_blocks_.empty()) [[unlikely]]
     co_await ResolveLocks(op);
   LockedPage leaf;
   Status status = co_await LockNodeFor(op, key, 0, LeftLockClass(0), leaf);
@@ -97,49 +97,55 @@ Task<Status> BlinkTree::WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::P
                                    std::optional<OutOfLineValue> old_block) {
   StoredValue stored{value, false};
   NewValue fresh;
-  if (value.size() > info_.geometry.inline_value_bytes_max) {
-    Status prepared = co_await PrepareValue(op, value, leaf.address.server(), fresh);
-    if (!prepared.ok()) {
-      Status unlocked = co_await Unlock(op, leaf);
-      if (!unlocked.ok()) co_return unlocked;
-      co_return prepared;
-    }
-    stored = {{fresh.encoded, kOutOfLineBytes}, true};
-  }
+  Node node = leaf.node(info_.geometry);
+  const auto put = [&] {
+    return at.found ? node.ReplaceValue(at.index, stored) : node.Insert(at.index, key, stored);
+  };
+  const bool is_long = value.size() > info_.geometry.inline_value_bytes_max;
+  bool fits = !is_long && put();
   Batch batch(leaf.address.server());
-  if (!fresh.bytes.empty()) {
-    Status placed = co_await PlaceValue(op, fresh, batch);
+  // A value that takes the place of one with a block, and does not fit, gets a block too: its entry is as
+  // long as the old one. So a leaf never splits while there is a block to be freed: the redo record, which
+  // names that block for whoever comes after us, would have to name the new leaf too.
+  if (is_long || (!fits && old_block)) {
+    Status placed = co_await PrepareValue(op, value, leaf.address.server(), fresh);
+    if (placed.ok()) placed = co_await PlaceValue(op, fresh, batch);
     if (!placed.ok()) {
       Status unlocked = co_await Unlock(op, leaf);
       if (!unlocked.ok()) co_return unlocked;
       co_return placed;
     }
+    stored = {{fresh.encoded, kOutOfLineBytes}, true};
+    fits = put();
   }
-  Node node = leaf.node(info_.geometry);
-  const bool fits =
-      at.found ? node.ReplaceValue(at.index, stored) : node.Insert(at.index, key, stored);
+  Status status;
   if (fits) {
     Seal(leaf);
-    Status written = co_await WriteBackAndFree(op, leaf, batch, old_block);
-    co_return written;
+    status = co_await WriteBackAndFree(op, leaf, batch, old_block);
+  } else {
+    FARLEAF_CHECK(!old_block, "an entry that names a block does not fit where another did");
+    PendingEntry pending;
+    pending.key = key;
+    pending.value = stored;
+    pending.replaces = at.found;
+    status = co_await SplitAndInsert(op, leaf, pending, batch);
   }
-  PendingEntry pending;
-  pending.key = key;
-  pending.value = stored;
-  pending.replaces = at.found;
-  Status status = co_await SplitAndInsert(op, leaf, pending, batch);
-  if (status.code() == StatusCode::kUnknown) co_return status;
-  // The block that no leaf names now goes; the outcome is the same whether or not it can.
-  std::optional<OutOfLineValue> unused = old_block;
-  if (!status.ok()) {
-    unused.reset();
-    if (!fresh.bytes.empty()) unused = DecodeOutOfLine({fresh.encoded, kOutOfLineBytes});
-  }
-  if (unused) {
-    Status discarded = co_await DiscardValue(op, *unused);
+  if (!fresh.bytes.empty()) co_await SettleNewValue(op, fresh, status);
+  co_return status;
+}
+
+Task<void> BlinkTree::SettleNewValue(OpContext& op, const NewValue& fresh, Status written) {
+  const OutOfLineValue where = DecodeOutOfLine({fresh.encoded, kOutOfLineBytes});
+  if (written.ok()) {
+    if (const auto page_class = BlockClassOf(where)) {
+      pool_->allocator().NoteWritten(*page_class, where.block);
+    }
+  } else if (written.code() == StatusCode::kUnknown) {
+    pool_->allocator().GiveUp();  // if no leaf names it
+  } else {  // no leaf names it: the outcome is the same whether or not it can be freed
+    Status discarded = co_await DiscardValue(op, where);
     stats_.upkeep_given_up.fetch_add(!discarded.ok(), std::memory_order_relaxed);
   }
-  co_return status;
 }
 
 }  // namespace farleaf::index

@@ -50,6 +50,9 @@ struct LockedPage {
   uint64_t lock_word = 0;  ///< in the pool while held; 0: not held
   dsm::LocalLockTable::Turn turn;
   bool handing_over = false;  ///< the lock stays for a local waiter when the write-back completes
+  /// Of a lock of this member's own that was taken over: between the last attempts to finish it.
+  uint64_t resolve_wait_ns = 0;
+  bool keeps_slot = false;    ///< the redo slot is used on when the lock is let go
   LockClass level_class = 0;  ///< that it was locked as; tells its level
   /// What a recovery has to do besides finishing the write-back (dsm/redo_record.h).
   dsm::RedoKind redo_kind = dsm::RedoKind::kChange;

@@ -75,8 +75,8 @@ const TreeInfo* PageSurvey::TreeOf(TreeId tree) const {
   return tree < trees_.size() ? trees_[tree] : nullptr;
 }
 
-void PageSurvey::AddChunk(dsm::ServerId server, uint64_t chunk, dsm::ChunkWord word,
-                          std::span<const std::byte> bytes) {
+void PageSurvey::AddChunk(const ChunkPlace& place, std::span<const std::byte> bytes) {
+  const auto [server, chunk, word, carved] = place;
   const dsm::RegionLayout& layout = servers_[server].layout;
   if (word.kind == ChunkKind::kExtent || word.kind == ChunkKind::kExtentRest) {
     AddExtentChunk(server, chunk, word, bytes);
@@ -94,7 +94,10 @@ void PageSurvey::AddChunk(dsm::ServerId server, uint64_t chunk, dsm::ChunkWord w
       page.counter_offset = chunk_offset + i * 8;
       counter = LoadLittle<uint64_t>(bytes.data() + i * 8);
     }
+    PageCounts& counts = CountsOf(page.address, page_class->kind);
+    const uint64_t never_used = counts.never_used;
     AddPage(page, bytes.subspan(at, page_class->page_bytes), counter, Look::kFirst);
+    if (i < carved) servers_[server].skipped_pages += counts.never_used - never_used;
   }
 }
 
@@ -306,6 +309,10 @@ void PageSurvey::Finish(std::span<const dsm::MemberWord> members) {
     }
   }
   CheckListed();
+  for (const FreePage& page : free_pages_) {
+    const bool listed = std::binary_search(listed_.begin(), listed_.end(), page.address);
+    servers_[page.address.server()].unlisted_free_pages += page.word.owner == 0 && !listed;
+  }
 }
 
 const PageSurvey::FreePage* PageSurvey::FindFree(GlobalAddress address) const {

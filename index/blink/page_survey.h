@@ -55,14 +55,20 @@ struct SurveyedBlock {
   bool reached = false;   ///< set by a walk
 };
 
+struct ChunkPlace {
+  dsm::ServerId server = 0;
+  uint64_t chunk = 0;
+  dsm::ChunkWord word;
+  uint64_t carved = 0;  ///< pages that nobody will carve any more
+};
+
 class PageSurvey {
  public:
   PageSurvey(std::span<const TreeInfo> trees, std::span<const dsm::RegionLayout> layouts,
              Findings* findings);
 
   /// The bytes of a whole chunk. Chunks of one server come in ascending order.
-  void AddChunk(dsm::ServerId server, uint64_t chunk, dsm::ChunkWord word,
-                std::span<const std::byte> bytes);
+  void AddChunk(const ChunkPlace& place, std::span<const std::byte> bytes);
 
   struct Suspect {
     GlobalAddress address;

@@ -166,7 +166,11 @@ Task<Status> BlinkTree::FinishParent(OpContext& op, LockedPage& parent, ParentEd
     if (caching()) cache_.Install(parent.address, parent.node(info_.geometry).image());
   }
   AddUnlock(parent, batch);
-  LockedPage* child = edit.goes_on ? nullptr : publication.child_lock;
+  // A merge's left page stays locked until this is known to have landed: should it get lost, or its author
+  // die, nothing but that page's record would tell that the parents name a dead page.
+  const bool beside = !edit.goes_on && publication.child_lock != nullptr &&
+                      publication.child_lock->redo_kind != dsm::RedoKind::kMergeLeft;
+  LockedPage* child = beside ? publication.child_lock : nullptr;
   Status status = co_await LetGoWithChild(op, parent, std::move(batch), child, publication);
   co_return status;
 }
@@ -242,6 +246,7 @@ Task<Result<bool>> BlinkTree::GrowRoot(OpContext& op, Publication& publication) 
     co_await VoidNewPage(op, root);
     co_return status;
   }
+  pool_->allocator().NoteWritten(PageClassOf(publication.level), root.address);
   auto swapped = co_await SwapRoot(op, old_root, {root.address, publication.level});
   if (!swapped.ok()) {  // it may be the root
     AbandonPage(op, root, swapped.status());
@@ -280,7 +285,7 @@ Task<Result<bool>> BlinkTree::SwapRoot(OpContext& op, RootWord from, RootWord to
     // The CAS may have run: look. Where the word is neither, it may have run and been followed by
     // another: whatever it was to link or unlink is then given up, never used again.
     auto root = co_await RefreshRoot(op);
-    if (!root.ok()) co_return root.status();
+    if (!root.ok()) co_return status.code() == StatusCode::kUnknown ? status : root.status();
     if (*root == to) co_return true;
     if (*root == from) co_return false;
     co_return Status::Unknown("swap of the root of tree '" + info_.name +

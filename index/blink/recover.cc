@@ -21,57 +21,8 @@ using dsm::RedoKind;
 
 namespace {
 constexpr int kNeighbourLooksMax = 8;
-constexpr uint64_t kResolveWaitNsMin = 1 * kNsPerMs, kResolveWaitNsMax = 100 * kNsPerMs;
+constexpr uint64_t kResolveWaitNs = 1 * kNsPerMs;
 }  // namespace
-
-bool UnresolvedLocks::Add(const Lock& lock) {
-  std::lock_guard guard(mutex_);
-  if (locks_.size() >= kLocksMax) return false;
-  locks_.insert_or_assign({lock.address.server(), lock.word}, lock);
-  count_.store(locks_.size());
-  return true;
-}
-
-bool UnresolvedLocks::Has(GlobalAddress address, uint64_t word,
-                          const dsm::Transport& transport) const {
-  if (empty()) return false;
-  std::lock_guard guard(mutex_);
-  const auto at = locks_.find({address.server(), word});
-  return at != locks_.end() && at->second.address == address &&
-         (at->second.transport == nullptr || at->second.transport == &transport);
-}
-
-bool UnresolvedLocks::HasFor(const dsm::Transport& transport) const {
-  std::lock_guard guard(mutex_);
-  return std::any_of(locks_.begin(), locks_.end(), [&](const auto& entry) {
-    return entry.second.transport == nullptr || entry.second.transport == &transport;
-  });
-}
-
-std::optional<UnresolvedLocks::Lock> UnresolvedLocks::Remove(GlobalAddress address, uint64_t word) {
-  if (empty()) return std::nullopt;
-  std::lock_guard guard(mutex_);
-  const auto at = locks_.find({address.server(), word});
-  if (at == locks_.end() || at->second.address != address) return std::nullopt;
-  const Lock lock = at->second;
-  locks_.erase(at);
-  count_.store(locks_.size());
-  return lock;
-}
-
-std::vector<UnresolvedLocks::Lock> UnresolvedLocks::TakeDue(const dsm::Transport& transport,
-                                                            uint64_t now_ns) {
-  std::vector<Lock> due;
-  std::lock_guard guard(mutex_);
-  for (auto& [key, lock] : locks_) {
-    if (lock.transport != nullptr && lock.transport != &transport) continue;
-    if (lock.due_ns > now_ns) continue;
-    lock.wait_ns = std::clamp(2 * lock.wait_ns, kResolveWaitNsMin, kResolveWaitNsMax);
-    lock.due_ns = now_ns + lock.wait_ns;
-    due.push_back(lock);
-  }
-  return due;
-}
 
 bool BlinkTree::IsOwn(uint64_t word) const {
   const LockWord lock = LockWord::Decode(word);
@@ -299,44 +250,58 @@ Task<Result<bool>> BlinkTree::RecoverLock(OpContext& op, PageLock lock) {
 }
 
 Task<Result<Recovery>> BlinkTree::RecoverPage(OpContext& op, PageLock lock) {
-  const GlobalAddress address = lock.address;
-  const uint64_t word = lock.word;
   auto dead = std::make_unique<DeadLock>();
   static_cast<PageLock&>(*dead) = lock;
   auto plan = co_await PlanRecovery(op, *dead);
-  Recovery outcome = Recovery::kOver;
   if (plan.ok() && *plan > RecoveryPlan::kUnlock) {
-    LockedPage taken;
-    auto took = co_await TakeOver(op, *dead, *plan, taken);
-    if (taken.held()) {
-      stats_.locks_taken_over.fetch_add(1, std::memory_order_relaxed);
-      CountRecovery(*plan);
-      Status finished = co_await FinishRecovery(op, *dead, *plan, taken);  // lets the turn go
-      stats_.upkeep_given_up.fetch_add(!finished.ok(), std::memory_order_relaxed);
-      co_return finished.ok() ? Recovery::kOver : Recovery::kWait;
-    }
-    pool_->locks().Release(address);
-    co_return took;
+    auto finished = co_await TakeOverAndFinish(op, *dead, *plan);
+    co_return finished;
   }
-  if (!plan.ok()) {
-    pool_->locks().Release(address);
-    co_return plan.status();
-  }
-  if (*plan == RecoveryPlan::kWait) outcome = Recovery::kWait;
-  if (*plan == RecoveryPlan::kForeign) outcome = Recovery::kForeign;
-  Status status;
-  if (*plan == RecoveryPlan::kUnlock) {
+  Status status = plan.status();
+  if (plan.ok() && *plan == RecoveryPlan::kUnlock) {
     uint64_t old = 0;
-    Batch batch(address.server());
-    batch.CompareAndSwap(LockWordOffset(address, lock.level), word, dsm::kUnlockedWord, &old);
+    Batch batch(lock.address.server());
+    batch.CompareAndSwap(LockWordOffset(lock.address, lock.level), lock.word, dsm::kUnlockedWord,
+                         &old);
     status = co_await op.worker.RoundTrip(batch, op.counts);
-    stats_.locks_taken_over.fetch_add(status.ok() && old == word, std::memory_order_relaxed);
+    stats_.locks_taken_over.fetch_add(status.ok() && old == lock.word, std::memory_order_relaxed);
     CountRecovery(*plan);
   }
-  pool_->locks().Release(address);
+  pool_->locks().Release(lock.address);
   if (!status.ok()) co_return status;
-  if (outcome == Recovery::kOver) Resolved(address, word);
-  co_return outcome;
+  if (*plan == RecoveryPlan::kWait) co_return Recovery::kWait;
+  if (*plan == RecoveryPlan::kForeign) co_return Recovery::kForeign;
+  const auto own = unresolved_.Remove(lock.address, lock.word);
+  // Nobody else takes over what is this member's own: if its word is gone, its unlock has landed, and all
+  // that stood before.
+  if (own && *plan == RecoveryPlan::kOver && !own->old_block.is_null()) {
+    co_await FreeOldBlockOf(op, *own);
+  } else if (own && own->keeps_slot) {
+    pool_->redo_slots(lock.address.server()).Give(lock.word);
+  }
+  co_return Recovery::kOver;
+}
+
+Task<Result<Recovery>> BlinkTree::TakeOverAndFinish(OpContext& op, DeadLock& dead,
+                                                    RecoveryPlan plan) {
+  LockedPage taken;
+  stats_.takeovers_copying.fetch_add(1, std::memory_order_relaxed);
+  auto took = co_await TakeOver(op, dead, plan, taken);
+  stats_.takeovers_copying.fetch_sub(1, std::memory_order_relaxed);
+  if (!taken.held()) {
+    pool_->locks().Release(dead.address);
+    co_return took;
+  }
+  stats_.locks_taken_over.fetch_add(1, std::memory_order_relaxed);
+  stats_.takeovers_finishing.fetch_add(1, std::memory_order_relaxed);
+  Status finished = co_await FinishRecovery(op, dead, plan, taken);  // lets the turn go
+  stats_.takeovers_finishing.fetch_sub(1, std::memory_order_relaxed);
+  if (finished.ok()) {
+    CountRecovery(plan);
+    co_return Recovery::kOver;
+  }
+  stats_.upkeep_given_up.fetch_add(1, std::memory_order_relaxed);
+  co_return Recovery::kWait;
 }
 
 void BlinkTree::CountRecovery(RecoveryPlan plan) {
@@ -350,7 +315,7 @@ void BlinkTree::CountRecovery(RecoveryPlan plan) {
   count(RecoveryPlan::kVoid, stats_.dead_pages_voided);
 }
 
-Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
+Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, DeadLock& dead, RecoveryPlan plan,
                                            LockedPage& taken) {
   const dsm::ServerId server = dead.address.server();
   if (pool_->redo_slots(server).area() == 0) {
@@ -372,7 +337,9 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, 
   Status status = co_await op.worker.RoundTrip(copy, op.counts);
   if (!status.ok()) {
     // The copy may land yet: the slot is not used again before nothing of it can.
-    NoteUnresolved(op, {dead.address, dead.level, *word}, status, KeepsSlot::kYes);
+    UnresolvedLocks::Lock copied{{dead.address, dead.level, *word}};
+    copied.keeps_slot = true;
+    NoteUnresolved(op, copied, status);
     co_return status;
   }
   taken.level_class = TakenLockClass(std::min<Level>(dead.record->level, kLevelMax));
@@ -382,14 +349,21 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, 
   take.Read(dead.address.offset(), taken.arrival(info_.geometry));
   status = co_await op.worker.RoundTrip(take, op.counts);
   if (!status.ok()) {
-    NoteUnresolved(op, {dead.address, dead.level, *word}, status, KeepsSlot::kYes);
+    UnresolvedLocks::Lock copied{{dead.address, dead.level, *word}};
+    copied.keeps_slot = true;
+    NoteUnresolved(op, copied, status);
     co_return status;
   }
   if (old != dead.word) {
     pool_->redo_slots(server).Give(*word);
     co_return Recovery::kOver;
   }
-  Resolved(dead.address, dead.word);
+  const auto lock = unresolved_.Remove(dead.address, dead.word);
+  if (lock && lock->keeps_slot) pool_->redo_slots(server).Give(dead.word);
+  // The record may be that of the lock's last holder, who handed it over, and has freed its block.
+  dead.frees_own = lock && lock->old_block == dead.record->follow_up &&
+                   lock->old_block_id == dead.record->follow_up_word;
+  taken.resolve_wait_ns = lock ? lock->wait_ns : 0;
   taken.address = dead.address;
   taken.lock_word = *word;
   taken.turn.table = &pool_->locks();
@@ -404,13 +378,11 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, const DeadLock& dead, 
   co_return Recovery::kOver;
 }
 
-void BlinkTree::NoteUnresolved(OpContext& op, PageLock page_lock, const Status& why,
-                               KeepsSlot keeps_slot) {
-  UnresolvedLocks::Lock lock{page_lock};
-  if (why.code() == StatusCode::kUnknown) lock.transport = &op.worker.transport();
-  lock.keeps_slot = keeps_slot == KeepsSlot::kYes;
+void BlinkTree::NoteUnresolved(OpContext& op, UnresolvedLocks::Lock lock, const Status& why) {
   if (why.code() == StatusCode::kFenced) return;  // others recover what this member has locked
-  unresolved_.Add(lock);
+  if (why.code() == StatusCode::kUnknown) lock.transport = &op.worker.transport();
+  lock.due_ns = op.worker.clock().NowNs() + lock.wait_ns;
+  if (!unresolved_.Add(lock)) pool_->allocator().GiveUp();
 }
 
 void BlinkTree::Resolved(GlobalAddress address, uint64_t word) {
@@ -420,22 +392,33 @@ void BlinkTree::Resolved(GlobalAddress address, uint64_t word) {
 
 Task<Status> BlinkTree::SettleLocks(OpContext& op) {
   const uint64_t give_up_ns = WaitDeadlineNs(op);
-  while (unresolved_.HasFor(op.worker.transport())) {
-    co_await ResolveLocks(op);
+  while (unresolved_.HasFor(op.worker.transport()) || !late_blocks_.empty()) {
+    co_await ResolveDue(op, UnresolvedLocks::kWaitNsMax);  // all of them
     if (op.worker.clock().NowNs() >= give_up_ns) {
-      co_return Status::DeadlineExceeded(std::to_string(unresolved_.size()) + " locks of tree '" +
-                                         info_.name +
+      co_return Status::DeadlineExceeded(std::to_string(unresolved_.size()) +
+                                         " locks, and value blocks, of tree '" + info_.name +
                                          "' that connections broke under are not let go yet");
     }
-    co_await op.worker.Sleep(kResolveWaitNsMin);
+    co_await op.worker.Sleep(kResolveWaitNs);
   }
   co_return Status::Ok();
 }
 
-Task<void> BlinkTree::ResolveLocks(OpContext& op) {
-  for (const auto& lock : unresolved_.TakeDue(op.worker.transport(), op.worker.clock().NowNs())) {
+Task<void> BlinkTree::ResolveLocks(OpContext& op) { co_await ResolveDue(op, 0); }
+
+Task<void> BlinkTree::ResolveDue(OpContext& op, uint64_t ahead_ns) {
+  const uint64_t now_ns = op.worker.clock().NowNs();
+  for (const auto& lock : unresolved_.TakeDue(op.worker.transport(), now_ns, ahead_ns)) {
     auto resolved = co_await TryRecoverPage(op, lock);
     stats_.upkeep_given_up.fetch_add(!resolved.ok(), std::memory_order_relaxed);
+  }
+  for (LateBlocks::Block& late : late_blocks_.TakeDue(now_ns, ahead_ns)) {
+    Status freed = co_await FreeOldBlock(op, late.address, late.unique_id, BlockWas::kFreedPerhaps);
+    if (freed.ok()) {
+      pool_->redo_slots(late.slot_server).Give(late.slot_word);
+    } else {
+      FreeLater(late);
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // member's own. Each step may be the last: what stands in the pool then, with the copied record, is one
 // of the cases that recovery begins with.
 #include <algorithm>
+#include <utility>
 
 #include "index/blink/publication.h"
 #include "index/blink/recovery.h"
@@ -43,9 +44,14 @@ Task<Status> BlinkTree::FinishRecovery(OpContext& op, const DeadLock& dead, Reco
     co_return status;
   }
   if (plan == RecoveryPlan::kReplay) {
-    status = co_await FreeOldBlock(context, taken.follow_up, taken.follow_up_word);
-    stats_.upkeep_given_up.fetch_add(!status.ok(), std::memory_order_relaxed);
+    const BlockWas was = dead.frees_own ? BlockWas::kFreedPerhaps : BlockWas::kNamed;
+    status = co_await FreeOldBlock(context, taken.follow_up, taken.follow_up_word, was);
+    // If the block's server does not answer, the record that names the block must stand.
+    const LateBlocks::Block late{std::exchange(taken.follow_up, {}), taken.follow_up_word,
+                                 taken.address.server(), taken.lock_word};
+    taken.keeps_slot = !status.ok();
     status = co_await Unlock(context, taken);
+    if (taken.keeps_slot && status.ok()) FreeLater(late);
   } else if (plan == RecoveryPlan::kMergeLeft) {
     status = co_await FinishMerge(context, taken);
   } else {
@@ -54,19 +60,26 @@ Task<Status> BlinkTree::FinishRecovery(OpContext& op, const DeadLock& dead, Reco
   co_return status;
 }
 
-Task<Status> BlinkTree::FreeOldBlock(OpContext& op, GlobalAddress block, uint64_t unique_id) {
-  std::byte head[16];
+Task<Status> BlinkTree::FreeOldBlock(OpContext& op, GlobalAddress block, uint64_t unique_id,
+                                     BlockWas was) {
+  std::byte head[kBlockHeaderBytes];
   Batch look(block.server());
   look.Read(block.offset(), head);
   Status status = co_await op.worker.RoundTrip(look, op.counts);
-  if (!status.ok() || BlockWord(head) != unique_id) co_return status;
-  uint64_t old = 0;
-  Batch take(block.server());
-  take.CompareAndSwap(block.offset(), unique_id, FreePageWord(), &old);
-  status = co_await op.worker.RoundTrip(take, op.counts);
-  if (!status.ok() || old != unique_id) co_return status;
-  status = co_await RetireValue(op, {block, unique_id, BlockLength(head)});
+  // A block that was freed still tells its length.
+  if (status.ok()) status = co_await FreeBlock(op, {block, unique_id, BlockLength(head)}, was);
   co_return status;
+}
+
+Task<void> BlinkTree::FreeOldBlockOf(OpContext& op, const UnresolvedLocks::Lock& lock) {
+  Status freed =
+      co_await FreeOldBlock(op, lock.old_block, lock.old_block_id, BlockWas::kFreedPerhaps);
+  if (freed.ok()) {
+    if (lock.keeps_slot) pool_->redo_slots(lock.address.server()).Give(lock.word);
+    co_return;
+  }
+  // As it was: the next look at the lock finds it gone again.
+  if (!unresolved_.Add(lock)) pool_->allocator().GiveUp();
 }
 
 Task<Status> BlinkTree::PublishWhole(OpContext& op, LockedPage& child, GlobalAddress replaced) {
@@ -106,11 +119,15 @@ Task<Status> BlinkTree::FinishMerge(OpContext& op, LockedPage& left) {
     if (status.ok()) Resolved(right, left.follow_up_word);
   }
   if (!status.ok()) {
+    if (freed) pool_->allocator().GiveUp();  // its free word may have landed
     AbandonPage(op, left, status);
     co_return status;
   }
   status = co_await PublishWhole(op, left, right);
-  if (!status.ok()) co_return status;
+  if (!status.ok()) {  // parents may still name the dead page: it is not reused
+    if (freed) pool_->allocator().GiveUp();
+    co_return status;
+  }
   if (freed) pool_->allocator().Retire(pool_->clock(), PageClassOf(level), *freed);
   co_return status;
 }
@@ -144,6 +161,7 @@ Task<Status> BlinkTree::KillPage(OpContext& op, LockedPage& page, Level level) {
   AddDeadPage(page.address, raw, level, &free_word, batch);
   Status status = co_await PostUntilDone(op, batch);
   if (!status.ok()) {
+    pool_->allocator().GiveUp();  // its free word may have landed
     AbandonPage(op, page, status);
     co_return status;
   }

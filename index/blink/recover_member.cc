@@ -330,8 +330,13 @@ Task<Status> ReturnExtents(OpContext& op, MemberRun& run, const dsm::RegionLayou
 }
 
 Task<Status> ReturnHoldings(OpContext& op, MemberRun& run) {
+  dsm::BlockNames named_blocks;
   for (const dsm::RegionLayout& layout : run.pool->layouts()) {
-    auto holdings = co_await dsm::ScanHoldings(op, layout, run.dead);
+    Status status = co_await dsm::ScanRedoBlocks(op, layout, run.dead, &named_blocks);
+    if (!status.ok()) co_return status;
+  }
+  for (const dsm::RegionLayout& layout : run.pool->layouts()) {
+    auto holdings = co_await dsm::ScanHoldings(op, layout, run.dead, named_blocks);
     if (!holdings.ok()) co_return holdings.status();
     run.holdings.push_back(std::move(*holdings));
   }
@@ -425,6 +430,8 @@ Task<Result<MemberRecovered>> RecoverMember(OpContext& op, dsm::Pool& pool, Memb
     if (status.ok()) status = std::move(settled);
   }
   Status released = co_await ReleaseClaim(op, pool);
+  // What was taken stands in this member's name, as the claim does.
+  if (!status.ok() || !released.ok()) pool.allocator().GiveUp();
   if (!status.ok()) co_return status;
   if (!released.ok()) co_return released;
   co_return run.result;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dsm/address.h"
+#include "dsm/base/clock.h"
 #include "dsm/redo_record.h"
 #include "dsm/region_layout.h"
 #include "dsm/transport.h"
@@ -52,6 +53,9 @@ struct DeadLock : PageLock {
   PageBuffer page;  ///< the node image, if readable, with the record applied; then the lock word
   bool readable = false;
   std::optional<dsm::RedoRecord> record;  ///< of this acquisition; refers to `slot`
+  /// The lock is this member's own, and nobody has put the block that is to be freed into its free list,
+  /// should its word say free already.
+  bool frees_own = false;
   alignas(16) std::byte slot[dsm::kRedoSlotBytes];
 };
 
@@ -63,18 +67,23 @@ class UnresolvedLocks {
     /// The one that can tell that nothing is under way any more; null: nothing is.
     const dsm::Transport* transport = nullptr;
     bool keeps_slot = false;  ///< the redo slot is in use until the lock is resolved
-    uint64_t due_ns = 0;      ///< of the next attempt
+    /// The block that the write-back in doubt has ceased to name, if it has landed; and its unique id.
+    GlobalAddress old_block;
+    uint64_t old_block_id = 0;
+    uint64_t due_ns = 0;  ///< of the next attempt
     uint64_t wait_ns = 0;
   };
   static constexpr size_t kLocksMax = 4096;
+  /// Between two attempts, doubling from a hundredth of it.
+  static constexpr uint64_t kWaitNsMax = 100 * kNsPerMs;
 
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
   /// False: there are too many.
   bool Add(const Lock& lock);
   bool Has(GlobalAddress address, uint64_t word, const dsm::Transport& transport) const;
   std::optional<Lock> Remove(GlobalAddress address, uint64_t word);
-  /// Those whose turn it is on `transport`; their next turn is later.
-  std::vector<Lock> TakeDue(const dsm::Transport& transport, uint64_t now_ns);
+  /// Those whose turn it is on `transport`, or will be within `ahead_ns`; their next turn is later.
+  std::vector<Lock> TakeDue(const dsm::Transport& transport, uint64_t now_ns, uint64_t ahead_ns);
   /// Whether any may be dealt with on `transport`.
   bool HasFor(const dsm::Transport& transport) const;
   size_t size() const { return count_.load(); }
@@ -84,6 +93,34 @@ class UnresolvedLocks {
   /// By memory server and lock word: a word is unique on one server.
   std::map<std::pair<dsm::ServerId, uint64_t>, Lock> locks_;
   std::atomic<size_t> count_{0};
+};
+
+/// Value blocks that no leaf names any more, and that could not be freed, since their server does not
+/// answer. Each keeps the redo slot whose record names it, so that it is found if this member dies.
+class LateBlocks {
+ public:
+  struct Block {
+    GlobalAddress address;
+    uint64_t unique_id = 0;
+    dsm::ServerId slot_server = 0;
+    uint64_t slot_word = 0;
+    uint64_t due_ns = 0;  ///< of the next attempt
+    uint64_t wait_ns = 0;
+  };
+  /// Slots are few. What is more is given up.
+  static constexpr size_t kBlocksMax = 8;
+
+  bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+  /// False: there are too many.
+  bool Add(const Block& block);
+  /// Takes those whose turn it is, or will be within `ahead_ns`; their next one, if they are added again,
+  /// is later.
+  std::vector<Block> TakeDue(uint64_t now_ns, uint64_t ahead_ns);
+
+ private:
+  std::mutex mutex_;  // guards blocks_
+  std::vector<Block> blocks_;
+  std::atomic<size_t> count_{0};  ///< with those that were taken, and are not done
 };
 
 }  // namespace farleaf::index

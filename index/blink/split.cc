@@ -33,7 +33,11 @@ Task<Status> BlinkTree::GiveBackUnused(OpContext& op, Level level, dsm::PageGran
   Batch batch(grant.address.server());
   batch.WriteWord(LockWordOffset(grant.address, level), &word);
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
-  if (status.ok()) pool_->allocator().Retire(pool_->clock(), PageClassOf(level), grant);
+  if (status.ok()) {
+    pool_->allocator().Retire(pool_->clock(), PageClassOf(level), grant);
+  } else {
+    pool_->allocator().GiveUp();
+  }
   co_return status;
 }
 
@@ -123,6 +127,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
     AbandonPage(op, right, status);
     co_return status;
   }
+  pool_->allocator().NoteWritten(PageClassOf(level), right.address);
   if (publication.child_changed) {
     std::memcpy(right.buffer.bytes, late.bytes, geometry.image_bytes(level));
   }

@@ -42,6 +42,8 @@ BlinkTree::BlinkTree(dsm::Pool* pool, TreeInfo info, TreeOptions options)
   FARLEAF_CHECK(info_.geometry.Validate().ok(), info_.geometry.Validate());
 }
 
-BlinkTree::~BlinkTree() = default;
+BlinkTree::~BlinkTree() {
+  if (!unresolved_.empty() || !late_blocks_.empty()) pool_->allocator().GiveUp();
+}
 
 }  // namespace farleaf::index

@@ -57,7 +57,9 @@ struct TreeStats {
   std::atomic<uint64_t> separators_deferred{0};   ///< splits whose parents could not be told
   std::atomic<uint64_t> merges_given_up{0};  ///< merges that failed after their delete was done
   std::atomic<uint64_t> upkeep_given_up{0};  ///< refreshes, separators and freed blocks that failed
-  // Of the locks taken over:
+  // Under way now: the dead one's record is copied, the lock not taken yet; or is taken, and not done with.
+  std::atomic<uint64_t> takeovers_copying{0}, takeovers_finishing{0};
+  // Of the locks taken over, those that were dealt with to the end:
   std::atomic<uint64_t> dead_locks_without_record{0};  ///< nothing had been written under them
   std::atomic<uint64_t> redo_replays{0};
   std::atomic<uint64_t> dead_merges_finished{0}, dead_splits_published{0}, dead_pages_voided{0};
@@ -102,7 +104,7 @@ class BlinkTree final : public RangeIndex {
   /// Deals with locks of this member that were left when connections broke, where that is due on this
   /// worker. Writes do so by the way.
   Task<void> ResolveLocks(OpContext& op);
-  /// Goes on until no such lock is left that is this worker's, or anybody's, to deal with, or until the
+  /// Goes on until no such lock is left, and no value block that is to be freed, that is this worker's, or anybody's, to deal with, or until the
   /// operation's deadline or lock_wait_ms: then DeadlineExceeded.
   Task<Status> SettleLocks(OpContext& op);
   /// How many there are.
@@ -201,6 +203,9 @@ class BlinkTree final : public RangeIndex {
   Task<Status> Unlock(OpContext& op, LockedPage& locked);
 
   // recover.cc: locks whose owner is gone.
+  /// Whether a block that is to be freed may say so already, by a verb of this member whose outcome was not
+  /// known, and be in no free list.
+  enum class BlockWas : uint8_t { kNamed, kFreedPerhaps };
   /// The fence word of a lock's owner, as read beside the lock word.
   struct FenceLook {
     dsm::MemberId owner = 0;
@@ -229,17 +234,22 @@ class BlinkTree final : public RangeIndex {
   /// kWait if another thread has the turn.
   Task<Result<Recovery>> TryRecoverPage(OpContext& op, PageLock lock);
   void CountRecovery(RecoveryPlan plan);
-  Task<Result<Recovery>> TakeOver(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
+  Task<Result<Recovery>> TakeOverAndFinish(OpContext& op, DeadLock& dead, RecoveryPlan plan);
+  Task<Result<Recovery>> TakeOver(OpContext& op, DeadLock& dead, RecoveryPlan plan,
                                   LockedPage& taken);
-  enum class KeepsSlot : uint8_t { kNo, kYes };
-  void NoteUnresolved(OpContext& op, PageLock lock, const Status& why, KeepsSlot keeps_slot);
+  /// `lock`: without transport.
+  void NoteUnresolved(OpContext& op, UnresolvedLocks::Lock lock, const Status& why);
   void Resolved(GlobalAddress address, uint64_t word);
+  /// Also what is due so much later.
+  Task<void> ResolveDue(OpContext& op, uint64_t ahead_ns);
 
   // recover_finish.cc
   Task<Status> FinishRecovery(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
                               LockedPage& taken);
   /// Frees the value block that a write-back has ceased to name, if nobody has.
-  Task<Status> FreeOldBlock(OpContext& op, GlobalAddress block, uint64_t unique_id);
+  Task<Status> FreeOldBlock(OpContext& op, GlobalAddress block, uint64_t unique_id, BlockWas was);
+  /// The same for a write-back of this member that was in doubt, and has landed.
+  Task<void> FreeOldBlockOf(OpContext& op, const UnresolvedLocks::Lock& lock);
   Task<Status> FinishMerge(OpContext& op, LockedPage& left);
   /// Tells the parents of all that `child` covers, and lets it go.
   Task<Status> PublishWhole(OpContext& op, LockedPage& child, GlobalAddress replaced);
@@ -315,8 +325,15 @@ class BlinkTree final : public RangeIndex {
   Task<Status> PrepareValue(OpContext& op, std::string_view value, dsm::ServerId server,
                             NewValue& fresh);
   Task<Status> PlaceValue(OpContext& op, const NewValue& fresh, Batch& leaf_batch);
-  /// Frees a block: its word, and RetireValue.
+  /// nullopt: an extent.
+  std::optional<dsm::PageClass> BlockClassOf(const OutOfLineValue& where) const;
+  /// Behind the write of the leaf that was to name it: what becomes of a new block.
+  Task<void> SettleNewValue(OpContext& op, const NewValue& fresh, Status written);
+  /// Frees a block that no leaf has named: its word, and RetireValue.
   Task<Status> DiscardValue(OpContext& op, OutOfLineValue where);
+  /// Frees a block that no leaf names any more, unless another member has.
+  Task<Status> FreeBlock(OpContext& op, OutOfLineValue where, BlockWas was);
+  void FreeLater(const LateBlocks::Block& late);
   /// The part of it that follows when the block's word says free.
   Task<Status> RetireValue(OpContext& op, OutOfLineValue where);
   /// Writes the leaf back and frees `old_block`, in one round trip where both are on one server.
@@ -342,6 +359,7 @@ class BlinkTree final : public RangeIndex {
   SearchCache cache_;
   TreeStats stats_;
   UnresolvedLocks unresolved_;
+  LateBlocks late_blocks_;
   using RedoAreaKey = std::tuple<dsm::ServerId, dsm::MemberId, uint16_t>;  ///< member, incarnation
   std::mutex redo_areas_mutex_;                                            // guards redo_areas_
   std::map<RedoAreaKey, uint64_t> redo_areas_;

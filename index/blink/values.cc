@@ -106,7 +106,15 @@ Task<Status> BlinkTree::PlaceValue(OpContext& op, const NewValue& fresh, Batch& 
   Batch batch(fresh.address.server());
   batch.Write(fresh.address.offset(), fresh.bytes);
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_await SettleNewValue(op, fresh, status);
   co_return status;
+}
+
+std::optional<dsm::PageClass> BlinkTree::BlockClassOf(const OutOfLineValue& where) const {
+  const auto bytes =
+      dsm::ValueBlockBytes(kBlockHeaderBytes + where.length, pool_->layouts()[0].chunk_bytes);
+  if (!bytes) return std::nullopt;
+  return dsm::PageClass{dsm::ChunkKind::kValue, *bytes, 0};
 }
 
 Task<Status> BlinkTree::DiscardValue(OpContext& op, OutOfLineValue where) {
@@ -114,22 +122,45 @@ Task<Status> BlinkTree::DiscardValue(OpContext& op, OutOfLineValue where) {
   Batch batch(where.block.server());
   batch.WriteWord(where.block.offset(), &free_word);
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
-  if (!status.ok()) co_return status;
+  if (!status.ok()) {
+    pool_->allocator().GiveUp();
+    co_return status;
+  }
   status = co_await RetireValue(op, where);
   co_return status;
 }
 
 Task<Status> BlinkTree::RetireValue(OpContext& op, OutOfLineValue where) {
-  const size_t used = kBlockHeaderBytes + where.length;
   Status status;
-  if (auto block_bytes = dsm::ValueBlockBytes(used, pool_->layouts()[0].chunk_bytes)) {
-    pool_->allocator().Retire(pool_->clock(), {dsm::ChunkKind::kValue, *block_bytes, 0},
-                              {where.block, 0});
+  if (const auto page_class = BlockClassOf(where)) {
+    pool_->allocator().Retire(pool_->clock(), *page_class, {where.block, 0});
     status = co_await pool_->allocator().Trim(op);
   } else {
-    status = co_await pool_->allocator().FreeExtent(op, where.block, RoundUp(used, 8));
+    status = co_await pool_->allocator().FreeExtent(op, where.block,
+                                                    RoundUp(kBlockHeaderBytes + where.length, 8));
+    if (!status.ok()) pool_->allocator().GiveUp();  // its block word names this member
   }
   co_return status;
+}
+
+Task<Status> BlinkTree::FreeBlock(OpContext& op, OutOfLineValue where, BlockWas was) {
+  const uint64_t free_word = FreePageWord();
+  uint64_t old = 0;
+  Batch take(where.block.server());
+  take.CompareAndSwap(where.block.offset(), where.unique_id, free_word, &old);
+  Status status = co_await op.worker.RoundTrip(take, op.counts);
+  if (!status.ok()) co_return status;
+  if (old == where.unique_id || (old == free_word && was == BlockWas::kFreedPerhaps)) {
+    Status retired = co_await RetireValue(op, where);
+    stats_.upkeep_given_up.fetch_add(!retired.ok(), std::memory_order_relaxed);
+  }
+  co_return Status::Ok();
+}
+
+void BlinkTree::FreeLater(const LateBlocks::Block& late) {
+  if (late_blocks_.Add(late)) return;
+  pool_->allocator().GiveUp();
+  pool_->redo_slots(late.slot_server).Give(late.slot_word);
 }
 
 Task<Status> BlinkTree::WriteBackAndFree(OpContext& op, LockedPage& leaf, Batch& batch,
@@ -145,6 +176,11 @@ Task<Status> BlinkTree::WriteBackAndFree(OpContext& op, LockedPage& leaf, Batch&
     leaf.follow_up = old_block->block;
     leaf.follow_up_word = old_block->unique_id;
   }
+  // The block on another server is freed behind the write-back: till then its record must stand.
+  const bool apart = old_block && !together;
+  if (apart) leaf.ForbidHandOver();
+  const uint64_t lock_word = leaf.lock_word;
+  leaf.keeps_slot = apart;
   AddWriteBack(leaf, batch);
   // Behind the leaf that no longer names the block, and ahead of the unlock: a batch that is repeated
   // after a failure still finds the block in nobody's hands.
@@ -157,7 +193,12 @@ Task<Status> BlinkTree::WriteBackAndFree(OpContext& op, LockedPage& leaf, Batch&
   if (together) {
     freed = co_await RetireValue(op, *old_block);
   } else {
-    freed = co_await DiscardValue(op, *old_block);
+    freed = co_await FreeBlock(op, *old_block, BlockWas::kNamed);
+    if (freed.ok()) {
+      pool_->redo_slots(leaf.address.server()).Give(lock_word);
+    } else {
+      FreeLater({old_block->block, old_block->unique_id, leaf.address.server(), lock_word});
+    }
   }
   stats_.upkeep_given_up.fetch_add(!freed.ok(), std::memory_order_relaxed);
   co_return Status::Ok();

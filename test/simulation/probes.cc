@@ -29,6 +29,9 @@ constexpr Probe kProbes[] = {
     {"take-over: merge finished", &Stats::dead_merges_finished},
     {"take-over: split published", &Stats::dead_splits_published},
     {"take-over: new or dying page voided", &Stats::dead_pages_voided},
+    // Under way when a compute server crashed: of those that live, none is left at the end.
+    {"second death: ahead of the taker's swap", &Stats::takeovers_copying},
+    {"second death: behind the taker's swap", &Stats::takeovers_finishing},
     {"take-over: begun by a reader", &Stats::readers_recovered},
     {"publication: another had done it", &Stats::publications_done_by_others},
     {"publication across parents", &Stats::publications_across_parents},

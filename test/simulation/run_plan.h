@@ -58,8 +58,6 @@ class FaultSet {
   /// All that was begun comes to an end, sooner or later. Where a memory server is lost, the answers alone
   /// are checked.
   bool leaves_pool_whole() const { return !losing_memory(); }
-  /// Pages may be held in the name of somebody who is gone, or be given up.
-  bool may_leak() const { return operations_may_fail() || crashing(); }
   bool operator==(const FaultSet&) const = default;
 
  private:

@@ -40,9 +40,9 @@ struct Outcome {
 std::string Counts(const TreeRunResult& sum) {
   return fmt::format(
       "operations {}, failed {}, {} by their deadline; longest {:.3f} ms; events {}; crashes {}; "
-      "left behind {}\n{}",
+      "left in disorder {}\n{}",
       sum.operations, sum.failed_operations, sum.expired_operations,
-      static_cast<double>(sum.longest_ns) / 1e6, sum.events, sum.crashes, sum.left_behind,
+      static_cast<double>(sum.longest_ns) / 1e6, sum.events, sum.crashes, sum.left_in_disorder,
       sum.probes.Table());
 }
 

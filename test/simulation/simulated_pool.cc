@@ -39,7 +39,7 @@ void SimulatedPool::Join() {
   dsm::Worker& worker = *joined.workers[0];
   dsm::FabricCounts counts;
   OpContext op{worker, counts};
-  auto info = worker.Run(compute_servers_.empty()
+  auto info = worker.Run(!std::exchange(has_tree_, true)
                              ? index::CreateTree(op, *joined.pool, kTreeName, options_.geometry)
                              : index::OpenTree(op, *joined.pool, kTreeName));
   FARLEAF_CHECK(info.ok(), info.status());
@@ -53,14 +53,14 @@ void SimulatedPool::Crash(ComputeServer& compute_server) {
   // Its coroutines may be on the stack, blocked in a call: they are destroyed later.
 }
 
-std::string SimulatedPool::Recover(ComputeServer& by, const ComputeServer& dead) {
+std::string SimulatedPool::Recover(ComputeServer& by, dsm::MemberIdentity dead) {
   dsm::Worker& worker = *by.workers[0];
   dsm::FabricCounts counts;
   OpContext op{worker, counts};
-  auto recovered = worker.Run(index::RecoverMember(op, *by.pool, dead.pool->self(), {}));
-  return recovered.ok() ? ""
-                        : "recovery of " + dead.pool->self().ToString() + ": " +
-                              recovered.status().ToString() + "\n";
+  auto recovered = worker.Run(index::RecoverMember(op, *by.pool, dead, {}));
+  return recovered.ok()
+             ? ""
+             : "recovery of " + dead.ToString() + ": " + recovered.status().ToString() + "\n";
 }
 
 void SimulatedPool::DestroyCrashed(ComputeServer& compute_server) {
@@ -100,8 +100,30 @@ Result<index::CheckReport> SimulatedPool::Check() {
   return (*worker)->Run(index::CheckPool(op, **observer, {}));
 }
 
-std::string SimulatedPool::LeaveAndCheck() {
+std::string SimulatedPool::RecoverAtTheEnd(const std::vector<dsm::MemberIdentity>& members) {
+  if (members.empty()) return "";
   std::string wrong;
+  Join();
+  ComputeServer& last = compute_servers_.back();
+  for (const dsm::MemberIdentity& member : members) {
+    for (uint32_t i = 0; i < world_.servers(); ++i) {
+      world_.CutOffAt(static_cast<dsm::ServerId>(i), member);
+    }
+    wrong += Recover(last, member);
+  }
+  for (auto& worker : last.workers) world_.RemoveThread(worker.get());
+  last.workers.clear();
+  last.tree.reset();
+  if (Status left = last.pool->Leave(); !left.ok()) {
+    wrong += "who recovered the others cannot leave: " + left.ToString() + "\n";
+  }
+  compute_servers_.clear();
+  return wrong;
+}
+
+std::string SimulatedPool::LeaveAndCheck(uint64_t* left_in_disorder) {
+  std::string wrong;
+  std::vector<dsm::MemberIdentity> in_disorder;
   for (ComputeServer& compute_server : compute_servers_) {
     if (compute_server.crashed) {
       DestroyCrashed(compute_server);
@@ -110,20 +132,27 @@ std::string SimulatedPool::LeaveAndCheck() {
     for (auto& worker : compute_server.workers) world_.RemoveThread(worker.get());
     compute_server.workers.clear();
     compute_server.tree.reset();
-    if (Status left = compute_server.pool->Leave(); !left.ok()) {
-      wrong += compute_server.pool->self().ToString() + " cannot leave: " + left.ToString() + "\n";
-    }
+    const dsm::MemberIdentity member = compute_server.pool->self();
+    if (Status left = compute_server.pool->Leave(); left.ok()) continue;
+    in_disorder.push_back(member);
   }
   compute_servers_.clear();
+  if (left_in_disorder != nullptr) *left_in_disorder = in_disorder.size();
+  wrong += RecoverAtTheEnd(in_disorder);
   auto report = Check();
   if (!report.ok()) return wrong + report.status().ToString();
   wrong += Describe(*report);
   for (const index::ServerReport& server : report->servers) {
-    if (server.chunks_of_the_gone == 0 && server.free_pages_of_the_gone == 0) continue;
-    wrong += "memory server " + std::to_string(server.layout.server) + ": " +
-             std::to_string(server.chunks_of_the_gone) + " chunks and " +
-             std::to_string(server.free_pages_of_the_gone) +
-             " free pages are held by compute servers that have left\n";
+    const auto demand_none = [&](uint64_t count, const char* what) {
+      if (count == 0) return;
+      wrong += "memory server " + std::to_string(server.layout.server) + ": " +
+               std::to_string(count) + " " + what + "\n";
+    };
+    demand_none(server.chunks_of_the_gone, "chunks are held by compute servers that have left");
+    demand_none(server.free_pages_of_the_gone,
+                "free pages are held by compute servers that have left");
+    demand_none(server.unlisted_free_pages, "free pages are nobody's, and in no list");
+    demand_none(server.skipped_pages, "pages were carved and never used");
   }
   return wrong;
 }

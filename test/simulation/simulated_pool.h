@@ -58,21 +58,25 @@ class SimulatedPool {
   }
   /// The compute server is gone at once; what was its is destroyed with the pool, or by LeaveAndCheck.
   void Crash(ComputeServer& compute_server);
-  /// `by` takes over what `dead`, which every memory server has cut off, has left locked. What is wrong.
-  std::string Recover(ComputeServer& by, const ComputeServer& dead);
+  /// `by` returns all that `dead`, which every memory server has cut off, has left. What is wrong.
+  std::string Recover(ComputeServer& by, dsm::MemberIdentity dead);
   /// What CheckPool, run by an observer, finds.
   Result<index::CheckReport> Check();
-  /// All leave in good order; then nothing may be held in the name of any of them. What is wrong.
-  std::string LeaveAndCheck();
+  /// All leave. Those that cannot do so in good order, since connections broke, are cut off, and recovered
+  /// by one that has just joined; their number. Then nothing may be held in anybody's name, and every page
+  /// be in the tree, in a list, or where it can be carved. What is wrong.
+  std::string LeaveAndCheck(uint64_t* left_in_disorder);
 
  private:
   void Join();
+  std::string RecoverAtTheEnd(const std::vector<dsm::MemberIdentity>& members);
   void Remove(ComputeServer& compute_server);
   void DestroyCrashed(ComputeServer& compute_server);
 
   const Options options_;
   dsm::SimWorld world_;
   std::vector<ComputeServer> compute_servers_;
+  bool has_tree_ = false;  ///< the first to join makes it
 };
 
 }  // namespace farleaf::simulation

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
-#include <set>
-#include <span>
 #include <utility>
 
 #include "test/simulation/faults.h"
@@ -21,34 +19,6 @@ using test::RecordingClient;
 /// publication, also one that a read sets right, goes on behind it, and waits for each parent.
 constexpr uint64_t kDeadlineNs = 50 * kNsPerMs;
 constexpr uint64_t kLockWaitMs = 100;
-
-/// What an operation that failed, or whose compute server crashed, may leave behind, until its member's pages
-/// are returned: pages that are given up since their state is unknown, also half-written ones, as long as
-/// nothing leads to them; and separators that name the dead right half of a merge, which leads on to the
-/// left one.
-class LeftBehind {
- public:
-  explicit LeftBehind(std::span<const index::Finding> findings) {
-    for (const index::Finding& finding : findings) {
-      if (finding.kind == index::FindingKind::kLeak) leaked_.insert(finding.address.word());
-    }
-  }
-  bool Explains(const index::Finding& finding) const {
-    switch (finding.kind) {
-      case index::FindingKind::kLeak:
-      case index::FindingKind::kSeparator:
-        return true;
-      case index::FindingKind::kPage:
-      case index::FindingKind::kValue:
-        return leaked_.contains(finding.address.word());
-      default:
-        return false;
-    }
-  }
-
- private:
-  std::set<uint64_t> leaked_;
-};
 
 bool HasDeadlines(const FaultSet& set) {
   return set.Has(Fault::kPartitions) || set.losing_memory();
@@ -146,7 +116,8 @@ class TreeRun {
     const auto resolved = pool_.world().RunWhileBusy(pool_.world().now_ns() + 600 * kNsPerSecond);
     if (resolved != dsm::SimWorld::RunEnd::kIdle) result_.failure += "locks are not resolved\n";
     for (ComputeServer& dead : pool_.compute_servers()) {
-      if (dead.crashed) result_.failure += pool_.Recover(pool_.compute_servers()[survivor], dead);
+      if (dead.crashed)
+        result_.failure += pool_.Recover(pool_.compute_servers()[survivor], dead.pool->self());
     }
   }
 
@@ -195,22 +166,7 @@ class TreeRun {
     result_.probes.EndRun();
   }
 
-  void CheckPages() {
-    if (!set_.may_leak()) {
-      result_.failure += pool_.LeaveAndCheck();
-      return;
-    }
-    auto report = pool_.Check();
-    if (!report.ok()) {
-      result_.failure += report.status().ToString();
-      return;
-    }
-    const LeftBehind left(report->findings.described());
-    for (const index::Finding& finding : report->findings.described()) {
-      result_.left_behind += left.Explains(finding);
-      if (!left.Explains(finding)) result_.failure = Describe(*report);
-    }
-  }
+  void CheckPages() { result_.failure += pool_.LeaveAndCheck(&result_.left_in_disorder); }
 
   const RunPlan& plan_;
   const FaultSet set_;
@@ -233,7 +189,7 @@ void TreeRunResult::Add(const TreeRunResult& other) {
   crashes += other.crashes;
   longest_ns = std::max(longest_ns, other.longest_ns);
   virtual_ns += other.virtual_ns;
-  left_behind += other.left_behind;
+  left_in_disorder += other.left_in_disorder;
   probes.Add(other.probes);
 }
 

@@ -27,7 +27,7 @@ struct TreeRunResult {
   uint64_t expired_operations = 0;  ///< failed, by their deadline
   uint64_t crashes = 0;             ///< of compute servers
   uint64_t longest_ns = 0;          ///< operation
-  uint64_t left_behind = 0;         ///< findings at the end that failed operations explain
+  uint64_t left_in_disorder = 0;    ///< compute servers, since connections broke
   ProbeCounts probes;
 
   void Add(const TreeRunResult& other);

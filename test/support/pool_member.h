@@ -36,7 +36,9 @@ struct PoolMember {
   OpContext op() { return {*worker, counts}; }
   Result<PageGrant> TryAllocate(PageClass page_class, ServerId preferred = 0) {
     OpContext context = op();
-    return worker->Run(allocator().Allocate(context, page_class, preferred));
+    auto grant = worker->Run(allocator().Allocate(context, page_class, preferred));
+    if (grant.ok()) allocator().NoteWritten(page_class, grant->address);  // as far as tests care
+    return grant;
   }
   PageGrant Allocate(PageClass page_class, ServerId preferred = 0) {
     auto grant = TryAllocate(page_class, preferred);

@@ -85,6 +85,7 @@ Task<void> FillPage(Churn& churn, FabricCounts& counts, PageClass page_class, Gl
   batch.Write(page.offset(), image);
   Status written = co_await churn.worker.RoundTrip(batch, counts);
   EXPECT_TRUE(written.ok()) << written;
+  churn.member.allocator().NoteWritten(page_class, page);
 }
 
 Task<void> RetirePage(Churn& churn, OpContext& op, PageClass page_class, PageGrant page) {

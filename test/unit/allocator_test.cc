@@ -52,6 +52,7 @@ class AllocatorTest : public ::testing::Test {
     OpContext op{*member.worker, member.counts, deadline_ns};
     auto grant = co_await member.allocator().Allocate(op, kLeafPages, 0);
     if (grant.ok()) {
+      member.allocator().NoteWritten(kLeafPages, grant->address);
       grants->push_back(*grant);
     } else {
       failures_.push_back(grant.status().ToString());
