@@ -157,5 +157,80 @@ TEST(CacheBudgetTest, RoundTripsGrowAsArithmeticSays) {
   }
 }
 
+/// A load of several compute servers at once, on one thread in random order.
+struct Load {
+  const char* name;
+  Order order;
+  size_t members;
+  uint32_t node_bytes = 1024;
+};
+void PrintTo(const Load& load, std::ostream* out) { *out << load.name; }
+
+struct LoadRun {
+  uint64_t next = 0;
+  uint64_t keys = 0;
+  Order order = Order::kRandom;
+  dsm::FabricCounts counts;
+};
+
+Task<void> InsertAll(LoadRun* run, BlinkTree* tree, dsm::Worker* worker) {
+  while (run->next < run->keys) {
+    const uint64_t number = KeyNumber(run->order, run->next++);
+    dsm::FabricCounts counts;
+    OpContext op{*worker, counts};
+    auto inserted = co_await tree->Insert(op, Fixed(number), Fixed(number));
+    EXPECT_TRUE(inserted.ok() && *inserted) << inserted.status();
+    run->counts += counts;
+  }
+}
+
+class RefreshTrafficTest : public testing::TestWithParam<Load> {};
+
+TEST_P(RefreshTrafficTest, TakesATwentiethOfALoadsBytesAtMost) {
+  const Load& load = GetParam();
+  constexpr uint64_t kSeed = 11, kCoroutines = 2;
+  LoadRun run{.keys = test::Amount{.small = 20'000, .usual = 60'000, .large = 1'000'000},
+              .order = load.order};
+  InterleavedMembers members({.seed = kSeed,
+                              .geometry = Geometry::Fixed8(1024, load.node_bytes),
+                              .members = load.members,
+                              .region_bytes = uint64_t{32} << 20 | run.keys * 32});
+  for (Member& member : members.members()) {
+    for (auto& worker : member.workers) {
+      for (uint64_t i = 0; i < kCoroutines; ++i) {
+        worker->Spawn(InsertAll(&run, member.tree.get(), worker.get()));
+      }
+    }
+  }
+  members.RunAll();
+  const uint64_t bytes = run.counts.bytes_read + run.counts.bytes_written;
+  const auto share = [&](uint64_t part) {
+    return 100.0 * static_cast<double>(part) / static_cast<double>(bytes);
+  };
+  uint64_t descents = 0, paths = 0, hops = 0, caches = 0, refreshes = 0, path_count = 0;
+  for (Member& member : members.members()) {
+    const TreeStats& stats = member.tree->stats();
+    descents += stats.descent_bytes, paths += stats.path_refresh_bytes;
+    hops += stats.hop_refresh_bytes, caches += stats.cache_refresh_bytes;
+    refreshes += stats.cache_refreshes, path_count += stats.path_refreshes;
+  }
+  std::printf(
+      "%s: %lu keys, %.0f bytes an insert; percent of them: descents %.2f, path refreshes %.2f "
+      "(%lu), beside "
+      "hops %.2f, cache refreshes %.2f (%lu)\n",
+      load.name, run.keys, static_cast<double>(bytes) / static_cast<double>(run.keys),
+      share(descents), share(paths), path_count, share(hops), share(caches), refreshes);
+  EXPECT_LE(share(descents + paths + hops + caches), 5.0);
+}
+INSTANTIATE_TEST_SUITE_P(Loads, RefreshTrafficTest,
+                         testing::Values(Load{"Random2", Order::kRandom, 2},
+                                         Load{"Random4", Order::kRandom, 4},
+                                         Load{"Random8", Order::kRandom, 8},
+                                         Load{"Random16", Order::kRandom, 16},
+                                         Load{"Ascending2", Order::kAscending, 2},
+                                         Load{"Ascending4", Order::kAscending, 4},
+                                         Load{"Ascending8", Order::kAscending, 8}),
+                         [](const auto& test) { return test.param.name; });
+
 }  // namespace
 }  // namespace farleaf::index
