@@ -2,7 +2,8 @@
 //
 // A stale cache is normal. Whoever reads a node checks tree, level, dead and fences (FitOf):
 //   key past the high fence   move right; the parent is re-read beside the sibling in the same round
-//                             trip, so that the next search does not hop
+//                             trip, by one of those that hop there at once, so that the next search
+//                             does not hop
 //   dead                      move to the node that took over its range
 //   key below the low fence,  the page was reused: descend again from the root word, re-reading each
 //   other tree or level,      node of the path
@@ -20,6 +21,28 @@ constexpr int kTornReadsBeforeLockWord = 4;
 /// What completing a missing separator may take of a search that found its node.
 constexpr uint64_t kUpkeepNsMax = 10 * kNsPerMs;
 constexpr uint64_t kRetryNsMin = 500, kRetryNsMax = 200 * kNsPerUs;
+
+/// The right to read a parent again, of one of those that want it at once. A table that is too small for
+/// all gives it to two at times.
+class ParentClaim {
+ public:
+  ParentClaim(std::array<std::atomic<uint64_t>, 32>* parents, GlobalAddress parent)
+      : place_(&(*parents)[Mix64(parent.word()) % parents->size()]) {
+    uint64_t holder = 0;
+    held_ = place_->compare_exchange_strong(holder, parent.word(), std::memory_order_relaxed);
+    mine_ = held_ || holder != parent.word();
+  }
+  ParentClaim(const ParentClaim&) = delete;
+  ~ParentClaim() {
+    if (held_) place_->store(0, std::memory_order_relaxed);
+  }
+  bool mine() const { return mine_; }
+
+ private:
+  std::atomic<uint64_t>* place_;
+  bool held_ = false, mine_ = false;
+};
+
 constexpr const char* kGoneAdvice =
     ", which is gone: a compute server that works with this tree recovers the page, an observer "
     "cannot";
@@ -136,7 +159,7 @@ Task<Result<SearchCache::Path>> BlinkTree::FindNode(OpContext& op, std::string_v
       // Not by way of the cache: its budget may have no room, for long, for what another thread wants too.
       if (path.level == level + 1 && FitOf(node, key, side, path.level) == Fit::kCovers) {
         const size_t i = side == Side::kAt ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
-        co_return SearchCache::Path{node.Child(i), level, path.node, true, false};
+        co_return SearchCache::Path{node.Child(i), level, path.node, node.version(), true, false};
       }
     }
   }
@@ -157,7 +180,7 @@ Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::s
       if (!fresh.ok()) co_return fresh.status();
       root = *fresh;
     }
-    SearchCache::Path path{root.address, root.level, {}, false, false};
+    SearchCache::Path path{root.address, root.level};
     while (path.level > level) {
       PageBuffer page;
       const uint64_t read_before = op.counts.bytes_read;
@@ -175,6 +198,7 @@ Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::s
       if (fit == Fit::kCovers) {
         const size_t i = side == Side::kAt ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
         path.parent = path.node;
+        path.parent_version = node.version();
         path.node = node.Child(i);
         --path.level;
       } else {
@@ -195,16 +219,22 @@ Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::s
 
 Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, GlobalAddress next,
                                                                 Level level, PageBuffer& page,
-                                                                GlobalAddress parent,
+                                                                CachedParent parent,
                                                                 bool* parent_unchanged) {
   const Geometry& geometry = info_.geometry;
   PageBuffer parent_page;
   const auto image = page.image(geometry, level);
   const auto parent_image = parent_page.image(geometry, static_cast<Level>(level + 1));
-  const uint64_t cached_version = cache_.VersionOf(parent);
-  Batch batches[2] = {Batch(next.server()), Batch(parent.server())};
+  const uint64_t cached_version = cache_.VersionOf(parent.node);
+  // Whoever else of this compute server hops over the same split has the parent for us, or will.
+  const ParentClaim claim(&parents_being_read_, parent.node);
+  if (cached_version > parent.version || !claim.mine()) {
+    auto state = co_await ReadPage(op, next, level, page);
+    co_return state;
+  }
+  Batch batches[2] = {Batch(next.server()), Batch(parent.node.server())};
   batches[0].Read(next.offset(), image);
-  batches[1].Read(parent.offset(), parent_image);
+  batches[1].Read(parent.node.offset(), parent_image);
   stats_.hop_refresh_bytes.fetch_add(parent_image.size(), std::memory_order_relaxed);
   Status status = co_await op.worker.RoundTrip(batches, op.counts);
   if (!status.ok() && !batches[0].status().ok()) co_return status;
@@ -212,7 +242,7 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, G
   if (parent_read && ConstNode::Open(geometry, parent_image) == OpenOutcome::kValid) {
     const ConstNode node(geometry, parent_image);
     *parent_unchanged = node.version() == cached_version;
-    cache_.Install(parent, node.image());
+    cache_.Install(parent.node, node.image());
   }
   if (OpenPage(geometry, level, image) == OpenOutcome::kValid) co_return PageState::kRead;
   auto state = co_await ReadPage(op, next, level, page);
@@ -248,7 +278,8 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
       stats_.forwards.fetch_add(fit == Fit::kMoveForward, std::memory_order_relaxed);
       if (hops++ == 0 && caching() && !path->parent.is_null()) {
         bool unchanged = false;
-        state = co_await ReadNextAndParent(op, address, level, page, path->parent, &unchanged);
+        const CachedParent parent{path->parent, path->parent_version};
+        state = co_await ReadNextAndParent(op, address, level, page, parent, &unchanged);
         separator_missing = unchanged && fit == Fit::kMoveRight;
       } else {
         separator_missing |= fit == Fit::kMoveRight && path->parent.is_null();
@@ -277,7 +308,7 @@ Task<void> BlinkTree::AfterHops(OpContext& op, uint32_t hops, bool separator_mis
     stats_.upkeep_given_up.fetch_add(!status.ok(), std::memory_order_relaxed);
   }
   if (hops >= options_.hop_threshold && caching()) {
-    Status status = co_await WarmCache(op);
+    Status status = co_await RefreshCache(op);
     stats_.upkeep_given_up.fetch_add(!status.ok(), std::memory_order_relaxed);
   }
 }

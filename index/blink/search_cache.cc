@@ -168,7 +168,8 @@ SearchCache::Slot* SearchCache::SlotFor(GlobalAddress address) {
   if (chunk >= layout.chunk_count) return nullptr;
   CachedChunk* cached = region.chunks[chunk].load();
   if (!cached) {
-    cached = new CachedChunk(layout.chunk_bytes / geometry_.node_bytes + 1);
+    cached = new CachedChunk({address.server(), layout.ChunkOffset(chunk)},
+                             layout.chunk_bytes / geometry_.node_bytes + 1);
     region.chunks[chunk].store(cached);
     chunks_.push_back(cached);
     table_bytes_ += sizeof(CachedChunk) + AllocatedBytes(cached->slots.size() * sizeof(Slot)) +
@@ -253,6 +254,13 @@ void SearchCache::TakeOut(Slot* slot, const CachedNode* node,
   evicted->push_back(node);
 }
 
+std::vector<GlobalAddress> SearchCache::Chunks() {
+  std::lock_guard lock(install_mutex_);
+  std::vector<GlobalAddress> chunks;
+  for (const CachedChunk* chunk : chunks_) chunks.push_back(chunk->address);
+  return chunks;
+}
+
 uint64_t SearchCache::VersionOf(GlobalAddress address) const {
   const CachedNode* node = Load(address);
   return node ? View(node).version() : 0;
@@ -261,7 +269,7 @@ uint64_t SearchCache::VersionOf(GlobalAddress address) const {
 SearchCache::Path SearchCache::Descend(std::string_view key, Side side, Level level,
                                        Parent* parent) const {
   const RootWord top = root();
-  Path path{top.address, top.level, {}, false, false};
+  Path path{top.address, top.level};
   int hops = 0;
   while (path.level > level) {
     const CachedNode* cached = Load(path.node);
@@ -287,6 +295,7 @@ SearchCache::Path SearchCache::Descend(std::string_view key, Side side, Level le
     const size_t i = side == Side::kAt ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
     *parent = {cached, i};
     path.parent = path.node;
+    path.parent_version = node.version();
     path.node = node.Child(i);
     --path.level;
   }

@@ -77,6 +77,7 @@ class SearchCache {
     GlobalAddress node;  ///< a node at `level`: wanted if complete, else the first not cached
     Level level = 0;
     GlobalAddress parent;  ///< the cached node that named it; null if it is the root
+    uint64_t parent_version = 0;
     bool complete = false;
     bool stale = false;  ///< a cached node did not cover the key: refresh from the root
   };
@@ -104,6 +105,8 @@ class SearchCache {
 
   /// Puts an image that ConstNode::Open accepted into its slot, unless the slot holds a newer one.
   void Install(GlobalAddress address, std::span<const std::byte> image);
+  /// The chunks that hold nodes which are, or were, cached.
+  std::vector<GlobalAddress> Chunks();
   /// The version in the slot, 0 if empty.
   uint64_t VersionOf(GlobalAddress address) const;
 
@@ -136,7 +139,8 @@ class SearchCache {
   static constexpr uint8_t kUsesMax = 7;
   using Slot = std::atomic<const CachedNode*>;
   struct CachedChunk {
-    explicit CachedChunk(size_t pages) : slots(pages) {}
+    CachedChunk(GlobalAddress chunk, size_t pages) : address(chunk), slots(pages) {}
+    const GlobalAddress address;
     std::vector<Slot> slots;
   };
   struct CachedRegion {

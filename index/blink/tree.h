@@ -12,6 +12,7 @@
 // that runs on it; the Pool outlives it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -139,16 +140,32 @@ class BlinkTree final : public RangeIndex {
   /// Reads the node at `level` that covers the key. Null address: the tree is not that high.
   Task<Result<GlobalAddress>> ReadNode(OpContext& op, std::string_view key, Side side, Level level,
                                        PageBuffer& page);
-  /// Reads `next`, of `level`, and re-reads `parent` beside it, in one round trip.
+  struct CachedParent {
+    GlobalAddress node;
+    uint64_t version = 0;  ///< that named the node hopped from
+  };
+  /// Reads `next`, of `level`, and re-reads `parent` beside it, in one round trip, unless somebody else
+  /// has done so, or is about to.
   Task<Result<PageState>> ReadNextAndParent(OpContext& op, GlobalAddress next, Level level,
-                                            PageBuffer& page, GlobalAddress parent,
+                                            PageBuffer& page, CachedParent parent,
                                             bool* parent_unchanged);
   /// Puts right what made a search hop. Failing to (a full pool, a lock that stays, an observer's
   /// pool) is counted and fails no operation: it has found its node.
   Task<void> AfterHops(OpContext& op, uint32_t hops, bool separator_missing, GlobalAddress node);
 
   // warm_cache.cc
-  Task<Status> RefreshChangedNodes(OpContext& op);
+  enum class RefreshOf : uint8_t { kPool, kKnownChunks };
+  /// Consecutive pages to read.
+  struct PageRun {
+    GlobalAddress first;
+    uint64_t pages = 0;
+  };
+  /// The same as WarmCache for the chunks that the cache knows.
+  Task<Status> RefreshCache(OpContext& op);
+  Task<Status> BringCacheUpToDate(OpContext& op, RefreshOf what);
+  Task<Status> ReadSearchChunks(OpContext& op, std::vector<GlobalAddress>* chunks);
+  Task<Status> RefreshChangedNodes(OpContext& op, std::vector<GlobalAddress> chunks);
+  Task<Status> ReadPageRuns(OpContext& op, std::vector<PageRun> runs);
 
   // lock.cc: locked pages.
   dsm::PageClass PageClassOf(Level level) const;
@@ -364,7 +381,8 @@ class BlinkTree final : public RangeIndex {
   std::mutex redo_areas_mutex_;                                            // guards redo_areas_
   std::map<RedoAreaKey, uint64_t> redo_areas_;
   std::atomic<uint64_t> entries_per_leaf_x16_;  ///< running mean, for scans
-  std::atomic<bool> refreshing_{false};         ///< one cache refresh at a time
+  std::array<std::atomic<uint64_t>, 32> parents_being_read_{};
+  std::atomic<bool> refreshing_{false};  ///< one cache refresh at a time
 };
 
 }  // namespace farleaf::index
