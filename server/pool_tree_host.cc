@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "dsm/base/log.h"
 #include "index/blink/catalog.h"
 
 namespace farleaf::server {
@@ -55,13 +56,17 @@ index::Geometry GeometryOf(protocol::TreeLayout layout, const protocol::TreeGeom
 Task<Result<HostedTree>> PoolTreeHost::Open(OpContext& op, std::string_view name) {
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [id, tree] : trees_) {
-      if (tree->info().name == name) co_return HostedTree{Describe(tree->info()), tree.get()};
+    for (const auto& [id, open] : trees_) {
+      if (open.tree->info().name == name) {
+        co_return HostedTree{Describe(open.tree->info()), open.tree.get()};
+      }
     }
   }
   auto info = co_await index::OpenTree(op, *pool_, std::string(name));
   if (!info.ok()) co_return info.status();
-  const HostedTree opened = Keep(std::move(*info));
+  bool created = false;
+  const HostedTree opened = Keep(std::move(*info), &created);
+  if (created) co_await Warm(op, opened.info.id);
   co_return opened;
 }
 
@@ -70,8 +75,9 @@ Task<Result<HostedTree>> PoolTreeHost::Create(OpContext& op, const NewTree& tree
   FARLEAF_CO_RETURN_IF_ERROR(geometry.Validate());
   auto info = co_await index::CreateTree(op, *pool_, tree.name, geometry);
   if (!info.ok()) co_return info.status();
-  const HostedTree created = Keep(std::move(*info));
-  co_return created;
+  bool created = false;
+  const HostedTree kept = Keep(std::move(*info), &created);
+  co_return kept;
 }
 
 Task<Result<std::vector<protocol::TreeInfo>>> PoolTreeHost::List(OpContext& op) {
@@ -83,11 +89,33 @@ Task<Result<std::vector<protocol::TreeInfo>>> PoolTreeHost::List(OpContext& op) 
 }
 
 /// Of two threads that open one tree at once, the second takes the first's.
-HostedTree PoolTreeHost::Keep(index::TreeInfo info) {
+HostedTree PoolTreeHost::Keep(index::TreeInfo info, bool* created) {
   std::lock_guard lock(mutex_);
-  auto& tree = trees_[info.id];
+  auto& tree = trees_[info.id].tree;
+  *created = tree == nullptr;
   if (!tree) tree = std::make_unique<index::BlinkTree>(pool_, std::move(info), options_);
   return {Describe(tree->info()), tree.get()};
+}
+
+Task<void> PoolTreeHost::Warm(OpContext& op, uint32_t id) {
+  index::BlinkTree* const tree = FindTree(id);
+  const dsm::FabricCounts before = op.counts;
+  const uint64_t start_ns = op.worker.clock().NowNs();
+  const Status status = co_await tree->WarmCache(op);
+  const Warming warming{op.counts.round_trips - before.round_trips,
+                        op.counts.bytes_read - before.bytes_read,
+                        op.worker.clock().NowNs() - start_ns};
+  if (!status.ok()) {
+    FARLEAF_LOG(warn, "tree '{}' is served with a cold cache: {}", tree->info().name,
+                status.ToString());
+  } else if (tree->cache().nodes() > 0) {
+    FARLEAF_LOG(
+        info, "tree '{}': cache of {} nodes, {} bytes, read in {} bytes, {} round trips, {:.1f} ms",
+        tree->info().name, tree->cache().nodes(), tree->cache().bytes(), warming.bytes_read,
+        warming.round_trips, static_cast<double>(warming.ns) * 1e-6);
+  }
+  std::lock_guard lock(mutex_);
+  trees_[id].warming = warming;
 }
 
 HostedTree PoolTreeHost::Find(uint32_t id) {
@@ -98,7 +126,7 @@ HostedTree PoolTreeHost::Find(uint32_t id) {
 index::BlinkTree* PoolTreeHost::FindTree(uint32_t id) {
   std::lock_guard lock(mutex_);
   const auto it = trees_.find(id);
-  return it == trees_.end() ? nullptr : it->second.get();
+  return it == trees_.end() ? nullptr : it->second.tree.get();
 }
 
 void PoolTreeHost::AppendStats(std::string* text) const {
@@ -109,7 +137,8 @@ void PoolTreeHost::AppendStats(std::string* text) const {
                  bootstrap_, pool_->fabric().name(), pool_->fabric().regions().size(),
                  pool_->self().id, pool_->self().incarnation, joins_);
   std::lock_guard lock(mutex_);
-  for (const auto& [id, tree] : trees_) {
+  for (const auto& [id, open] : trees_) {
+    const index::BlinkTree* const tree = open.tree.get();
     const index::TreeStats& stats = tree->stats();
     const auto line = [&](std::string_view what, uint64_t value) {
       fmt::format_to(out, "tree.{}.{} {}\n", tree->info().name, what, value);
@@ -119,6 +148,17 @@ void PoolTreeHost::AppendStats(std::string* text) const {
     line("hops", stats.hops);
     line("path_refreshes", stats.path_refreshes);
     line("cache_refreshes", stats.cache_refreshes);
+    line("cache_bytes", tree->cache().bytes());
+    line("cache_budget_bytes", tree->cache().budget_bytes());
+    line("cache_nodes", tree->cache().nodes());
+    line("cache_evictions", tree->cache().evictions());
+    line("cache_warm_bytes", open.warming.bytes_read);
+    line("cache_warm_round_trips", open.warming.round_trips);
+    line("cache_warm_us", open.warming.ns / 1'000);
+    line("descent_bytes", stats.descent_bytes);
+    line("path_refresh_bytes", stats.path_refresh_bytes);
+    line("hop_refresh_bytes", stats.hop_refresh_bytes);
+    line("cache_refresh_bytes", stats.cache_refresh_bytes - open.warming.bytes_read);
     line("torn_reads", stats.torn_reads);
     line("lock_conflicts", stats.lock_conflicts);
     line("handovers", stats.handovers);

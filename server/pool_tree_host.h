@@ -1,7 +1,8 @@
 // PoolTreeHost: the trees of a pool of memory servers, as a front end serves them.
 //
 // A tree is opened once a process, when a client first asks for it, and stays open: its search-layer
-// cache is shared by all threads.
+// cache is shared by all threads. Whoever opens it reads the search layer as it is then, in large READs,
+// before it is served; what that cost is logged and among the statistics.
 // Thread rule: thread-safe. It is outlived by nothing that runs on it; the pool outlives it.
 #pragma once
 
@@ -41,14 +42,24 @@ class PoolTreeHost final : public TreeHost {
   index::BlinkTree* FindTree(uint32_t id);
 
  private:
-  HostedTree Keep(index::TreeInfo info);
+  /// What reading a tree's search layer took when it was opened.
+  struct Warming {
+    uint64_t round_trips = 0, bytes_read = 0, ns = 0;
+  };
+  struct OpenTree {
+    std::unique_ptr<index::BlinkTree> tree;
+    Warming warming;
+  };
+  /// The open tree of that id; `created`: it was opened by this call.
+  HostedTree Keep(index::TreeInfo info, bool* created);
+  dsm::Task<void> Warm(dsm::OpContext& op, uint32_t id);
 
   dsm::Pool* const pool_;
   const std::string bootstrap_;
   const index::TreeOptions options_;
   const uint64_t joins_;
   mutable std::mutex mutex_;  // guards trees_; the trees in it stay
-  std::map<uint32_t, std::unique_ptr<index::BlinkTree>> trees_;
+  std::map<uint32_t, OpenTree> trees_;
 };
 
 }  // namespace farleaf::server

@@ -70,6 +70,10 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
   app.add_option("--cache", raw->cache, "Search-layer cache of the tree")
       ->capture_default_str()
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--cache-bytes", run.cache_bytes,
+                 "The most memory that it is to take; 0: no bound")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 50));
   app.add_option("--program", run.program,
                  "sim: the verb program of another design, its name or file")
       ->type_name("PROGRAM");
@@ -128,6 +132,7 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .leaf_bytes = run.leaf_bytes,
           .node_bytes = run.node_bytes,
           .cache = run.cache,
+          .cache_bytes = run.cache_bytes,
           .warm = run.warmup > 0,
           .seed = run.seed,
           .operation_timeout_ms = run.workload.operation_timeout_ms,

@@ -52,6 +52,7 @@ struct PhaseResult {
   bool failed = false;
   uint64_t pool_bytes_used = 0;   ///< 0: the target cannot tell
   uint64_t pool_bytes_grown = 0;  ///< in this phase
+  nlohmann::ordered_json cache;   ///< Target::DescribeCache
   // In virtual time:
   double confidence_percent = 0;  ///< half width of the throughput's 95 % interval; 0: not known
   nlohmann::ordered_json simulation;  ///< Simulation::Describe

@@ -83,10 +83,28 @@ class PoolTarget final : public IndexTarget {
     if (!info.ok()) return info.status();
     index::TreeOptions tree_options;
     tree_options.cache = options_.cache ? index::CacheMode::kSearchLayer : index::CacheMode::kNone;
+    tree_options.cache_bytes = options_.cache_bytes;
     tree_options.lock_wait_ms = options_.operation_timeout_ms;
     tree_.emplace(pool_.get(), std::move(*info), tree_options);
-    if (options_.warm && options_.cache) return worker_->Run(tree_->WarmCache(op));
+    if (options_.warm && options_.cache) return Warm();
     return Status::Ok();
+  }
+  nlohmann::ordered_json DescribeCache() const override {
+    if (!options_.cache) return nullptr;
+    const index::SearchCache& cache = tree_->cache();
+    const index::TreeStats& stats = tree_->stats();
+    nlohmann::ordered_json json;
+    json["Bytes"] = cache.bytes();
+    json["Nodes"] = cache.nodes();
+    json["Evictions"] = cache.evictions();
+    json["WarmBytesRead"] = warming_.bytes_read;
+    json["WarmRoundTrips"] = warming_.round_trips;
+    json["WarmTime(us)"] = warm_ns_ / kNsPerUs;
+    json["DescentBytesRead"] = stats.descent_bytes.load();
+    json["PathRefreshBytesRead"] = stats.path_refresh_bytes.load();
+    json["HopRefreshBytesRead"] = stats.hop_refresh_bytes.load();
+    json["CacheRefreshBytesRead"] = stats.cache_refresh_bytes.load() - warming_.bytes_read;
+    return json;
   }
 
   Result<uint64_t> PoolBytesUsed() override {
@@ -105,6 +123,13 @@ class PoolTarget final : public IndexTarget {
   Result<std::unique_ptr<Worker>> OpenWorker() override { return pool_->OpenWorker(); }
 
  private:
+  Status Warm() {
+    OpContext op = Context(&warming_);
+    const uint64_t start_ns = worker_->clock().NowNs();
+    Status status = worker_->Run(tree_->WarmCache(op));
+    warm_ns_ = worker_->clock().NowNs() - start_ns;
+    return status;
+  }
   OpContext Context(FabricCounts* counts) {
     return {*worker_, *counts, worker_->clock().NowNs() + options_.operation_timeout_ms * kNsPerMs};
   }
@@ -114,6 +139,8 @@ class PoolTarget final : public IndexTarget {
   const TargetOptions options_;
   std::unique_ptr<Worker> worker_;  // of the thread that opens and closes the target
   std::optional<index::BlinkTree> tree_;
+  FabricCounts warming_;  // what filling the cache took when the target was opened
+  uint64_t warm_ns_ = 0;
 };
 
 Status BadLocalOption(std::string_view option, std::string_view expected) {

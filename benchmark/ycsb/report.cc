@@ -115,6 +115,7 @@ Json PhaseToJson(const PhaseResult& result) {
     operations[std::string(OpKindName(kind))] = KindToJson(kind, result.kinds[i], result);
   }
   Json json = {{"overall", std::move(overall)}, {"operations", std::move(operations)}};
+  if (!result.cache.is_null()) json["cache"] = result.cache;
   if (!result.simulation.is_null()) json["simulation"] = result.simulation;
   return json;
 }
@@ -134,6 +135,7 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["rate_ops_per_second"] = configuration.rate;
   json["warmup"] = configuration.warmup;
   json["cache"] = configuration.cache;
+  if (configuration.cache_bytes != 0) json["cache_bytes"] = configuration.cache_bytes;
   if (configuration.leaf_bytes != 0) json["leaf_bytes"] = configuration.leaf_bytes;
   if (configuration.node_bytes != 0) json["node_bytes"] = configuration.node_bytes;
   if (configuration.confidence_percent > 0) {
@@ -176,6 +178,9 @@ void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
       fmt::print(out, "[POOL], BytesUsed/key, {:.2f}\n",
                  PerOperation(result.pool_bytes_grown, inserts));
     }
+  }
+  for (const auto& [name, value] : result.cache.items()) {
+    fmt::print(out, "[CACHE], {}, {}\n", name, value.dump());
   }
   if (!result.simulation.is_null()) PrintSimulation(result.simulation, out);
   for (size_t i = 0; i < kOpKinds; ++i) {

@@ -24,6 +24,7 @@ struct RunConfiguration {
   uint32_t leaf_bytes = 0;  ///< of a tree that the load phase creates; 0: its layout's default
   uint32_t node_bytes = 0;
   bool cache = true;
+  uint64_t cache_bytes = 0;  ///< the most that the cache may take; 0: no bound
   // Of targets in virtual time:
   std::string program;            ///< empty: the tree
   double confidence_percent = 0;  ///< run phase: until the throughput is known so well; 0: no rule

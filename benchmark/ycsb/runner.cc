@@ -179,6 +179,7 @@ Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
   }
   result.problems = state.problems.Copy();
   result.failed = state.failed.load();
+  result.cache = target_->DescribeCache();
   auto bytes_after = target_->PoolBytesUsed();
   if (!bytes_after.ok()) {
     // A server lost during the phase has been reported by its operations.

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -80,8 +81,9 @@ struct TargetOptions {
   bool create_tree = true;  ///< else the tree must be there
   uint32_t leaf_bytes = 0;  ///< of a tree that is created; 0: its layout's default
   uint32_t node_bytes = 0;
-  bool cache = true;        ///< false: every inner node is read from the pool
-  bool warm = false;        ///< fill the cache before the first operation, where there is one
+  bool cache = true;         ///< false: every inner node is read from the pool
+  uint64_t cache_bytes = 0;  ///< the most that the cache may take; 0: no bound
+  bool warm = false;         ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;
   uint64_t operation_timeout_ms = 10'000;
   // Of sim: targets
@@ -101,6 +103,8 @@ class Target {
   virtual bool counts_fabric() const = 0;
   /// Bytes of the pool's chunks in use; 0 where the target cannot tell.
   virtual Result<uint64_t> PoolBytesUsed() = 0;
+  /// The search-layer cache's size and traffic so far, name and number; null where there is none here.
+  virtual nlohmann::ordered_json DescribeCache() const { return nullptr; }
   /// Not null: the target runs in virtual time, and opens no sessions (benchmark/ycsb/simulation.h).
   virtual Simulation* simulation() { return nullptr; }
   /// REQUIRES: no session is left. Leaves the pool in good order.

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -239,6 +240,27 @@ TEST_P(PoolTargetTest, RunInASecondProcessFindsWhatTheFirstLoaded) {
   ASSERT_EQ(Ycsb('a', url, {"--warmup", "100"}), kExitOk) << error.str();
   EXPECT_NEAR(Figure("[READ], RoundTrips/op"), 1, 0.02);
   EXPECT_LE(Figure("[UPDATE], RoundTrips/op"), 2.05);
+}
+
+TEST_P(PoolTargetTest, CacheIsFilledInThreeRoundTripsAndKeepsItsBudget) {
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"-p", "recordcount=20000", "-p", "requestdistribution=uniform"});
+    ASSERT_EQ(Ycsb('c', url, more), kExitOk) << error.str();
+  };
+  ASSERT_NO_FATAL_FAILURE(run({"--phase", "load"}));
+  ASSERT_NO_FATAL_FAILURE(run({"--warmup", "1"}));
+  EXPECT_EQ(Figure("[CACHE], WarmRoundTrips"), 3);
+  EXPECT_GT(Figure("[CACHE], WarmBytesRead"), 10'000);
+  EXPECT_EQ(Figure("[CACHE], Evictions"), 0);
+  EXPECT_EQ(Figure("[READ], RoundTrips/op"), 1);
+  const double whole = Figure("[CACHE], Bytes");
+  const double budget = std::floor(whole * 0.75);
+  ASSERT_NO_FATAL_FAILURE(
+      run({"--warmup", "1", "--cache-bytes", std::to_string(static_cast<uint64_t>(budget))}));
+  EXPECT_LE(Figure("[CACHE], Bytes"), budget);
+  EXPECT_GT(Figure("[CACHE], Evictions"), 0);
+  EXPECT_GT(Figure("[READ], RoundTrips/op"), 1.1);
+  EXPECT_LT(Figure("[READ], RoundTrips/op"), 1.9);
 }
 
 TEST_P(PoolTargetTest, LostMemoryServerFailsTheRunAndIsNamed) {
