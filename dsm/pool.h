@@ -89,6 +89,10 @@ class Pool {
     return 1 | uint64_t{self_.id} << 2 | uint64_t{self_.short_incarnation()} << 14 |
            unique_ids_given_.fetch_add(1, std::memory_order_relaxed) << 26;
   }
+  /// The last word of a claim on the pool's recovery (index/blink/recover_member.h) that this member could
+  /// not release, since connections broke; 0: none.
+  uint64_t lost_claim() const { return lost_claim_.load(); }
+  void set_lost_claim(uint64_t word) { lost_claim_.store(word); }
   /// The redo slots of this member on `server`; none for an observer.
   RedoSlots& redo_slots(ServerId server) {
     FARLEAF_DCHECK(server < redo_slots_.size(), server, redo_slots_.size());
@@ -116,6 +120,7 @@ class Pool {
   std::unique_ptr<Allocator> allocator_;
   std::atomic<uint64_t> unique_ids_given_{0};
   std::atomic<uint64_t> workers_opened_{0};
+  std::atomic<uint64_t> lost_claim_{0};
   bool left_ = false;
   std::unique_ptr<LeaseRenewer> leases_;    // none: no memory server wants them, or an observer
   std::unique_ptr<RenewalThread> renewal_;  // destroyed first

@@ -108,6 +108,7 @@ struct MemberRun {
   dsm::Pool* pool;
   MemberIdentity dead;
   const RecoverMemberOptions* options;
+  uint64_t claim_word = 0;
   std::vector<std::unique_ptr<BlinkTree>> trees;
   std::vector<dsm::MemberHoldings> holdings;  ///< by server
   std::vector<HeldPage> blocks;               ///< value blocks taken, to be looked at again
@@ -148,9 +149,20 @@ Task<Result<uint64_t>> SwapCatalogWord(OpContext& op, uint64_t offset, uint64_t 
   co_return old;
 }
 
-uint64_t ClaimWordOf(const MemberIdentity& self) {
+/// The word by which a member locks the catalog.
+uint64_t CatalogLockOf(const MemberIdentity& self) {
   return LockWord{
       .state = LockWord::State::kLocked, .owner = self.id, .incarnation = self.short_incarnation()}
+      .Encode();
+}
+
+/// Never given twice: a member may have several runs.
+uint64_t NewClaimWord(dsm::Pool& pool) {
+  return LockWord{
+      .state = LockWord::State::kLocked,
+      .owner = pool.self().id,
+      .incarnation = pool.self().short_incarnation(),
+      .sequence = static_cast<uint32_t>(pool.NextUniqueId() >> 26 & dsm::kLockSequenceMax)}
       .Encode();
 }
 
@@ -167,41 +179,52 @@ Task<Status> Wait(OpContext& op, const RecoverMemberOptions& options, uint64_t n
   co_return Status::Ok();
 }
 
-/// Takes the claim: from nobody, or from a claimer who is fenced everywhere.
-Task<Status> Claim(OpContext& op, dsm::Pool& pool, const RecoverMemberOptions& options) {
-  uint64_t expected = 0;
-  for (;;) {
-    auto old =
-        co_await SwapCatalogWord(op, kRecoveryClaimOffset, expected, ClaimWordOf(pool.self()));
-    if (!old.ok()) co_return old.status();
-    if (*old == expected) co_return Status::Ok();
+Task<Status> ReleaseClaim(OpContext& op, MemberRun& run) {
+  Status status;
+  for (int attempt = 0; attempt < kReleaseAttemptsMax; ++attempt) {
+    auto old = co_await SwapCatalogWord(op, kRecoveryClaimOffset, run.claim_word, 0);
+    status = old.status();
+    if (status.ok() || status.code() == StatusCode::kFenced) co_return status;
+  }
+  run.pool->set_lost_claim(run.claim_word);  // the next run of this member takes it
+  co_return status;
+}
+
+/// Takes the claim: from nobody, from a run of this member that could not release it, or from a claimer who
+/// is fenced everywhere.
+Task<Status> Claim(OpContext& op, MemberRun& run) {
+  dsm::Pool& pool = *run.pool;
+  run.claim_word = NewClaimWord(pool);
+  for (uint64_t expected = 0;;) {
+    auto old = co_await SwapCatalogWord(op, kRecoveryClaimOffset, expected, run.claim_word);
+    if (!old.ok()) {
+      [[maybe_unused]] Status released = co_await ReleaseClaim(op, run);  // it may have been taken
+      co_return old.status();
+    }
+    if (*old == expected) {
+      run.result.claim_taken_over = expected != 0;
+      co_return Status::Ok();
+    }
     expected = 0;
     const LockWord holder = LockWord::Decode(*old);
-    if (*old != ClaimWordOf(pool.self())) {
+    bool gone = *old == pool.lost_claim();
+    if (!gone &&
+        (holder.owner != pool.self().id || holder.incarnation != pool.self().short_incarnation())) {
       auto not_fenced = co_await FirstNotFenced(op, pool, holder.owner, holder.incarnation);
       if (!not_fenced.ok()) co_return not_fenced.status();
-      if (!*not_fenced) {
-        expected = *old;
-        continue;
-      }
+      gone = !*not_fenced;
+    }
+    if (gone) {
+      expected = *old;
+      continue;
     }
     if (op.expired()) {
       co_return Status::DeadlineExceeded("compute server " + std::to_string(holder.owner) +
                                          " is recovering a member of the pool");
     }
-    Status waited = co_await Wait(op, options, kClaimWaitNs);
+    Status waited = co_await Wait(op, *run.options, kClaimWaitNs);
     if (!waited.ok()) co_return waited;
   }
-}
-
-Task<Status> ReleaseClaim(OpContext& op, dsm::Pool& pool) {
-  Status status;
-  for (int attempt = 0; attempt < kReleaseAttemptsMax; ++attempt) {
-    auto old = co_await SwapCatalogWord(op, kRecoveryClaimOffset, ClaimWordOf(pool.self()), 0);
-    status = old.status();
-    if (status.ok() || status.code() == StatusCode::kFenced) break;
-  }
-  co_return status;
 }
 
 Task<Status> OpenTrees(OpContext& op, MemberRun& run) {
@@ -386,7 +409,7 @@ Task<Status> RecoverClaimed(OpContext& op, MemberRun& run) {
   const uint64_t live = MemberWord{true, run.dead.incarnation}.Encode();
   if (member_word != live) co_return Status::Ok();
   run.result.was_member = true;
-  auto catalog = co_await SwapCatalogWord(op, dsm::kCatalogOffset, ClaimWordOf(run.dead), 0);
+  auto catalog = co_await SwapCatalogWord(op, dsm::kCatalogOffset, CatalogLockOf(run.dead), 0);
   if (!catalog.ok()) co_return catalog.status();
   status = co_await OpenTrees(op, run);
   if (!status.ok()) co_return status;
@@ -421,15 +444,15 @@ Task<Result<MemberRecovered>> RecoverMember(OpContext& op, dsm::Pool& pool, Memb
                                   " has not cut off " + dead.ToString() +
                                   ": it may be alive; have it cut off first");
   }
-  Status claimed = co_await Claim(op, pool, options);
-  if (!claimed.ok()) co_return claimed;
   MemberRun run{.pool = &pool, .dead = dead, .options = &options};
+  Status claimed = co_await Claim(op, run);
+  if (!claimed.ok()) co_return claimed;
   Status status = co_await RecoverClaimed(op, run);
   for (const auto& tree : run.trees) {  // locks that connections broke under are known to it alone
     Status settled = co_await tree->SettleLocks(op);
     if (status.ok()) status = std::move(settled);
   }
-  Status released = co_await ReleaseClaim(op, pool);
+  Status released = co_await ReleaseClaim(op, run);
   // What was taken stands in this member's name, as the claim does.
   if (!status.ok() || !released.ok()) pool.allocator().GiveUp();
   if (!status.ok()) co_return status;

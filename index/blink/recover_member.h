@@ -44,6 +44,7 @@ struct MemberRecovered {
              {"chunks", chunks},
              {"redo_areas", redo_areas}}};
   }
+  bool claim_taken_over = false;  ///< of somebody who died at a recovery
   bool was_member = false;  ///< false: it had left, or was recovered before, and nothing was done
 };
 

@@ -43,6 +43,7 @@ void Faults::Strike(Fault fault) {
       return Part(process, server);
     case Fault::kCrashes:
     case Fault::kCrashesAgain:
+    case Fault::kRecoveries:
       return Crash(compute_server);
     case Fault::kLostServers:
     case Fault::kRestarts:
@@ -86,10 +87,25 @@ void Faults::Crash(ComputeServer& compute_server) {
     if (client.process == compute_server.process) client.recorder.Abandon();
   }
   const uint64_t known_ns = CutOffLater(compute_server);
+  if (plan_.set.Has(Fault::kRecoveries)) RecoverLater(compute_server.pool->self(), known_ns);
   if (!plan_.set.Has(Fault::kCrashesAgain) || random_.OneIn(3)) return;
   // Whoever comes across the dead one's locks takes them over from here on.
   world().At(known_ns + random_.Below(uint64_t{1'000} << random_.Below(10)), [this] {
     if (!stopped_) Crash(AnyComputeServer());
+  });
+}
+
+void Faults::RecoverLater(dsm::MemberIdentity dead, uint64_t known_ns) {
+  world().At(known_ns + random_.Below(uint64_t{1'000} << random_.Below(10)), [this, dead] {
+    if (stopped_) return;  // it is recovered at the end
+    ComputeServer* by = &AnyComputeServer();
+    while (by->crashed) by = &AnyComputeServer();
+    pool_->BeginRecovery(*by, dead);
+    if (!plan_.set.Has(Fault::kCrashesAgain) || random_.OneIn(2)) return;
+    // It dies at it.
+    world().At(world().now_ns() + random_.Below(uint64_t{10'000} << random_.Below(10)), [this, by] {
+      if (!stopped_) Crash(*by);
+    });
   });
 }
 

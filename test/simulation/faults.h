@@ -31,6 +31,8 @@ class Faults {
   void Stall(uint32_t process, dsm::ServerId server);
   void Part(uint32_t process, dsm::ServerId server);
   void Crash(ComputeServer& compute_server);
+  /// Another compute server recovers it, some time after all memory servers know, if clients still run.
+  void RecoverLater(dsm::MemberIdentity dead, uint64_t known_ns);
   /// Sooner or later each memory server finds out, and cuts the dead compute server off. Returns when
   /// the last one does.
   uint64_t CutOffLater(const ComputeServer& compute_server);

@@ -41,15 +41,24 @@ constexpr Probe kProbes[] = {
     {"upkeep given up", &Stats::upkeep_given_up},
     {"torn value block", &Stats::torn_values},
     {"value block reused before it was read", &Stats::reused_values},
+    {"dead member recovered beside the workload", nullptr},
+    {"recovery whose claimer had died at another", nullptr},
 };
 static_assert(std::size(kProbes) <= kProbesMax);
+constexpr size_t kRunProbes = 2;  // the last ones, in the order of RunProbe
+constexpr size_t kTreeProbes = std::size(kProbes) - kRunProbes;
+static_assert(kProbes[kTreeProbes].counter == nullptr);
 
 }  // namespace
 
 std::span<const Probe> Probes() { return kProbes; }
 
 void ProbeCounts::AddTree(const index::TreeStats& stats) {
-  for (size_t i = 0; i < std::size(kProbes); ++i) hits[i] += stats.*kProbes[i].counter;
+  for (size_t i = 0; i < kTreeProbes; ++i) hits[i] += stats.*kProbes[i].counter;
+}
+
+void ProbeCounts::AddRun(RunProbe probe, uint64_t count) {
+  hits[kTreeProbes + static_cast<size_t>(probe)] += count;
 }
 
 void ProbeCounts::EndRun() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,8 +18,11 @@ namespace farleaf::simulation {
 
 struct Probe {
   std::string_view name;
-  std::atomic<uint64_t> index::TreeStats::*counter;
+  std::atomic<uint64_t> index::TreeStats::*counter;  ///< null: a RunProbe
 };
+
+/// What is not counted by a tree.
+enum class RunProbe : uint8_t { kRecoveredBeside, kClaimTakenOver };
 
 std::span<const Probe> Probes();
 inline constexpr size_t kProbesMax = 64;
@@ -29,6 +33,7 @@ struct ProbeCounts {
   std::array<uint64_t, kProbesMax> runs{};  ///< with a hit
 
   void AddTree(const index::TreeStats& stats);
+  void AddRun(RunProbe probe, uint64_t count);
   /// Behind the last AddTree of a run.
   void EndRun();
   void Add(const ProbeCounts& other);

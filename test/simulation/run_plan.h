@@ -27,11 +27,13 @@ enum class Fault : uint8_t {
   kPartitions,  ///< a compute server and a memory server are parted, some for longer than timeouts
   kCrashes,     ///< compute servers crash, one or several, but not all
   kCrashesAgain,  ///< behind each crash another, when the first is being recovered
+  kRecoveries,    ///< compute servers crash, and others recover them beside the workload
   kLostServers,   ///< a memory server crashes, for good
   kRestarts,      ///< a memory server crashes, and an empty one takes its place
 };
-inline constexpr std::string_view kFaultNames[] = {
-    "drops", "stalls", "partitions", "crashes", "crashes_again", "lost_servers", "restarts"};
+inline constexpr std::string_view kFaultNames[] = {"drops",        "stalls",        "partitions",
+                                                   "crashes",      "crashes_again", "recoveries",
+                                                   "lost_servers", "restarts"};
 inline constexpr size_t kFaults = std::size(kFaultNames);
 
 /// Faults that come in one run.
@@ -50,7 +52,9 @@ class FaultSet {
 
   // ---- What may be demanded of a run with these faults
   bool losing_memory() const { return Has(Fault::kLostServers) || Has(Fault::kRestarts); }
-  bool crashing() const { return Has(Fault::kCrashes) || Has(Fault::kCrashesAgain); }
+  bool crashing() const {
+    return Has(Fault::kCrashes) || Has(Fault::kCrashesAgain) || Has(Fault::kRecoveries);
+  }
   /// Operations of who does not crash may fail: a connection breaks, or a server is lost.
   bool operations_may_fail() const {
     return Has(Fault::kDrops) || Has(Fault::kPartitions) || losing_memory();

@@ -10,6 +10,8 @@ using dsm::OpContext;
 
 namespace {
 constexpr const char* kTreeName = "simulated";
+/// Longer than any round trip where connections are whole, or dropped.
+constexpr uint64_t kSettleMs = 4;
 }  // namespace
 
 SimulatedPool::SimulatedPool(const Options& options) : options_(options), world_(options.world) {
@@ -58,9 +60,34 @@ std::string SimulatedPool::Recover(ComputeServer& by, dsm::MemberIdentity dead) 
   dsm::FabricCounts counts;
   OpContext op{worker, counts};
   auto recovered = worker.Run(index::RecoverMember(op, *by.pool, dead, {}));
-  return recovered.ok()
-             ? ""
-             : "recovery of " + dead.ToString() + ": " + recovered.status().ToString() + "\n";
+  if (!recovered.ok()) {
+    return "recovery of " + dead.ToString() + ": " + recovered.status().ToString() + "\n";
+  }
+  recoveries_.claims_taken_over += recovered->claim_taken_over;
+  return "";
+}
+
+namespace {
+index::Task<void> RecoverBeside(dsm::Worker& worker, dsm::Pool& pool, dsm::MemberIdentity dead,
+                                RecoveryTally* tally) {
+  dsm::FabricCounts counts;
+  OpContext op{worker, counts};
+  index::RecoverMemberOptions options;
+  options.settle_ms = kSettleMs;
+  auto recovered = co_await index::RecoverMember(op, pool, dead, options);
+  if (!recovered.ok()) {
+    tally->failure += "recovery of " + dead.ToString() +
+                      " beside the workload: " + recovered.status().ToString() + "\n";
+    co_return;
+  }
+  tally->done_beside += recovered->was_member;
+  tally->claims_taken_over += recovered->claim_taken_over;
+}
+}  // namespace
+
+void SimulatedPool::BeginRecovery(ComputeServer& by, dsm::MemberIdentity dead) {
+  dsm::Worker& worker = *by.workers.back();
+  worker.Spawn(RecoverBeside(worker, *by.pool, dead, &recoveries_));
 }
 
 void SimulatedPool::DestroyCrashed(ComputeServer& compute_server) {

@@ -30,6 +30,13 @@ struct ComputeServer {
   bool crashed = false;
 };
 
+/// What has become of the recoveries of dead compute servers.
+struct RecoveryTally {
+  uint64_t done_beside = 0;  ///< while the workload ran
+  uint64_t claims_taken_over = 0;
+  std::string failure;
+};
+
 class SimulatedPool {
  public:
   struct Options {
@@ -60,6 +67,9 @@ class SimulatedPool {
   void Crash(ComputeServer& compute_server);
   /// `by` returns all that `dead`, which every memory server has cut off, has left. What is wrong.
   std::string Recover(ComputeServer& by, dsm::MemberIdentity dead);
+  /// `by` begins to do so, beside whatever else it does.
+  void BeginRecovery(ComputeServer& by, dsm::MemberIdentity dead);
+  const RecoveryTally& recoveries() const { return recoveries_; }
   /// What CheckPool, run by an observer, finds.
   Result<index::CheckReport> Check();
   /// All leave. Those that cannot do so in good order, since connections broke, are cut off, and recovered
@@ -75,6 +85,7 @@ class SimulatedPool {
 
   const Options options_;
   dsm::SimWorld world_;
+  RecoveryTally recoveries_;
   std::vector<ComputeServer> compute_servers_;
   bool has_tree_ = false;  ///< the first to join makes it
 };

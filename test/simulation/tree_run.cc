@@ -163,6 +163,9 @@ class TreeRun {
     for (ComputeServer& compute_server : pool_.compute_servers()) {
       result_.probes.AddTree(compute_server.tree->stats());
     }
+    result_.probes.AddRun(RunProbe::kRecoveredBeside, pool_.recoveries().done_beside);
+    result_.probes.AddRun(RunProbe::kClaimTakenOver, pool_.recoveries().claims_taken_over);
+    if (!set_.operations_may_fail()) result_.failure += pool_.recoveries().failure;
     result_.probes.EndRun();
   }
 
