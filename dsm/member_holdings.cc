@@ -48,7 +48,7 @@ class HoldingsVisitor final : public PageVisitor {
   }
 
   void OnPage(const ScannedPage& page) override {
-    const HeldPage held{page.address, page.page_class, page.lock_word, VersionOf(page)};
+    const HeldPage held{page.address, page.page_class, page.lock_word, page.version};
     const bool is_free = page.state == PageState::kFree;
     if (page.page_class.kind == ChunkKind::kExtent) {
       if (is_free && Names(page.lock.owner, page.lock.incarnation)) {
@@ -97,15 +97,6 @@ class HoldingsVisitor final : public PageVisitor {
     const auto named = named_blocks_.find(page.address);
     return named != named_blocks_.end() && named->second == page.lock_word;
   }
-  /// Of a page that is half-written either version word may be the newer one.
-  static uint64_t VersionOf(const ScannedPage& page) {
-    if (page.page_class.kind != ChunkKind::kLeaf && page.page_class.kind != ChunkKind::kSearch) {
-      return 0;
-    }
-    const uint64_t tail = LoadLittle<uint64_t>(page.image.data() + page.page_class.page_bytes - 16);
-    return std::max(page.version, tail);
-  }
-
   const RegionLayout& layout_;
   const MemberIdentity member_;
   const BlockNames& named_blocks_;

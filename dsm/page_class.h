@@ -52,6 +52,10 @@ inline uint64_t LockWordOffset(const PageClass& page_class) {
   return page_class.kind == ChunkKind::kValue ? 0 : page_class.page_bytes - 8;
 }
 
+/// Where a page of the tree has its version, from the page's first byte: at the end of its image, which is
+/// so in every layout.
+inline uint64_t VersionOffset(const PageClass& page_class) { return page_class.page_bytes - 16; }
+
 /// Offset in its chunk of page `index` of a chunk of class `page_class`, and how many fit.
 uint64_t PageOffsetInChunk(const PageClass& page_class, uint64_t chunk_bytes, uint64_t index);
 uint64_t PagesPerChunk(const PageClass& page_class, uint64_t chunk_bytes);

@@ -89,10 +89,13 @@ ScannedPage Describe(const PageClass& page_class, GlobalAddress address,
   page.image = image;
   page.lock_word = LoadLittle<uint64_t>(image.data() + (is_page ? LockWordOffset(page_class) : 0));
   page.lock = LockWord::Decode(page.lock_word);
-  page.version = LoadLittle<uint64_t>(image.data() + 8);
+  if (is_page) page.version = LoadLittle<uint64_t>(image.data() + VersionOffset(page_class));
+  // Half of a first write may have left the version's place as it was: the image's second word is never 0.
+  const bool written =
+      is_page && (page.version != 0 || LoadLittle<uint64_t>(image.data() + 8) != 0);
   if (page.lock.state == LockWord::State::kFreePage) {
     page.state = PageState::kFree;
-  } else if (page.lock_word != 0 || (is_page && page.version != 0)) {
+  } else if (page.lock_word != 0 || written) {
     page.state = PageState::kInUse;
   }
   return page;

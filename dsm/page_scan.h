@@ -52,7 +52,7 @@ struct ScannedPage {
   PageState state = PageState::kNeverUsed;
   uint64_t lock_word = 0;  ///< the block word, of a value block or an extent
   LockWord lock;           ///< lock_word decoded, of a leaf or search page or what is free
-  uint64_t version = 0;    ///< bytes 8..15
+  uint64_t version = 0;    ///< of a page of a tree
   /// The page as it was read (torn, if it was being written); the first 64 bytes of an extent.
   /// Valid during the call only.
   std::span<const std::byte> image;

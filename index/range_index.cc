@@ -33,7 +33,7 @@ Task<Result<bool>> RangeIndex::Put(OpContext& op, std::string_view key, std::str
 
 Task<Result<bool>> RangeIndex::Update(OpContext& op, std::string_view key, std::string_view value) {
   const ModifyFunction modify = WriteIf(true, false, value);
-  auto result = co_await Modify(op, key, modify, CurrentValue::kPresenceOnly);
+  auto result = co_await Modify(op, key, modify, CurrentValue::kMustExist);
   if (!result.ok()) co_return result.status();
   co_return result->existed;
 }
@@ -42,7 +42,7 @@ Task<Result<bool>> RangeIndex::Delete(OpContext& op, std::string_view key) {
   const ModifyFunction modify = [](std::optional<std::string_view> current, std::string*) {
     return current ? ModifyAction::kDelete : ModifyAction::kKeep;
   };
-  auto result = co_await Modify(op, key, modify, CurrentValue::kPresenceOnly);
+  auto result = co_await Modify(op, key, modify, CurrentValue::kMustExist);
   if (!result.ok()) co_return result.status();
   co_return result->existed;
 }

@@ -41,8 +41,9 @@ using ModifyFunction =
     std::function<ModifyAction(std::optional<std::string_view> current, std::string* replacement)>;
 
 /// Whether a ModifyFunction looks at the value, or only at whether there is one. kPresenceOnly spares
-/// a large value's transfer; the function then sees an empty view in its place.
-enum class CurrentValue : uint8_t { kRead, kPresenceOnly };
+/// a large value's transfer; the function then sees an empty view in its place. kMustExist: likewise,
+/// and it never stores a key that is absent, so that no room for one needs to be found.
+enum class CurrentValue : uint8_t { kRead, kPresenceOnly, kMustExist };
 
 struct ModifyResult {
   bool existed = false;  ///< before

@@ -174,9 +174,6 @@ Task<Result<TreeInfo>> CreateTree(OpContext& op, dsm::Pool& pool, std::string na
                                       std::to_string(name.size()));
   }
   FARLEAF_CO_RETURN_IF_ERROR(geometry.Validate());
-  if (geometry.leaf_layout == LeafLayout::kParted) {
-    co_return Status::Unimplemented("leaf_layout parted is not built into this program");
-  }
   if (pool.self().id == 0) {
     co_return Status::InvalidArgument("an observer of the pool cannot create a tree");
   }

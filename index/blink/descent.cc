@@ -101,6 +101,7 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddr
     const auto lock_word = LoadLittle<uint64_t>(page.bytes + image.size());
     const auto lock = dsm::LockWord::Decode(lock_word);
     if (lock.state == dsm::LockWord::State::kFreePage) co_return PageState::kForeign;
+    if (level == 0 && IsOtherLayout(geometry, image)) co_return PageState::kForeign;
     const bool gone = IsGone(op, address, lock_word, look);
     if (gone && pool_->self().id != 0) {
       stats_.readers_recovered.fetch_add(1, std::memory_order_relaxed);
@@ -241,7 +242,7 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, G
   const bool parent_read = batches[1].status().ok();  // its server may be lost
   if (parent_read && ConstNode::Open(geometry, parent_image) == OpenOutcome::kValid) {
     const ConstNode node(geometry, parent_image);
-    *parent_unchanged = node.version() == parent.version;
+    *parent_unchanged = node.version() == cached_version;
     cache_.Install(parent.node, node.image());
   }
   if (OpenPage(geometry, level, image) == OpenOutcome::kValid) co_return PageState::kRead;

@@ -49,6 +49,10 @@ struct Geometry {
   static Geometry Fixed8(uint32_t leaf_bytes, uint32_t node_bytes) {
     return {Layout::kFixed8, leaf_bytes, node_bytes, 8, 8};
   }
+  /// Leaves of this many parts, 4..31.
+  static Geometry Parted(uint32_t parts = 16, uint32_t node_bytes = 1024) {
+    return {Layout::kFixed8, 64 + 128 * parts, node_bytes, 8, 8, LeafLayout::kParted};
+  }
   static Geometry Bytes() { return {Layout::kBytes, 4096, 4096, kKeyBytesMax, 448}; }
 
   /// InvalidArgument naming the field, its value and range. kBytes needs pages that can always be

@@ -5,6 +5,7 @@
 
 #include "dsm/base/bytes.h"
 #include "dsm/base/check.h"
+#include "dsm/base/crc32c.h"
 #include "index/blink/page_header.h"
 #include "index/blink/parted_leaf.h"
 
@@ -43,6 +44,17 @@ void PackLeafInPlace(const Geometry& geometry, std::span<std::byte> image) {
   alignas(16) std::byte raw[kPageBytesMax];
   PackLeaf(geometry, image, {}, std::span(raw).first(image.size()));
   std::memcpy(image.data(), raw, image.size());
+}
+
+bool IsOtherLayout(const Geometry& geometry, std::span<const std::byte> raw) {
+  if (!StandsAsNode(geometry, 0)) return Crc32c(raw.subspan(4)) == LoadLittle<uint32_t>(raw.data());
+  Geometry other = geometry;
+  other.layout = Layout::kFixed8;
+  other.leaf_layout = LeafLayout::kParted;
+  other.key_bytes_max = other.inline_value_bytes_max = 8;
+  if (!other.Validate().ok()) return false;  // no parted leaf has this size
+  alignas(16) std::byte node[kPageBytesMax];
+  return OpenPartedLeaf(other, raw, std::span(node).first(raw.size())) == OpenOutcome::kValid;
 }
 
 uint64_t LastVersion(const Geometry& geometry, Level level, std::span<const std::byte> raw) {

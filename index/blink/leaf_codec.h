@@ -62,6 +62,9 @@ inline void SealNode(Node node, uint64_t version) {
   }
 }
 
+/// Whether a raw image that is no leaf of `geometry` is a whole leaf of the other layout: the page has
+/// been reused by another tree.
+bool IsOtherLayout(const Geometry& geometry, std::span<const std::byte> raw);
 /// At least the version of every image that was written to this page, whatever of them is there.
 uint64_t LastVersion(const Geometry& geometry, Level level, std::span<const std::byte> raw);
 /// The tree that a raw image names, whether or not it is whole.

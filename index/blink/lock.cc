@@ -74,15 +74,17 @@ Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockC
                                                             uint64_t give_up_ns,
                                                             LockedPage& locked) {
   const GlobalAddress address = locked.address;
-  const auto arrival = locked.arrival(info_.geometry);
-  auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class, arrival);
+  auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class,
+                                              locked.handed_over(info_.geometry), locked.work);
   locked.turn = turn;
+  if (turn.served) co_return LockAttempt::kEnded;
   if (turn.lock_word != 0) {
     stats_.handovers.fetch_add(1, std::memory_order_relaxed);
     locked.lock_word = turn.lock_word;
     if (!StandsAsNode(info_.geometry, locked.level())) {
-      const OpenOutcome opened = locked.Open(info_.geometry);
-      FARLEAF_CHECK(opened == OpenOutcome::kValid, "a leaf was handed over that is none", address);
+      Status opened = co_await ReadHandedOver(op, locked);
+      if (!opened.ok()) co_return opened;
+      if (locked.wanted != 0) co_return LockAttempt::kEnded;
     }
     locked.BeginChanges(info_.geometry);
     Status announced;
@@ -112,17 +114,63 @@ Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockC
     if (*recovered == Recovery::kForeign) co_return LockAttempt::kEnded;
     co_return LockAttempt::kRecovering;
   }
+  if (locked.wanted != 0) {
+    locked.BeginPartChanges(locked.wanted);
+    co_return LockAttempt::kEnded;
+  }
   if (const OpenOutcome opened = locked.Open(info_.geometry); opened != OpenOutcome::kValid) {
-    const bool foreign = opened == OpenOutcome::kMalformed &&
-                         RawTree(info_.geometry, locked.level(), arrival) != info_.id;
+    const auto raw = locked.arrival(info_.geometry);
+    const bool foreign = opened == OpenOutcome::kMalformed
+                             ? RawTree(info_.geometry, locked.level(), raw) != info_.id
+                             : locked.level() == 0 && IsOtherLayout(info_.geometry, raw);
     Status unlocked = co_await Unlock(op, locked);
     if (!unlocked.ok()) co_return unlocked;
     if (foreign) co_return LockAttempt::kEnded;
-    co_return Status::Corruption("page " + address.ToString() + " of tree '" + info_.name +
-                                 "' fails its checksum under its own lock");
+    co_return NotANode(address);
   }
   locked.BeginChanges(info_.geometry);
   co_return LockAttempt::kEnded;
+}
+
+Status BlinkTree::NotANode(GlobalAddress address) const {
+  return Status::Corruption("page " + address.ToString() + " of tree '" + info_.name +
+                            "' fails its checksum under its own lock");
+}
+
+void BlinkTree::AddReads(LockedPage& locked, Batch& batch) {
+  if (locked.wanted == 0) {
+    batch.Read(locked.address.offset(), locked.arrival(info_.geometry));
+    return;
+  }
+  // And the parts of what waits for the lock: it may be done along with this.
+  pool_->locks().ForEachWork(locked.address, kCombinedMax, [&](dsm::LocalLockTable::Work& work) {
+    locked.wanted |= static_cast<EntryChange&>(work).window;
+  });
+  if (locked.wanted ==
+      AllParts(PartsOf(info_.geometry.leaf_bytes))) {  // and the trailer: to be split
+    batch.Read(locked.address.offset(), locked.arrival(info_.geometry));
+  } else {
+    AddPartReads(locked.address, locked.wanted, locked.arrival(info_.geometry), batch);
+  }
+}
+
+Task<Status> BlinkTree::ReadHandedOver(OpContext& op, LockedPage& locked) {
+  Batch batch(locked.address.server());
+  AddReads(locked, batch);
+  Status status = co_await PostUntilDone(op, batch);
+  if (status.ok() && locked.wanted != 0) {
+    locked.BeginPartChanges(locked.wanted);
+    co_return status;
+  }
+  if (status.ok() && locked.Open(info_.geometry) != OpenOutcome::kValid) {
+    status = NotANode(locked.address);
+  }
+  if (!status.ok()) {
+    locked.ForbidHandOver();
+    Status unlocked = co_await Unlock(op, locked);
+    if (!unlocked.ok()) co_return unlocked;
+  }
+  co_return status;
 }
 
 Task<Status> BlinkTree::Announce(OpContext& op, LockedPage& locked) {
@@ -156,9 +204,9 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t gi
       locked.lock_word = 0;
     }
     const bool read_first = Mutated(Mutation::kReadAheadOfLock);
-    if (read_first) batch.Read(address.offset(), locked.arrival(info_.geometry));
+    if (read_first) AddReads(locked, batch);
     batch.CompareAndSwap(LockWordOffset(address, locked.level()), dsm::kUnlockedWord, word, &old);
-    if (!read_first) batch.Read(address.offset(), locked.arrival(info_.geometry));
+    if (!read_first) AddReads(locked, batch);
     if (look.owner != 0) batch.ReadWord(dsm::FenceWordOffset(look.owner), &look.fence_word);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) {
@@ -282,20 +330,28 @@ void BlinkTree::Seal(LockedPage& locked) {
   SealNode(node, node.version() + 1);
 }
 
-void BlinkTree::AddRedo(LockedPage& locked, std::span<const std::byte> before,
-                        std::span<const std::byte> after, Batch& batch) {
+dsm::RedoHead BlinkTree::RedoHeadOf(const LockedPage& locked) const {
   dsm::RedoHead head;
   head.kind = locked.redo_kind;
   head.lock_word = locked.lock_word;
   head.page = locked.address;
+  head.follow_up = locked.follow_up;
+  head.follow_up_word = locked.follow_up_word;
+  head.level = locked.level();
+  head.tree = static_cast<uint8_t>(info_.id);
+  return head;
+}
+
+void BlinkTree::AddRedo(LockedPage& locked, std::span<const std::byte> before,
+                        std::span<const std::byte> after, Batch& batch) {
+  dsm::RedoHead head = RedoHeadOf(locked);
   // An announcement is no write-back, and the buffer may not hold the page yet.
   const bool announces = head.kind == dsm::RedoKind::kDying && after.empty();
   head.write_back = announces ? 0 : locked.node(info_.geometry).version();
-  head.follow_up = locked.follow_up;
-  head.follow_up_word = locked.follow_up_word;
-  head.level = LevelOf(locked.level_class);
-  head.tree = static_cast<uint8_t>(info_.id);
-  const size_t bytes = dsm::EncodeRedo(head, before, after, locked.redo);
+  AddRedoRecord(locked, dsm::EncodeRedo(head, before, after, locked.redo), batch);
+}
+
+void BlinkTree::AddRedoRecord(LockedPage& locked, size_t bytes, Batch& batch) {
   const dsm::RedoSlots& slots = pool_->redo_slots(locked.address.server());
   if (Mutated(Mutation::kNoRedoRecord)) return;
   batch.Write(slots.SlotOffset(locked.lock_word), std::span(locked.redo).first(bytes));
@@ -303,6 +359,9 @@ void BlinkTree::AddRedo(LockedPage& locked, std::span<const std::byte> before,
 
 void BlinkTree::AddWriteBack(LockedPage& locked, Batch& batch) {
   const auto raw = locked.Pack(info_.geometry);
+  if (locked.packed) {
+    NoteHints(locked.address, LeafParts(raw, AllParts(PartsOf(info_.geometry.leaf_bytes))));
+  }
   AddRedo(locked, locked.before.image(info_.geometry, locked.level()), raw, batch);
   AddImage(locked, raw, batch);
 }
@@ -356,7 +415,7 @@ Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) 
   const uint64_t word = std::exchange(locked.lock_word, 0);
   if (locked.handing_over) {
     pool_->locks().HandOver(locked.address, {word, locked.turn.handovers, locked.turn.slot_class},
-                            locked.standing(info_.geometry));
+                            locked.handed_over(info_.geometry));
   } else {
     if (!locked.keeps_slot) pool_->redo_slots(locked.address.server()).Give(word);
     pool_->locks().Release(locked.address);
@@ -411,7 +470,7 @@ Task<Status> BlinkTree::PostAndFinish(OpContext& op, LockedPage& locked, Batch& 
   if (Mutated(Mutation::kHandOverBeforeWriteBack) && locked.handing_over) {
     const uint64_t word = std::exchange(locked.lock_word, 0);
     pool_->locks().HandOver(locked.address, {word, locked.turn.handovers, locked.turn.slot_class},
-                            locked.standing(info_.geometry));
+                            locked.handed_over(info_.geometry));
     Status late = co_await op.worker.RoundTrip(batch, op.counts);
     co_return late;
   }

@@ -25,7 +25,7 @@ namespace farleaf::index {
 
 bool BlinkTree::MayMerge(const ConstNode& left, const ConstNode& right) const {
   const bool one_is_empty = left.count() == 0 || right.count() == 0;
-  return FitsMerged(left, right, one_is_empty ? 1.0 : options_.merge_up_to);
+  return FitsMerged(left, right, one_is_empty ? 1.0 : options_.merge_up_to * UsualFillMax(left));
 }
 
 Task<Status> BlinkTree::MergeAround(OpContext& op, Level level, std::string key) {

@@ -15,9 +15,14 @@ Status BlinkTree::CheckValue(std::string_view value) const {
                                  " bytes, not " + std::to_string(value.size()));
 }
 
+double BlinkTree::UsualFillMax(const ConstNode& node) const {
+  // A parted leaf is split when the parts of one key are full, which is at about this fill.
+  return node.is_leaf() && info_.geometry.leaf_layout == LeafLayout::kParted ? 0.75 : 1.0;
+}
+
 bool BlinkTree::Underfull(const ConstNode& node) const {
   return static_cast<double>(node.used_bytes()) <
-         options_.merge_below * static_cast<double>(node.capacity_bytes());
+         options_.merge_below * UsualFillMax(node) * static_cast<double>(node.capacity_bytes());
 }
 
 Task<Result<ModifyResult>> BlinkTree::Modify(OpContext& op, std::string_view key,
@@ -25,6 +30,10 @@ Task<Result<ModifyResult>> BlinkTree::Modify(OpContext& op, std::string_view key
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
   if (!unresolved_.empty() || !late_blocks_.empty()) [[unlikely]]
     co_await ResolveLocks(op);
+  if (info_.geometry.leaf_layout == LeafLayout::kParted) {
+    auto changed = co_await ModifyInParts(op, key, modify, use);
+    co_return changed;
+  }
   LockedPage leaf;
   Status status = co_await LockNodeFor(op, key, 0, LeftLockClass(0), leaf);
   if (!status.ok()) co_return status;
@@ -37,7 +46,7 @@ Task<Result<ModifyResult>> BlinkTree::Modify(OpContext& op, std::string_view key
     const StoredValue stored = leaf.node(info_.geometry).Value(at.index);
     current = stored.bytes;
     if (stored.out_of_line) old_block = DecodeOutOfLine(stored.bytes);
-    if (use == CurrentValue::kPresenceOnly) {
+    if (use != CurrentValue::kRead) {
       current = std::string_view();
     } else if (stored.out_of_line) {
       auto state = co_await ReadValue(op, *old_block, &fetched);

@@ -5,6 +5,7 @@
 #include "dsm/base/check.h"
 #include "dsm/base/crc32c.h"
 #include "dsm/base/mutation.h"
+#include "index/blink/parted_leaf.h"
 
 namespace farleaf::index {
 
@@ -147,6 +148,9 @@ size_t ConstNode::used_bytes() const {
 }
 
 size_t ConstNode::capacity_bytes() const {
+  if (is_leaf() && geometry_->leaf_layout == LeafLayout::kParted) {
+    return PartsOf(page_bytes()) * kPartSlots * Fixed8::kEntryBytes;
+  }
   return is_fixed8() ? Fixed8::Capacity(page_bytes()) * Fixed8::kEntryBytes
                      : bytes_page().CapacityBytes();
 }

@@ -16,6 +16,7 @@
 #include "index/blink/geometry.h"
 #include "index/blink/leaf_codec.h"
 #include "index/blink/node.h"
+#include "index/blink/part_window.h"
 
 namespace farleaf::index {
 
@@ -62,6 +63,10 @@ struct LockedPage {
   PageBuffer before;    ///< the raw image as it was in the pool before the next write-back
   PageBuffer raw;       ///< the raw image to be written, of a page that does not stand as its node
   bool packed = false;  ///< `raw` is later than `before`
+  /// Of a parted leaf: the parts that are to be read with the lock (none: the whole page, and its node is
+  /// made), and those that then are in hand, in `before` and `raw`.
+  PartMask wanted = 0, loaded = 0;
+  dsm::LocalLockTable::Work* work = nullptr;  ///< what the lock is for, if its holder may do it
   alignas(16) std::byte redo[dsm::RedoBytesMax(kPageBytesMax - 8)];  ///< the last record
 
   LockedPage() = default;
@@ -111,9 +116,19 @@ struct LockedPage {
     packed = true;
     return out;
   }
-  /// The raw image as it is in the pool when the last WRITE is done: what a hand-over brings along.
-  std::span<const std::byte> standing(const Geometry& geometry) {
-    return packed ? raw.image(geometry, level()) : arrival(geometry);
+  /// What a lock that is handed over brings along: the image as it is in the pool. Of a parted leaf
+  /// nothing: who receives its lock reads the parts that it needs.
+  std::span<std::byte> handed_over(const Geometry& geometry) {
+    return StandsAsNode(geometry, level()) ? image(geometry) : std::span<std::byte>();
+  }
+  LeafParts parts(const Geometry& geometry) { return LeafParts(raw.image(geometry, 0), loaded); }
+  /// The parts are in hand, in `before`.
+  void BeginPartChanges(PartMask parts_read) {
+    loaded = parts_read;
+    ForEachRun(parts_read, [&](size_t first, size_t count) {
+      std::memcpy(raw.bytes + first * kPartBytes, before.bytes + first * kPartBytes,
+                  count * kPartBytes);
+    });
   }
 };
 

@@ -15,6 +15,8 @@ namespace farleaf::index {
 
 using PartMask = uint32_t;  ///< bit i: part i
 
+constexpr PartMask AllParts(size_t parts) { return (PartMask{1} << parts) - 1; }
+
 /// What is remembered of a leaf's parts, in one word: bit 2i: part i was full, 2i + 1: entries went
 /// past it.
 struct PartHints {
@@ -50,15 +52,26 @@ inline PartMask WindowToRead(uint64_t key, size_t parts, PartHints hints) {
 }
 
 /// Those, and one with room for it; the whole leaf if it is to be split.
-inline PartMask WindowToChange(uint64_t key, size_t parts, PartHints hints) {
+inline PartMask WindowToCreate(uint64_t key, size_t parts, PartHints hints) {
   size_t at = HomePart(key, parts);
   PartMask window = PartMask{1} << at;
   for (size_t taken = 1; taken < parts && (hints.passed(at) || hints.full(at)); ++taken) {
-    if (taken >= kChainParts && !hints.passed(at)) return (PartMask{1} << parts) - 1;
+    if (taken >= kChainParts && !hints.passed(at)) return AllParts(parts);
     at = at + 1 == parts ? 0 : at + 1;
     window |= PartMask{1} << at;
   }
   return window;
+}
+
+/// Puts an entry where FindRoom said. Returns which parts that changed.
+inline PartMask PutIn(LeafParts& leaf, const LeafParts::Place& room, uint64_t key,
+                      const void* value) {
+  leaf.Put(room, key, value);
+  PartMask changed = PartMask{1} << room.part;
+  for (size_t at = HomePart(key, leaf.parts()); at != room.part; at = leaf.Next(at)) {
+    changed |= PartMask{1} << at;
+  }
+  return changed;
 }
 
 /// Calls run(first part, parts) for each run of neighbours.

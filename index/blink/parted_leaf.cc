@@ -172,6 +172,13 @@ bool LeafParts::Fits(uint64_t digest) const {
   return true;
 }
 
+bool LeafParts::HasDigest(uint64_t digest) const {
+  for (uint32_t rest = loaded_; rest != 0; rest &= rest - 1) {
+    if (part(static_cast<size_t>(std::countr_zero(rest))).digest() == digest) return true;
+  }
+  return false;
+}
+
 size_t LeafParts::count() const {
   size_t entries = 0;
   for (uint32_t rest = loaded_; rest != 0; rest &= rest - 1) {
@@ -220,8 +227,9 @@ OpenOutcome OpenPartedLeaf(const Geometry& geometry, std::span<const std::byte> 
 
 namespace {
 
-/// Takes over from the leaf's image before what stays, each entry in its place, with the node's values.
-/// Returns which of the node's entries that were.
+/// Takes over from the leaf's image before what stays and stands at home, each entry in its place, with
+/// the node's values. Returns which of the node's entries that were: the others find room anew, so that no
+/// part is passed that has some again.
 std::array<bool, kPartsMax * kPartSlots> KeepEntries(const ConstNode& node, LeafParts& parts,
                                                      std::span<std::byte> raw) {
   std::array<bool, kPartsMax * kPartSlots> kept{};
@@ -230,24 +238,15 @@ std::array<bool, kPartsMax * kPartSlots> KeepEntries(const ConstNode& node, Leaf
     part.SetPassed(false);
     for (uint32_t rest = part.used(); rest != 0; rest &= rest - 1) {
       const auto slot = static_cast<size_t>(std::countr_zero(rest));
+      const bool at_home = HomePart(part.key(slot), parts.parts()) == p;
       const auto at =
           node.Search(internal::PageChars(raw.data(), p * kPartBytes + Part::SlotOffset(slot), 8));
-      if (!at.found || kept[at.index]) {
+      if (!at_home || !at.found || kept[at.index]) {
         part.Clear(slot);
         continue;
       }
       kept[at.index] = true;
       part.SetValue(slot, node.Value(at.index).bytes.data());
-    }
-  }
-  // What stands away from its home says so on the way, and nothing else does.
-  for (size_t p = 0; p < parts.parts(); ++p) {
-    for (uint32_t rest = parts.part(p).used(); rest != 0; rest &= rest - 1) {
-      const auto slot = static_cast<size_t>(std::countr_zero(rest));
-      for (size_t at = HomePart(parts.part(p).key(slot), parts.parts()); at != p;
-           at = parts.Next(at)) {
-        Part(raw.data() + at * kPartBytes).SetPassed(true);
-      }
     }
   }
   return kept;

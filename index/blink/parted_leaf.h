@@ -62,7 +62,8 @@ constexpr size_t PartsOf(uint32_t leaf_bytes) {
 
 /// The part that a key belongs to.
 inline size_t HomePart(uint64_t key, size_t parts) {
-  const uint64_t mixed = (key ^ key >> 32) * 0x9e3779b97f4a7c15;
+  uint64_t mixed = key * 0x9e3779b97f4a7c15;
+  mixed = (mixed ^ mixed >> 32) * 0xd6e8feb86659fd93;
   return static_cast<size_t>((mixed >> 32) * parts >> 32);
 }
 
@@ -151,6 +152,8 @@ class LeafParts {
 
   /// Whether all that is loaded is intact and has this digest, and all have one structure.
   bool Fits(uint64_t digest) const;
+  /// Whether something that is loaded, intact or not, has it.
+  bool HasDigest(uint64_t digest) const;
 
   size_t parts() const { return parts_; }
   uint32_t loaded() const { return loaded_; }

@@ -26,6 +26,7 @@ struct Publication {
   bool insert_missing = false;       ///< add a separator at `low` if there is none
   LockedPage* child_lock = nullptr;  ///< unlocked when the publication is complete
   bool child_changed = false;        ///< child_lock's buffer is written back with its unlock
+  PartMask child_parts = 0;          ///< ... in these parts only, if it is a parted leaf
   Status child_status;               ///< out: of the child's write-back and unlock
   std::string underfull_key;         ///< out: a key of a parent that became underfull
   bool parent_underfull = false;     ///< out

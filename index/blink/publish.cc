@@ -68,7 +68,7 @@ Task<Status> BlinkTree::Publish(OpContext& op, Publication& publication) {
   if (publication.child_lock && publication.insert_missing &&
       Mutated(Mutation::kSplitUnlocksBeforePublish)) {
     Batch early(publication.child_lock->address.server());
-    if (publication.child_changed) AddWriteBack(*publication.child_lock, early);
+    AddChildWriteBack(publication, *publication.child_lock, early);
     AddUnlock(*publication.child_lock, early);
     Status let_go = co_await PostAndFinish(op, *publication.child_lock, early);
     publication.child_lock = nullptr;
@@ -91,7 +91,7 @@ Task<Status> BlinkTree::Publish(OpContext& op, Publication& publication) {
       co_return status;
     }
     Batch batch(publication.child_lock->address.server());
-    if (publication.child_changed) AddWriteBack(*publication.child_lock, batch);
+    AddChildWriteBack(publication, *publication.child_lock, batch);
     AddUnlock(*publication.child_lock, batch);
     if (!batch.empty()) {  // a failure is resolved by Finish
       [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(batch, op.counts);
@@ -175,6 +175,15 @@ Task<Status> BlinkTree::FinishParent(OpContext& op, LockedPage& parent, ParentEd
   co_return status;
 }
 
+void BlinkTree::AddChildWriteBack(const Publication& publication, LockedPage& child, Batch& batch) {
+  if (!publication.child_changed) return;
+  if (publication.child_parts != 0) {
+    AddPartsWriteBack(child, publication.child_parts, batch);
+  } else {
+    AddWriteBack(child, batch);
+  }
+}
+
 Task<Status> BlinkTree::LetGoWithChild(OpContext& op, LockedPage& parent, Batch parent_batch,
                                        LockedPage* child, Publication& publication) {
   Batch batches[2] = {std::move(parent_batch),
@@ -182,7 +191,7 @@ Task<Status> BlinkTree::LetGoWithChild(OpContext& op, LockedPage& parent, Batch 
   // The child's unlock need not wait for the parent's: whoever then takes the child's lock, and wants
   // to correct the parents, must take theirs, and finds what stands in this batch.
   if (child) {
-    if (publication.child_changed) AddWriteBack(*child, batches[1]);
+    AddChildWriteBack(publication, *child, batches[1]);
     AddUnlock(*child, batches[1]);
   }
   // Failures are resolved by Finish, batch by batch.

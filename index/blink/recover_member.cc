@@ -236,12 +236,16 @@ Task<Status> OpenTrees(OpContext& op, MemberRun& run) {
   co_return Status::Ok();
 }
 
+constexpr uint64_t kUnseenVersionsMax = 4;
+
 /// Takes pages over and gives them to this member's allocator. How many there were.
 Task<Result<uint64_t>> TakeAndRetire(OpContext& op, MemberRun& run, std::vector<HeldPage> pages) {
   auto taken = co_await dsm::TakePages(op, run.pool->self(), pages);
   if (!taken.ok()) co_return taken.status();
   for (const HeldPage& page : *taken) {
-    run.pool->allocator().Retire(run.pool->clock(), page.page_class, {page.address, page.version});
+    // Of a page that was half-written the version's first place may hold a later one, by a write or two.
+    run.pool->allocator().Retire(run.pool->clock(), page.page_class,
+                                 {page.address, page.version + kUnseenVersionsMax});
   }
   Status trimmed = co_await run.pool->allocator().Trim(op);
   if (!trimmed.ok()) co_return trimmed;
@@ -266,7 +270,7 @@ Task<Status> ReturnGivenUp(OpContext& op, MemberRun& run, const dsm::MemberHoldi
     // A page that was linked when it was scanned, and is not now, has died since: it has another version.
     uint64_t version = 0;
     Batch batch(page.address.server());
-    batch.ReadWord(page.address.offset() + 8, &version);
+    batch.ReadWord(page.address.offset() + dsm::VersionOffset(page.page_class), &version);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) co_return status;
     if (version <= page.version) given_up.push_back(page);

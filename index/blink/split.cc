@@ -128,8 +128,10 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
     co_return status;
   }
   pool_->allocator().NoteWritten(PageClassOf(level), right.address);
-  if (publication.child_changed) {
+  if (publication.child_changed && StandsAsNode(geometry, level)) {
     std::memcpy(right.buffer.bytes, late.bytes, geometry.image_bytes(level));
+  } else if (publication.child_changed) {
+    publication.child_parts = PutLate(right, pending);
   }
   // The split is done. A separator that cannot be inserted now (a full or failing pool) is a slow
   // path, not an error: whoever moves right to the new node completes it. What must not fail is the
@@ -137,6 +139,15 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   Status published = co_await Publish(op, publication);
   stats_.separators_deferred.fetch_add(!published.ok(), std::memory_order_relaxed);
   co_return publication.child_changed ? publication.child_status : Status::Ok();
+}
+
+PartMask BlinkTree::PutLate(LockedPage& right, const PendingEntry& pending) const {
+  right.BeginPartChanges(AllParts(PartsOf(info_.geometry.leaf_bytes)));
+  LeafParts parts = right.parts(info_.geometry);
+  const uint64_t number = LoadBig64(pending.key.data());
+  const LeafParts::Place room = parts.FindRoom(number, parts.parts());
+  FARLEAF_CHECK(room.outcome == LeafParts::Outcome::kYes, right.address, parts.count());
+  return PutIn(parts, room, number, pending.value.bytes.data());
 }
 
 Task<Status> BlinkTree::ClaimSibling(OpContext& op, const LockedPage& left, LockedPage& right) {
@@ -164,6 +175,8 @@ void BlinkTree::AddNewPage(LockedPage& fresh, Batch& batch) {
   if (fresh.packed) {  // the lock word goes with it
     std::memcpy(raw.data() + image_bytes, fresh.buffer.bytes + image_bytes, sizeof(uint64_t));
   }
+  if (fresh.packed)
+    NoteHints(fresh.address, LeafParts(raw, AllParts(PartsOf(info_.geometry.leaf_bytes))));
   fresh.BeginChanges(info_.geometry);
   batch.Write(fresh.address.offset(), {raw.data(), image_bytes + sizeof(uint64_t)});
   if (fresh.level() > 0) batch.Write(ChangeCounterOffset(fresh.address), raw.subspan(8, 8));

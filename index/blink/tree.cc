@@ -37,6 +37,7 @@ BlinkTree::BlinkTree(dsm::Pool* pool, TreeInfo info, TreeOptions options)
       info_(std::move(info)),
       options_(options),
       cache_(info_.geometry, info_.id, pool->layouts(), &pool->epochs(), options.cache_bytes),
+      hints_(info_.geometry.leaf_bytes, pool->layouts()),
       entries_per_leaf_x16_(InitialEntriesPerLeaf(info_.geometry) * 16) {
   FARLEAF_CHECK(options_.Validate().ok(), options_.Validate());
   FARLEAF_CHECK(info_.geometry.Validate().ok(), info_.geometry.Validate());

@@ -27,7 +27,9 @@
 
 #include "dsm/pool.h"
 #include "index/blink/catalog.h"
+#include "index/blink/entry_change.h"
 #include "index/blink/geometry.h"
+#include "index/blink/leaf_hints.h"
 #include "index/blink/node.h"
 #include "index/blink/options.h"
 #include "index/blink/page.h"
@@ -73,6 +75,10 @@ struct TreeStats {
   std::atomic<uint64_t> publications_across_parents{0};  ///< went on to the next parent
   std::atomic<uint64_t> torn_values{0};                  ///< blocks whose checksum did not hold
   std::atomic<uint64_t> reused_values{0};  ///< blocks that held another value than the leaf named
+  // Of leaves read in part:
+  std::atomic<uint64_t> stale_parts{0};  ///< parts of a leaf whose fences are not the cached ones
+  std::atomic<uint64_t> more_parts{0};   ///< the answer lay in a part that had not been read
+  std::atomic<uint64_t> combined{0};     ///< changes made by another's holder of the leaf's lock
 };
 
 class BlinkTree final : public RangeIndex {
@@ -167,6 +173,51 @@ class BlinkTree final : public RangeIndex {
   Task<Status> RefreshChangedNodes(OpContext& op, std::vector<GlobalAddress> chunks);
   Task<Status> ReadPageRuns(OpContext& op, std::vector<PageRun> runs);
 
+  // get_parts.cc
+  bool reads_parts() const {
+    return caching() && info_.geometry.leaf_layout == LeafLayout::kParted;
+  }
+  /// READs of some parts of a leaf, into their places in `image`.
+  void AddPartReads(GlobalAddress leaf, PartMask parts, std::span<std::byte> image,
+                    Batch& batch) const;
+  void NoteHints(GlobalAddress leaf, const LeafParts& parts);
+  /// From the parts of one leaf, if the cached fences are its own: whether the key is there; nullopt:
+  /// they cannot tell. Then `page` holds the leaf that covers the key, if the page led to one.
+  Task<Result<std::optional<bool>>> GetFromParts(OpContext& op, std::string_view key,
+                                                 std::string* value, PageBuffer& page,
+                                                 bool* covers);
+
+  // multi_get.cc
+  struct WantedLeaf;
+  /// Answers the keys of one leaf, or adds them to `rest`.
+  void AnswerFromParts(const WantedLeaf& wanted, std::span<std::byte> image,
+                       std::span<const std::string_view> keys,
+                       std::vector<std::optional<std::string>>* values, std::vector<size_t>* rest);
+  void AnswerFromLeaf(const WantedLeaf& wanted, std::span<std::byte> image,
+                      std::span<const std::string_view> keys,
+                      std::vector<std::optional<std::string>>* values, std::vector<size_t>* rest);
+
+  // modify_parts.cc
+  enum class Applied : uint8_t { kDone, kNeedsLeaf, kNeedsSplit };
+  void Decide(EntryChange& change, std::optional<std::string_view> current) const;
+  /// Makes the change in the parts in hand, and notes which of them it changed; or nothing.
+  Applied Apply(LeafParts& leaf, EntryChange& change, PartMask* dirty) const;
+  Task<Result<ModifyResult>> ModifyInParts(OpContext& op, std::string_view key,
+                                           const ModifyFunction& modify, CurrentValue use);
+  /// Locks the leaf that covers the change's key, and has parts of it in hand that are known to be
+  /// its. Or the change was made by who held the lock (leaf.turn.served).
+  Task<Status> LockPartsFor(OpContext& op, EntryChange& change, LockedPage& leaf);
+  /// Reads a locked leaf whole, and its parent beside it, if that is given. Without loaded parts: it is
+  /// no leaf of this tree. Lets it go if it fails.
+  Task<Status> ReadWholeLeaf(OpContext& op, LockedPage& leaf, GlobalAddress parent);
+  /// Makes a change under its leaf's lock, and those that wait for it, and lets the leaf go.
+  Task<Status> ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change);
+  void Combine(LockedPage& leaf, LeafParts& parts, uint64_t fence_digest, PartMask* dirty,
+               dsm::LocalLockTable::TakenWork* served);
+  void AddPartsWriteBack(LockedPage& leaf, PartMask dirty, Batch& batch);
+  /// Writes the changed parts back and lets the leaf go; reads it whole behind that into `look`.
+  Task<Status> WriteBackParts(OpContext& op, LockedPage& leaf, PartMask dirty, PageBuffer* look);
+
   // lock.cc: locked pages.
   dsm::PageClass PageClassOf(Level level) const;
   uint64_t LockWordOffset(GlobalAddress address, Level level) const;
@@ -194,6 +245,13 @@ class BlinkTree final : public RangeIndex {
   Task<Status> ClaimNewPage(OpContext& op, GlobalAddress address, LockClass lock_class,
                             LockedPage& locked);
   void Seal(LockedPage& locked);
+  Status NotANode(GlobalAddress address) const;
+  /// READ of the page, or of the wanted parts of it and those that waiting changes want.
+  void AddReads(LockedPage& locked, Batch& batch);
+  /// Of a lock that came without its page; lets it go if it fails.
+  Task<Status> ReadHandedOver(OpContext& op, LockedPage& locked);
+  dsm::RedoHead RedoHeadOf(const LockedPage& locked) const;
+  void AddRedoRecord(LockedPage& locked, size_t bytes, Batch& batch);
   /// WRITE of the redo record of what changed since BeginChanges: it stands ahead of what it is about.
   void AddRedo(LockedPage& locked, std::span<const std::byte> before,
                std::span<const std::byte> after, Batch& batch);
@@ -280,6 +338,8 @@ class BlinkTree final : public RangeIndex {
 
   // modify.cc
   Status CheckValue(std::string_view value) const;
+  /// The part of its capacity that a node is filled to before it is split.
+  double UsualFillMax(const ConstNode& node) const;
   bool Underfull(const ConstNode& node) const;
   Task<Status> DeleteEntry(OpContext& op, LockedPage& leaf, size_t index, std::string_view key,
                            std::optional<OutOfLineValue> old_block);
@@ -294,6 +354,8 @@ class BlinkTree final : public RangeIndex {
   /// go ahead (a value block). ResourceExhausted: nothing has happened. `left` is let go in any case.
   Task<Status> SplitAndInsert(OpContext& op, LockedPage& left, PendingEntry pending,
                               Batch& left_batch);
+  /// Puts the pending entry, which came with the split, into the new right leaf.
+  PartMask PutLate(LockedPage& right, const PendingEntry& pending) const;
   Task<Status> ClaimSibling(OpContext& op, const LockedPage& left, LockedPage& right);
   void AddNewPage(LockedPage& fresh, Batch& batch);
   /// Gives back a page that was written, perhaps, and is not linked.
@@ -304,6 +366,7 @@ class BlinkTree final : public RangeIndex {
   Task<Status> PublishHoldingChild(OpContext& op, Publication& publication);
   Task<Status> FinishParent(OpContext& op, LockedPage& parent, ParentEdit edit,
                             Publication& publication);
+  void AddChildWriteBack(const Publication& publication, LockedPage& child, Batch& batch);
   /// Posts `parent_batch`, which lets the parent go, and beside it what lets the child go, if `child`.
   Task<Status> LetGoWithChild(OpContext& op, LockedPage& parent, Batch parent_batch,
                               LockedPage* child, Publication& publication);
@@ -374,6 +437,7 @@ class BlinkTree final : public RangeIndex {
   TreeInfo info_;
   TreeOptions options_;
   SearchCache cache_;
+  LeafHints hints_;
   TreeStats stats_;
   UnresolvedLocks unresolved_;
   LateBlocks late_blocks_;

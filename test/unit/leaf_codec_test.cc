@@ -41,14 +41,14 @@ TEST(LeafCodecTest, ASortedPageIsWrittenFromItsBufferAndOpenedThere) {
   const auto raw = page.Pack(geometry);
   EXPECT_EQ(raw.data(), page.buffer.bytes);
   EXPECT_EQ(raw.size(), geometry.image_bytes(0));
-  EXPECT_EQ(page.standing(geometry).data(), page.buffer.bytes);
+  EXPECT_EQ(page.handed_over(geometry).data(), page.buffer.bytes);
   EXPECT_EQ(page.arrival(geometry).data(), page.buffer.bytes);
   EXPECT_EQ(OpenPage(geometry, 0, raw), OpenOutcome::kValid);
   EXPECT_EQ(RawTree(geometry, 0, raw), 7);
   EXPECT_EQ(LastVersion(geometry, 0, raw), 5u);
 }
 
-TEST(LeafCodecTest, APartedPageKeepsItsNodeOverPackHandOverAndOpen) {
+TEST(LeafCodecTest, APartedPageKeepsItsNodeOverPackAndOpen) {
   const Geometry geometry = Parted();
   LockedPage page;
   Fill(geometry, 5, &page);
@@ -57,10 +57,10 @@ TEST(LeafCodecTest, APartedPageKeepsItsNodeOverPackHandOverAndOpen) {
   EXPECT_EQ(RawTree(geometry, 0, raw), 7);
   EXPECT_EQ(LastVersion(geometry, 0, raw), 5u);
 
-  LockedPage next;  // to which the lock is handed over
+  EXPECT_TRUE(page.handed_over(geometry).empty());
+  LockedPage next;  // that reads it
   next.level_class = LeftLockClass(0);
-  const auto standing = page.standing(geometry);
-  std::memcpy(next.arrival(geometry).data(), standing.data(), standing.size());
+  std::memcpy(next.arrival(geometry).data(), raw.data(), raw.size());
   ASSERT_EQ(next.Open(geometry), OpenOutcome::kValid);
   next.BeginChanges(geometry);
   const ConstNode node = next.node(geometry);

@@ -37,6 +37,48 @@ TEST(TreeTest, LeavesAndInternalNodesMayHaveDifferentPageSizes) {
   }
 }
 
+TEST(TreeTest, CostsOfAPartedLeaf) {
+  LocalTree tree({.geometry = Geometry::Parted()});
+  constexpr uint64_t kKeys = 50'000;
+  dsm::FabricCounts inserts;
+  for (uint64_t number : Shuffled(kKeys, 11)) {
+    tree.Insert(Fixed(number * 2), Fixed(number));
+    if (number % 2 == 0) inserts += tree.cost();
+  }
+  std::printf("insert: %.3f round trips, %.1f read %.1f written\n",
+              2.0 * inserts.round_trips / kKeys, 2.0 * inserts.bytes_read / kKeys,
+              2.0 * inserts.bytes_written / kKeys);
+  dsm::FabricCounts gets, absent, updates, deletes;
+  for (uint64_t i = 0; i < kKeys; ++i) {
+    ASSERT_EQ(tree.Get(Fixed(i * 2)), Fixed(i));
+    gets += tree.cost();
+    ASSERT_EQ(tree.Get(Fixed(i * 2 + 1)), std::nullopt);
+    absent += tree.cost();
+    tree.Update(Fixed(i * 2), Fixed(i + 1));
+    updates += tree.cost();
+  }
+  const auto print = [&](const char* name, const dsm::FabricCounts& c) {
+    std::printf("%s: %.3f rt %.3f reads %.3f writes %.1f read %.1f written\n", name,
+                1.0 * c.round_trips / kKeys, 1.0 * c.reads / kKeys, 1.0 * c.writes / kKeys,
+                1.0 * c.bytes_read / kKeys, 1.0 * c.bytes_written / kKeys);
+  };
+  print("get", gets);
+  print("absent", absent);
+  print("update", updates);
+  dsm::FabricCounts scans;
+  for (uint64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(tree.Scan({.start = Fixed(i * 800), .limit = 100}).size(), 100u);
+    scans += tree.cost();
+  }
+  std::printf("scan: %.3f rt %.1f read\n", scans.round_trips / 100.0, scans.bytes_read / 100.0);
+  for (uint64_t number : Shuffled(kKeys, 12)) {
+    tree.Delete(Fixed(number * 2));
+    deletes += tree.cost();
+  }
+  print("delete", deletes);
+  EXPECT_EQ(tree.tree().cache().root().level, 0);
+}
+
 TEST(TreeTest, ACatalogEntryOfAnotherFormatIsRefusedByName) {
   LocalTree tree;
   const uint64_t entry = tree.tree().info().root_word_offset() - 8;

@@ -1,0 +1,79 @@
+// Gets of a parted leaf: one READ of the part that the key belongs to, or of the few that entries of that
+// part went past.
+//
+// The cached separators say which fences the leaf should have. If the part's digest is theirs, the leaf
+// was alive with just these fences when the part was read, and the part's answer is the leaf's, present
+// or absent. If it is another, the cache is stale: the leaf is read whole, and its parent beside it.
+#include "dsm/base/mutation.h"
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+namespace {
+/// READs of parts that are torn, or do not suffice, before the whole leaf is read.
+constexpr int kPartReadsMax = 8;
+}  // namespace
+
+void BlinkTree::AddPartReads(GlobalAddress leaf, PartMask parts, std::span<std::byte> image,
+                             Batch& batch) const {
+  ForEachRun(parts, [&](size_t first, size_t count) {
+    const size_t offset = first * kPartBytes;
+    batch.Read(leaf.offset() + offset, image.subspan(offset, count * kPartBytes));
+  });
+}
+
+void BlinkTree::NoteHints(GlobalAddress leaf, const LeafParts& parts) {
+  const FreshHints fresh = HintsOf(parts);
+  if ((hints_.Load(leaf) & fresh.about) == fresh.bits) [[likely]]
+    return;
+  hints_.Update(leaf, fresh.about, fresh.bits);
+}
+
+Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::string_view key,
+                                                          std::string* value, PageBuffer& page,
+                                                          bool* covers) {
+  const SearchCache::LeafPath path = cache_.FindLeaf(key);
+  if (!path.complete || path.node.is_null()) co_return std::nullopt;
+  const auto image = page.image(info_.geometry, 0);
+  const uint64_t number = LoadBig64(key.data());
+  const size_t parts = PartsOf(info_.geometry.leaf_bytes);
+  PartMask window = WindowToRead(number, parts, {hints_.Load(path.node)});
+  for (int reads = 0; reads < kPartReadsMax; ++reads) {
+    Batch batch(path.node.server());
+    AddPartReads(path.node, window, image, batch);
+    Status status = co_await op.worker.RoundTrip(batch, op.counts);
+    if (!status.ok()) co_return status;
+    const LeafParts leaf(image, window);
+    if (!leaf.Fits(path.fence_digest)) [[unlikely]] {
+      if (!leaf.HasDigest(path.fence_digest)) break;
+      stats_.torn_reads.fetch_add(1, std::memory_order_relaxed);
+      continue;
+    }
+    NoteHints(path.node, leaf);
+    const LeafParts::Place at = leaf.Find(number);
+    if (at.outcome == LeafParts::Outcome::kYes) {
+      value->assign(AsChars({leaf.part(at.part).value(at.slot), 8}));
+      co_return true;
+    }
+    if (at.outcome == LeafParts::Outcome::kNo) co_return false;
+    stats_.more_parts.fetch_add(1, std::memory_order_relaxed);
+    window |= PartMask{1} << at.part | WindowToRead(number, parts, {hints_.Load(path.node)});
+  }
+  stats_.stale_parts.fetch_add(1, std::memory_order_relaxed);
+  Result<PageState> state = PageState::kForeign;
+  if (path.parent.is_null()) {
+    auto read = co_await ReadPage(op, path.node, 0, page);
+    state = std::move(read);
+  } else {
+    const CachedParent parent{path.parent, path.parent_version};
+    bool unchanged = false;
+    auto read = co_await ReadNextAndParent(op, path.node, 0, page, parent, &unchanged);
+    state = std::move(read);
+  }
+  if (!state.ok()) co_return state.status();
+  *covers = *state == PageState::kRead &&
+            FitOf(ConstNode(info_.geometry, image), key, Side::kAt, 0) == Fit::kCovers;
+  co_return std::nullopt;
+}
+
+}  // namespace farleaf::index

@@ -1,0 +1,273 @@
+// Changes of single keys of a parted leaf: of one part, with what else waits for the leaf's lock.
+//
+//   round trip 1   CAS on the lock word, READ of the parts that the key may stand in
+//   round trip 2   WRITE of the redo record, of the parts from the first changed word to the last, of
+//                  the unlock
+//
+// The parts that were read are known to be the leaf's for the key by the digest of its fences
+// (parted_leaf.h). Where that differs from the cached one, or the parts do not suffice, the whole leaf is
+// read under the lock: one round trip more.
+//
+// Combining: what waits locally for the same lock is done by its holder, if it was led to the same leaf
+// (the digest is the same, so the key is the leaf's) and the parts in hand suffice. The holder's one
+// write-back carries it, and its authors are told when that has completed: each change was invoked
+// before it was applied, and returns after it can be seen. A lock that is handed over comes with the
+// READ of the parts of all that waits.
+#include <array>
+
+#include "dsm/base/mutation.h"
+#include "index/blink/entry_change.h"
+#include "index/blink/leaf_codec.h"
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+namespace {
+/// A leaf filled less than this takes a key away from its usual parts rather than being split.
+constexpr size_t kSlotsPercentBeforeSplit = 40;
+/// Runs of parts that are written one by one; more are written as one, if the whole leaf is in hand.
+constexpr size_t kWritesMax = 2;
+
+bool HasEmptyPart(const LeafParts& leaf, PartMask among) {
+  for (; among != 0; among &= among - 1) {
+    if (leaf.part(static_cast<size_t>(std::countr_zero(among))).used() == 0) return true;
+  }
+  return false;
+}
+}  // namespace
+
+void BlinkTree::Decide(EntryChange& change, std::optional<std::string_view> current) const {
+  change.result = {current.has_value(), (*change.modify)(current, &change.replacement)};
+  if (change.result.action == ModifyAction::kDelete && !current) {
+    change.result.action = ModifyAction::kKeep;
+  }
+  if (change.result.action == ModifyAction::kWrite) {
+    change.status = CheckValue(change.replacement);
+    if (!change.status.ok()) change.result.action = ModifyAction::kKeep;
+  }
+  change.decided = true;
+}
+
+BlinkTree::Applied BlinkTree::Apply(LeafParts& leaf, EntryChange& change, PartMask* dirty) const {
+  using Outcome = LeafParts::Outcome;
+  const LeafParts::Place at = leaf.Find(change.number);
+  if (at.outcome == Outcome::kNotLoaded) return Applied::kNeedsLeaf;
+  const bool found = at.outcome == Outcome::kYes;
+  if (!change.decided) {
+    std::optional<std::string_view> current;
+    if (found) current = AsChars({leaf.part(at.part).value(at.slot), 8});
+    Decide(change, current);
+  }
+  if (change.result.action == ModifyAction::kKeep) return Applied::kDone;
+  if (change.result.action == ModifyAction::kDelete) {
+    leaf.Remove(at);
+    *dirty |= PartMask{1} << at.part;
+    return Applied::kDone;
+  }
+  if (found) {
+    leaf.SetValue(at, change.replacement.data());
+    *dirty |= PartMask{1} << at.part;
+    return Applied::kDone;
+  }
+  LeafParts::Place room = leaf.FindRoom(change.number, kChainParts);
+  if (room.outcome == Outcome::kNo && leaf.whole() &&
+      leaf.count() * 100 < kSlotsPercentBeforeSplit * leaf.parts() * kPartSlots) {
+    room = leaf.FindRoom(change.number, leaf.parts());
+  }
+  if (room.outcome == Outcome::kNotLoaded) return Applied::kNeedsLeaf;
+  if (room.outcome == Outcome::kNo)
+    return leaf.whole() ? Applied::kNeedsSplit : Applied::kNeedsLeaf;
+  *dirty |= PutIn(leaf, room, change.number, change.replacement.data());
+  return Applied::kDone;
+}
+
+Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedPage& leaf) {
+  const size_t parts = PartsOf(info_.geometry.leaf_bytes);
+  if (caching()) {
+    const SearchCache::LeafPath path = cache_.FindLeaf(change.key);
+    if (path.complete && !path.node.is_null()) [[likely]] {
+      change.fence_digest = path.fence_digest;
+      const PartHints hints{hints_.Load(path.node)};
+      change.window = change.may_create ? WindowToCreate(change.number, parts, hints)
+                                        : WindowToRead(change.number, parts, hints);
+      leaf.wanted = change.window;
+      leaf.work = &change;
+      Status status = co_await LockPage(op, path.node, LeftLockClass(0), WaitDeadlineNs(op), leaf);
+      if (!status.ok() || leaf.turn.served) co_return status;
+      if (leaf.held()) {
+        if (leaf.parts(info_.geometry).Fits(change.fence_digest)) [[likely]]
+          co_return status;
+        stats_.stale_parts.fetch_add(1, std::memory_order_relaxed);
+        status = co_await ReadWholeLeaf(op, leaf, path.parent);
+        if (!status.ok()) co_return status;
+        const bool covers = leaf.loaded != 0 && FitOf(leaf.node(info_.geometry), change.key,
+                                                      Side::kAt, 0) == Fit::kCovers;
+        if (covers) co_return status;
+        stats_.stale_locks.fetch_add(1, std::memory_order_relaxed);
+        status = co_await Unlock(op, leaf);
+        if (!status.ok()) co_return status;
+      }
+    }
+  }
+  change.fence_digest = 0;
+  leaf.wanted = 0;
+  leaf.work = nullptr;
+  Status status = co_await LockNodeFor(op, change.key, 0, LeftLockClass(0), leaf);
+  if (status.ok()) leaf.BeginPartChanges(AllParts(parts));
+  co_return status;
+}
+
+Task<Status> BlinkTree::ReadWholeLeaf(OpContext& op, LockedPage& leaf, GlobalAddress parent) {
+  const Geometry& geometry = info_.geometry;
+  PageBuffer parent_page;
+  const auto parent_image = parent_page.image(geometry, 1);
+  Batch batches[2] = {Batch(leaf.address.server()), Batch(parent.server())};
+  batches[0].Read(leaf.address.offset(), leaf.arrival(geometry));
+  if (!parent.is_null()) batches[1].Read(parent.offset(), parent_image);
+  [[maybe_unused]] Status both = co_await op.worker.RoundTrip(batches, op.counts);
+  if (!batches[0].status().ok()) {
+    Status unlocked = co_await Unlock(op, leaf);
+    if (!unlocked.ok()) co_return unlocked;
+    co_return batches[0].status();
+  }
+  if (!parent.is_null() && batches[1].status().ok() &&
+      ConstNode::Open(geometry, parent_image) == OpenOutcome::kValid) {
+    cache_.Install(parent, parent_image);
+  }
+  leaf.loaded = 0;
+  if (leaf.Open(geometry) == OpenOutcome::kValid) {
+    leaf.BeginPartChanges(AllParts(PartsOf(geometry.leaf_bytes)));
+  }
+  co_return Status::Ok();
+}
+
+void BlinkTree::Combine(LockedPage& leaf, LeafParts& parts, uint64_t fence_digest, PartMask* dirty,
+                        dsm::LocalLockTable::TakenWork* served) {
+  if (fence_digest == 0) return;
+  dsm::LocalLockTable& locks = pool_->locks();
+  dsm::LocalLockTable::TakenWork taken, left;
+  locks.TakeWork(leaf.address, kCombinedMax, &taken);
+  for (auto* waiter : taken) {
+    auto& change = static_cast<EntryChange&>(dsm::LocalLockTable::WorkOf(waiter));
+    const bool same_leaf = change.fence_digest == fence_digest;
+    const bool done = same_leaf && Apply(parts, change, dirty) == Applied::kDone;
+    if (!done) change.Forget();
+    (done ? served : &left)->push_back(waiter);
+  }
+  locks.PutBack(leaf.address, left);
+  stats_.combined.fetch_add(served->size(), std::memory_order_relaxed);
+}
+
+void BlinkTree::AddPartsWriteBack(LockedPage& leaf, PartMask dirty, Batch& batch) {
+  const auto before = leaf.before.image(info_.geometry, 0),
+             after = leaf.raw.image(info_.geometry, 0);
+  const auto differs = [&](size_t at) {
+    return LoadLittle<uint64_t>(before.data() + at) != LoadLittle<uint64_t>(after.data() + at);
+  };
+  std::array<dsm::RedoExtent, 16> extents;
+  size_t count = 0;
+  ForEachRun(dirty, [&](size_t first, size_t parts) {
+    size_t begin = first * kPartBytes, end = (first + parts) * kPartBytes;
+    while (begin < end && !differs(begin)) begin += 8;
+    while (end > begin && !differs(end - 8)) end -= 8;
+    if (begin == end) return;
+    extents[count++] = {static_cast<uint32_t>(begin), static_cast<uint32_t>(end - begin)};
+  });
+  if (count > kWritesMax && leaf.parts(info_.geometry).whole()) {
+    const dsm::RedoExtent last = extents[count - 1];
+    extents[0].length = last.offset + last.length - extents[0].offset;
+    count = 1;
+  }
+  const auto changed = std::span(extents).first(count);
+  AddRedoRecord(leaf, dsm::EncodeRedo(RedoHeadOf(leaf), before, after, changed, leaf.redo), batch);
+  for (size_t i = 0; i < count; ++i) {
+    batch.Write(leaf.address.offset() + extents[i].offset,
+                after.subspan(extents[i].offset, extents[i].length));
+  }
+}
+
+Task<Status> BlinkTree::WriteBackParts(OpContext& op, LockedPage& leaf, PartMask dirty,
+                                       PageBuffer* look) {
+  if (dirty == 0) {
+    Status unlocked = co_await Unlock(op, leaf);
+    co_return unlocked;
+  }
+  Batch batch(leaf.address.server());
+  const bool unlock_first = Mutated(Mutation::kUnlockBeforeWriteBack);
+  if (unlock_first) AddUnlock(leaf, batch);
+  AddPartsWriteBack(leaf, dirty, batch);
+  if (!unlock_first) AddUnlock(leaf, batch);
+  if (look) batch.Read(leaf.address.offset(), look->image(info_.geometry, 0));
+  Status status = co_await PostAndFinish(op, leaf, batch);
+  co_return status;
+}
+
+Task<Result<ModifyResult>> BlinkTree::ModifyInParts(OpContext& op, std::string_view key,
+                                                    const ModifyFunction& modify,
+                                                    CurrentValue use) {
+  EntryChange change(key, modify);
+  change.may_create = use != CurrentValue::kMustExist;
+  LockedPage leaf;
+  Status status = co_await LockPartsFor(op, change, leaf);
+  if (!status.ok()) co_return status;
+  if (!leaf.turn.served) {
+    status = co_await ChangeLocked(op, leaf, change);
+    if (!status.ok()) co_return status;
+  }
+  if (!change.status.ok()) co_return change.status;
+  co_return change.result;
+}
+
+Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change) {
+  const Geometry& geometry = info_.geometry;
+  PartMask dirty = 0;
+  LeafParts parts = leaf.parts(geometry);
+  Applied applied = Apply(parts, change, &dirty);
+  if (applied == Applied::kNeedsLeaf) {
+    Status status = co_await ReadWholeLeaf(op, leaf, GlobalAddress());
+    if (!status.ok()) co_return status;
+    parts = leaf.parts(geometry);
+    if (leaf.loaded != 0) applied = Apply(parts, change, &dirty);
+  }
+  const bool readable = applied == Applied::kDone || leaf.Open(geometry) == OpenOutcome::kValid;
+  if (!readable) {
+    Status unlocked = co_await Unlock(op, leaf);
+    if (!unlocked.ok()) co_return unlocked;
+    co_return NotANode(leaf.address);
+  }
+  if (applied == Applied::kNeedsSplit) {
+    PendingEntry pending;
+    pending.key = change.key;
+    pending.value = {change.replacement, false};
+    Batch batch(leaf.address.server());
+    Status status = co_await SplitAndInsert(op, leaf, pending, batch);
+    co_return status;
+  }
+  NoteHints(leaf.address, parts);
+  dsm::LocalLockTable::TakenWork served;
+  Combine(leaf, parts, change.fence_digest, &dirty, &served);
+  // A leaf that loses entries is looked at when one of its parts becomes empty: behind its unlock.
+  PageBuffer look;
+  const bool emptied = change.result.action == ModifyAction::kDelete && HasEmptyPart(parts, dirty);
+  Status status = co_await WriteBackParts(op, leaf, dirty, emptied ? &look : nullptr);
+  for (auto* waiter : served) {
+    auto& done = static_cast<EntryChange&>(dsm::LocalLockTable::WorkOf(waiter));
+    if (!status.ok()) done.status = status;
+  }
+  dsm::LocalLockTable::Serve(served);
+  if (!status.ok() || !emptied) co_return status;
+  PageBuffer opened;
+  if (OpenLeaf(geometry, look.image(geometry, 0), opened.image(geometry, 0)) !=
+      OpenOutcome::kValid) {
+    co_return status;  // somebody changes it: who empties its next part looks again
+  }
+  const ConstNode node(geometry, opened.image(geometry, 0));
+  if (node.dead() || !Underfull(node) || !(node.has_low() || node.has_high())) co_return status;
+  // The delete is done; a merge that cannot be finished now (a full or failing pool) is left for a
+  // later one, and the tree is correct without it.
+  Status merged = co_await MergeAround(op, 0, std::string(change.key));
+  stats_.merges_given_up.fetch_add(!merged.ok(), std::memory_order_relaxed);
+  co_return status;
+}
+
+}  // namespace farleaf::index
