@@ -102,7 +102,10 @@ Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedP
         if (!status.ok()) co_return status;
         const bool covers = leaf.loaded != 0 && FitOf(leaf.node(info_.geometry), change.key,
                                                       Side::kAt, 0) == Fit::kCovers;
-        if (covers) co_return status;
+        if (covers) {
+          change.fence_digest = FenceDigestOf(leaf.node(info_.geometry));
+          co_return status;
+        }
         stats_.stale_locks.fetch_add(1, std::memory_order_relaxed);
         status = co_await Unlock(op, leaf);
         if (!status.ok()) co_return status;

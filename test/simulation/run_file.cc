@@ -149,6 +149,7 @@ Status ReadSetup(TableReader setup, SetupPlan* plan) {
   setup.Choice("layout", kLayoutNames, &plan->layout);
   setup.Choice("cache", kCacheNames, &plan->cache);
   setup.Numbers("leaf_bytes", {256, 4096}, &plan->leaf_bytes);
+  setup.Numbers("leaf_parts", {4, 31}, &plan->leaf_parts);
   setup.Numbers("node_bytes", {256, 4096}, &plan->node_bytes);
   setup.Numbers("memory_servers", {1, 16}, &plan->memory_servers);
   setup.Numbers("compute_servers", {1, 64}, &plan->compute_servers);

@@ -82,6 +82,7 @@ struct SetupPlan {
   LayoutChoice layout = LayoutChoice::kAny;
   CacheChoice cache = CacheChoice::kAny;
   Range leaf_bytes = {256, 256};
+  Range leaf_parts = {0, 0};  ///< of fixed8: parted leaves of so many parts; 0: sorted leaves
   Range node_bytes = {0, 0};  ///< of internal nodes; 0: as the leaves
   Range memory_servers = {1, 3};
   Range compute_servers = {2, 4};

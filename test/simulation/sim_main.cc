@@ -125,12 +125,13 @@ Status ChoosePlan(const std::string& file, const std::string& faults, RunPlan* p
   return Status::Ok();
 }
 
-Status ParseSeeds(const std::string& text, SeedRange* seeds) {
+Status ParseRange(const char* flag, const std::string& text, SeedRange* seeds) {
   unsigned long long first = 0, last = 0;
   char rest = 0;
   if (std::sscanf(text.c_str(), "%llu..%llu%c", &first, &last, &rest) != 2 || first == 0 ||
       last < first) {
-    return Status::InvalidArgument("--seeds: '" + text + "' is not A..B with 1 <= A <= B");
+    return Status::InvalidArgument(std::string(flag) + ": '" + text +
+                                   "' is not A..B with 1 <= A <= B");
   }
   *seeds = {first, last};
   return Status::Ok();
@@ -138,7 +139,7 @@ Status ParseSeeds(const std::string& text, SeedRange* seeds) {
 
 struct Flags {
   std::vector<std::string> files;
-  std::string seeds, faults;
+  std::string seeds, faults, leaf_parts;
   uint64_t replay = 0;
   bool replays = false;
   uint64_t share_percent = 100;
@@ -147,9 +148,20 @@ struct Flags {
 
 Status MakeCommand(const Flags& flags, const std::string& file, Command* command) {
   FARLEAF_RETURN_IF_ERROR(ChoosePlan(file, flags.faults, &command->plan, &command->arguments));
+  if (!flags.leaf_parts.empty()) {
+    SeedRange parts;
+    FARLEAF_RETURN_IF_ERROR(ParseRange("--leaf-parts", flags.leaf_parts, &parts));
+    if (parts.first < 4 || parts.last > 31) {
+      return Status::InvalidArgument("--leaf-parts: '" + flags.leaf_parts + "' is outside 4..31");
+    }
+    command->plan.setup.leaf_parts = {parts.first, parts.last};
+    command->arguments +=
+        (command->arguments.empty() ? "" : " ") + ("--leaf-parts " + flags.leaf_parts);
+  }
   const uint64_t budget = std::max<uint64_t>(1, command->plan.budget * flags.share_percent / 100);
   command->seeds = {1, test::Amount{budget / 10 + 1, budget, budget * 500}};
-  if (!flags.seeds.empty()) FARLEAF_RETURN_IF_ERROR(ParseSeeds(flags.seeds, &command->seeds));
+  if (!flags.seeds.empty())
+    FARLEAF_RETURN_IF_ERROR(ParseRange("--seeds", flags.seeds, &command->seeds));
   if (flags.replays) command->seeds = {flags.replay, flags.replay};
   return Status::Ok();
 }
@@ -182,6 +194,8 @@ int Main(int argc, char** argv) {
   auto* replayed =
       app.add_option("--replay", flags.replay, "run this seed alone, and print its trace hash");
   app.add_option("--faults", flags.faults, "what goes wrong meanwhile: " + AllowedFaults());
+  app.add_option("--leaf-parts", flags.leaf_parts,
+                 "A..B: trees of fixed8 have parted leaves, of so many parts");
   app.add_option("--jobs", jobs, "runs at a time")->check(CLI::Range(1, 64))->capture_default_str();
   app.add_flag("--trace", trace, "with --replay: a line for each piece of a verb")->needs(replayed);
   app.add_flag("--require-probes", flags.require_probes,

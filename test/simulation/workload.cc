@@ -32,6 +32,9 @@ Geometry DrawGeometry(const SetupPlan& plan, bool fixed8, Random& random) {
   if (plan.node_bytes.high != 0) {
     node_bytes = static_cast<uint32_t>(plan.node_bytes.Draw(random) / 64 * 64);
   }
+  if (fixed8 && plan.leaf_parts.high != 0) {
+    return Geometry::Parted(static_cast<uint32_t>(plan.leaf_parts.Draw(random)), node_bytes);
+  }
   if (fixed8) return Geometry::Fixed8(leaf_bytes, node_bytes);
   const uint32_t smaller = std::min(leaf_bytes, node_bytes);
   const uint32_t inline_bytes = std::max<uint32_t>(24, smaller / 12);
