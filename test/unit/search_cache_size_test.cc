@@ -162,7 +162,7 @@ struct Load {
   const char* name;
   Order order;
   size_t members;
-  uint32_t node_bytes = 1024;
+  Geometry geometry = Geometry::Fixed8();
 };
 void PrintTo(const Load& load, std::ostream* out) { *out << load.name; }
 
@@ -192,7 +192,7 @@ TEST_P(RefreshTrafficTest, TakesATwentiethOfALoadsBytesAtMost) {
   LoadRun run{.keys = test::Amount{.small = 20'000, .usual = 60'000, .large = 1'000'000},
               .order = load.order};
   InterleavedMembers members({.seed = kSeed,
-                              .geometry = Geometry::Fixed8(1024, load.node_bytes),
+                              .geometry = load.geometry,
                               .members = load.members,
                               .region_bytes = uint64_t{32} << 20 | run.keys * 32});
   for (Member& member : members.members()) {
@@ -222,16 +222,18 @@ TEST_P(RefreshTrafficTest, TakesATwentiethOfALoadsBytesAtMost) {
       share(descents), share(paths), path_count, share(hops), share(caches), refreshes);
   EXPECT_LE(share(descents + paths + hops + caches), 5.0);
 }
-INSTANTIATE_TEST_SUITE_P(Loads, RefreshTrafficTest,
-                         testing::Values(Load{"Random2", Order::kRandom, 2},
-                                         Load{"Random4", Order::kRandom, 4},
-                                         Load{"Random8", Order::kRandom, 8},
-                                         Load{"Random16", Order::kRandom, 16},
-                                         Load{"Random16LargeNodes", Order::kRandom, 16, 4096},
-                                         Load{"Ascending2", Order::kAscending, 2},
-                                         Load{"Ascending4", Order::kAscending, 4},
-                                         Load{"Ascending8", Order::kAscending, 8}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Loads, RefreshTrafficTest,
+    testing::Values(Load{"Random2", Order::kRandom, 2}, Load{"Random4", Order::kRandom, 4},
+                    Load{"Random8", Order::kRandom, 8}, Load{"Random16", Order::kRandom, 16},
+                    Load{"Random16LargeNodes", Order::kRandom, 16, Geometry::Fixed8(1024, 4096)},
+                    Load{"Parted4", Order::kRandom, 4, Geometry::Parted()},
+                    Load{"Parted16", Order::kRandom, 16, Geometry::Parted()},
+                    Load{"PartedAscending8", Order::kAscending, 8, Geometry::Parted()},
+                    Load{"Ascending2", Order::kAscending, 2},
+                    Load{"Ascending4", Order::kAscending, 4},
+                    Load{"Ascending8", Order::kAscending, 8}),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace farleaf::index
