@@ -242,7 +242,7 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, G
   const bool parent_read = batches[1].status().ok();  // its server may be lost
   if (parent_read && ConstNode::Open(geometry, parent_image) == OpenOutcome::kValid) {
     const ConstNode node(geometry, parent_image);
-    *parent_unchanged = node.version() == cached_version;
+    *parent_unchanged = node.version() == parent.version;
     cache_.Install(parent.node, node.image());
   }
   if (OpenPage(geometry, level, image) == OpenOutcome::kValid) co_return PageState::kRead;

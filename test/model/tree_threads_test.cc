@@ -26,6 +26,7 @@ struct Threads {
   uint64_t delay_ns = 0;  ///< added to every batch
   CacheMode cache = CacheMode::kSearchLayer;
   dsm::FabricKind fabric = dsm::FabricKind::kLocal;
+  uint64_t cache_bytes = 0;
 
   /// Where no verb suspends, one coroutine would keep the others waiting until it has ended.
   size_t coroutines() const {
@@ -40,6 +41,10 @@ std::vector<Threads> AllThreads() {
                            {"Fixed8MoreKeys", Geometry::Fixed8(256), 3'000},
                            {"Fixed8Delayed", Geometry::Fixed8(256), 960, 3'000},
                            {"Fixed8Uncached", Geometry::Fixed8(256), 480, 0, CacheMode::kNone},
+                           {.name = "Fixed8SmallCache",
+                            .geometry = Geometry::Fixed8(256),
+                            .keys = 3'000,
+                            .cache_bytes = 20'000},
                            {"BytesFewKeys", StressBytes(), 96},
                            {"BytesDelayed", StressBytes(), 720, 3'000}};
   for (const dsm::FabricKind fabric : dsm::ProcessFabrics()) {
@@ -85,8 +90,11 @@ class ThreadsTest : public testing::TestWithParam<Threads> {
         op.worker.Run(members.size() == 1 ? CreateTree(op, *member.pool, "threads", param.geometry)
                                           : OpenTree(op, *member.pool, "threads"));
     ASSERT_TRUE(info.ok()) << info.status();
-    const TreeOptions options{
-        .cache = param.cache, .hop_threshold = 3, .merge_below = 0.45, .merge_up_to = 0.9};
+    const TreeOptions options{.cache = param.cache,
+                              .cache_bytes = param.cache_bytes,
+                              .hop_threshold = 3,
+                              .merge_below = 0.45,
+                              .merge_up_to = 0.9};
     member.tree = std::make_unique<BlinkTree>(member.pool.get(), *info, options);
   }
 

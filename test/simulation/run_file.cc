@@ -156,6 +156,7 @@ Status ReadSetup(TableReader setup, SetupPlan* plan) {
   setup.Numbers("workers", {1, 8}, &plan->workers);
   setup.Numbers("clients", {1, 32}, &plan->clients);
   setup.Numbers("hop_threshold", {1, 64}, &plan->hop_threshold);
+  setup.Numbers("cache_bytes", {0, 1 << 30}, &plan->cache_bytes);
   setup.Numbers("merge_below_percent", {0, 50}, &plan->merge_below_percent);
   setup.Numbers("free_pages_max", {1, 4096}, &plan->free_pages_max);
   setup.Number("region_kib", {1'024, 1 << 20}, &plan->region_kib);
