@@ -34,8 +34,13 @@ enum class Mutation : uint8_t {
   kNoReplay,                   ///< a take-over unlocks, and replays nothing
   kNoRedoCopy,                 ///< a take-over leaves no copy of the record
   kHandOverBeforeWriteBack,    ///< a local waiter gets the lock before the image is in the pool
+  kFenceDigestUnchecked,       ///< a part is believed whatever leaf it is of
+  kPassedMarkIgnored,          ///< a key that is not in its home part is absent
+  kPassedMarkForgotten,        ///< an entry goes past its home part, which does not say so
+  kCombinesOtherLeaves,        ///< a change is made in a leaf that another cached path led to
+  kServedBeforeWriteBack,      ///< a change made for another is told done before it is in the pool
 };
-inline constexpr uint8_t kMutations = 23;
+inline constexpr uint8_t kMutations = 28;
 
 #ifdef FARLEAF_MUTABLE
 bool Mutated(Mutation mutation);

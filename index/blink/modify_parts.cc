@@ -152,7 +152,8 @@ void BlinkTree::Combine(LockedPage& leaf, LeafParts& parts, uint64_t fence_diges
   locks.TakeWork(leaf.address, kCombinedMax, &taken);
   for (auto* waiter : taken) {
     auto& change = static_cast<EntryChange&>(dsm::LocalLockTable::WorkOf(waiter));
-    const bool same_leaf = change.fence_digest == fence_digest;
+    const bool same_leaf =
+        change.fence_digest == fence_digest || Mutated(Mutation::kCombinesOtherLeaves);
     const bool done = same_leaf && Apply(parts, change, dirty) == Applied::kDone;
     if (!done) change.Forget();
     (done ? served : &left)->push_back(waiter);
@@ -250,6 +251,10 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
   dsm::LocalLockTable::TakenWork served;
   Combine(leaf, parts, change.fence_digest, &dirty, &served);
   // A leaf that loses entries is looked at when one of its parts becomes empty: behind its unlock.
+  if (Mutated(Mutation::kServedBeforeWriteBack)) {
+    dsm::LocalLockTable::Serve(served);
+    served.clear();
+  }
   PageBuffer look;
   const bool emptied = change.result.action == ModifyAction::kDelete && HasEmptyPart(parts, dirty);
   Status status = co_await WriteBackParts(op, leaf, dirty, emptied ? &look : nullptr);

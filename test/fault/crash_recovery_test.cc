@@ -320,6 +320,7 @@ std::string Value(const Geometry& geometry, uint64_t number, size_t bytes = 12) 
 }
 
 const Geometry kFixed = Geometry::Fixed8(256);
+const Geometry kParted = Geometry::Parted(4, 256);
 const Geometry kLargeLeaves = Geometry::Fixed8(512, 256);
 const Geometry kBytes{Layout::kBytes, 256, 256, 36, 24};
 
@@ -434,6 +435,12 @@ TEST_F(CrashRecoveryTest, MergesOfLeavesLargerThanInternalNodes) {
   DieAtEveryVerb(Shrinking(kLargeLeaves), 3);
 }
 TEST_F(CrashRecoveryTest, MergesAndShrinkageOfByteStrings) { DieAtEveryVerb(Shrinking(kBytes), 3); }
+TEST_F(CrashRecoveryTest, UpdatesInsertsAndDeletesOfPartedLeaves) {
+  DieAtEveryVerb(Updates(kParted));
+}
+TEST_F(CrashRecoveryTest, SplitsOfPartedLeaves) { DieAtEveryVerb(LeafSplits(kParted)); }
+TEST_F(CrashRecoveryTest, GrowthOfPartedLeaves) { DieAtEveryVerb(Growth(kParted), 3); }
+TEST_F(CrashRecoveryTest, MergesOfPartedLeaves) { DieAtEveryVerb(Shrinking(kParted), 3); }
 TEST_F(CrashRecoveryTest, ValuesOutOfLine) { DieAtEveryVerb(LargeValues()); }
 TEST_F(CrashRecoveryTest, ASecondDeathDuringTheRecoveryOfWrites) {
   DieTwice(Updates(kFixed), 3, 2);
@@ -446,6 +453,11 @@ TEST_F(CrashRecoveryTest, ASecondDeathDuringTheRecoveryOfGrowth) {
 }
 TEST_F(CrashRecoveryTest, ASecondDeathDuringTheRecoveryOfMerges) {
   DieTwice(Shrinking(kFixed), 13, 7);
+}
+TEST_F(CrashRecoveryTest, ASecondDeathDuringTheRecoveryOfPartedLeaves) {
+  DieTwice(Updates(kParted), 3, 2);
+  DieTwice(LeafSplits(kParted), 5, 7);
+  DieTwice(Shrinking(kParted), 17, 11);
 }
 
 }  // namespace

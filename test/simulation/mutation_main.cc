@@ -32,12 +32,15 @@ namespace {
 /// A run that takes longer, of processor time, is taken not to end.
 constexpr time_t kRunSecondsMax = 3;
 
+enum class Leaves : uint8_t { kSorted, kParted };
+
 struct Case {
   Mutation mutation;
   std::string_view name;
   std::string_view file;    ///< of test/simulation/files, without .toml
   std::string_view faults;  ///< instead of the file's
   uint64_t seeds_max;
+  Leaves leaves = Leaves::kSorted;
 };
 
 constexpr Case kCases[] = {
@@ -64,6 +67,15 @@ constexpr Case kCases[] = {
     {Mutation::kNoReplay, "no_replay", "hot_key", "crashes", 500},
     {Mutation::kNoRedoCopy, "no_redo_copy", "many_members", "crashes_again", 1000},
     {Mutation::kHandOverBeforeWriteBack, "hand_over_before_write_back", "hot_key", "none", 100},
+    {Mutation::kFenceDigestUnchecked, "fence_digest_unchecked", "uniform", "none", 100,
+     Leaves::kParted},
+    {Mutation::kPassedMarkIgnored, "passed_mark_ignored", "uniform", "none", 100, Leaves::kParted},
+    {Mutation::kPassedMarkForgotten, "passed_mark_forgotten", "uniform", "none", 100,
+     Leaves::kParted},
+    {Mutation::kCombinesOtherLeaves, "combines_other_leaves", "default", "none", 500,
+     Leaves::kParted},
+    {Mutation::kServedBeforeWriteBack, "served_before_write_back", "hot_key", "none", 100,
+     Leaves::kParted},
 };
 static_assert(std::size(kCases) + 1 == kMutations, "each mutation, save none, is proven");
 
@@ -92,6 +104,7 @@ bool Prove(const Case& one, const std::string& folder, uint64_t seeds_max) {
   auto plan = LoadRunFile(folder + "/" + std::string(one.file) + ".toml");
   FARLEAF_CHECK(plan.ok(), plan.status());
   plan->faults = {FaultPlan{.set = *ParseFaultSet(one.faults)}};
+  if (one.leaves == Leaves::kParted) plan->setup.leaf_parts = {4, 8};
   chosen = one.mutation;
   const auto begun = std::chrono::steady_clock::now();
   const auto failures = RunSeeds(
