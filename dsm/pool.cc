@@ -135,7 +135,8 @@ Pool::Pool(std::unique_ptr<Fabric> fabric, PoolOptions options, const Clock* clo
 }
 
 Pool::~Pool() {
-  if (Status left = Leave(); !left.ok()) {
+  const bool told = leave_refused_;
+  if (Status left = Leave(); !left.ok() && !told) {
     FARLEAF_LOG(warn, "{} left the pool in disorder: {}", self_.ToString(), left.ToString());
   }
 }
@@ -251,7 +252,8 @@ Result<std::unique_ptr<Worker>> Pool::OpenWorker() {
   return std::make_unique<Worker>(Worker::Deps{.transport = std::move(*transport),
                                                .epochs = &epochs_,
                                                .clock = clock_,
-                                               .seed = Mix64(options_.seed ^ number << 32)});
+                                               .seed = Mix64(options_.seed ^ number << 32),
+                                               .number = number + 1});
 }
 
 void Pool::Abandon() {
@@ -263,11 +265,26 @@ void Pool::Abandon() {
 // which returns the rest.
 Status Pool::Leave() {
   if (left_ || self_.id == 0) return Status::Ok();
+  Status resolved = CheckLocksResolved();
+  leave_refused_ = !resolved.ok();
+  if (leave_refused_) return resolved;
   left_ = true;
   Status left = LeaveInOrder();
   // Where that failed the leases run out, so that what is left behind is recovered.
   renewal_.reset();
   return left;
+}
+
+// They are taken over only from a member that is fenced, and a member that has left never is. Its chunks,
+// too, stay in its name until then: a page that it was about to write is found by them.
+Status Pool::CheckLocksResolved() const {
+  if (unresolved_locks_.empty() || !fenced().ok()) return Status::Ok();
+  return Status::Unavailable(
+      self_.ToString() + " does not leave: " + unresolved_locks_.Describe() +
+      " may still be in its name, since connections broke while they were taken or let go; others "
+      "take them over when its process has ended and its lease has run out, or after 'farleafctl "
+      "cut-off " +
+      std::to_string(self_.id) + "'");
 }
 
 Status Pool::LeaveInOrder() {

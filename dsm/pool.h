@@ -32,6 +32,7 @@
 #include "dsm/region_layout.h"
 #include "dsm/remote_lock.h"
 #include "dsm/transport.h"
+#include "dsm/unresolved_locks.h"
 #include "dsm/worker.h"
 
 namespace farleaf::dsm {
@@ -57,12 +58,16 @@ class Pool {
   /// it was cut off while it joined.
   static Result<std::unique_ptr<Pool>> Join(std::unique_ptr<Fabric> fabric, PoolOptions options,
                                             const Clock* clock);
-  /// Leaves, if Leave was not called.
+  /// Leaves, if Leave has not succeeded or failed half-way; what that came to is logged.
   ~Pool();
 
   Result<std::unique_ptr<Worker>> OpenWorker();
   /// Returns pages, chunks and the member id. REQUIRES: no operation runs, none starts later, and
   /// RenewLeases has ended.
+  /// Unavailable while locks are unresolved: once the id is given back nobody could take them over.
+  /// Nothing has happened then: it may be tried again behind an upkeep that has resolved them
+  /// (index::RangeIndex::Upkeep), or the process ends as it is, and others take over what it holds when
+  /// its lease has run out. Any other failure is for good, and the lease runs out, too.
   Status Leave();
   /// The process that this membership stands for has crashed, as the simulation does it: it is not left,
   /// now or at destruction, and nothing of the pool is touched any more. Locks that its coroutines hold
@@ -98,6 +103,7 @@ class Pool {
     FARLEAF_DCHECK(server < redo_slots_.size(), server, redo_slots_.size());
     return redo_slots_[server];
   }
+  UnresolvedLocks& unresolved_locks() { return unresolved_locks_; }
   EpochDomain& epochs() { return epochs_; }
   const Clock& clock() const { return *clock_; }
 
@@ -108,6 +114,7 @@ class Pool {
   /// Has this compute server watched where memory servers do that.
   Status BeginLeases(std::span<const RegionLayout> layouts);
   Status EndLeases(OpContext& op);
+  Status CheckLocksResolved() const;
   Status LeaveInOrder();
 
   std::unique_ptr<Fabric> fabric_;
@@ -115,6 +122,7 @@ class Pool {
   const Clock* clock_;
   EpochDomain epochs_;
   LocalLockTable locks_;
+  UnresolvedLocks unresolved_locks_;
   MemberIdentity self_;
   std::deque<RedoSlots> redo_slots_;  // by server id; fixed after Join
   std::unique_ptr<Allocator> allocator_;
@@ -122,6 +130,7 @@ class Pool {
   std::atomic<uint64_t> workers_opened_{0};
   std::atomic<uint64_t> lost_claim_{0};
   bool left_ = false;
+  bool leave_refused_ = false;
   std::unique_ptr<LeaseRenewer> leases_;    // none: no memory server wants them, or an observer
   std::unique_ptr<RenewalThread> renewal_;  // destroyed first
 };

@@ -19,6 +19,7 @@ Worker::Worker(Deps deps)
       epochs_(deps.epochs),
       clock_(deps.clock),
       random_(deps.seed),
+      number_(deps.number),
       participant_(deps.epochs) {
   FARLEAF_CHECK(transport_ && clock_);
   wake_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -29,6 +30,15 @@ Worker::~Worker() {
   FARLEAF_CHECK(spawned_.empty() && ready_.empty() && timers_.empty() && online_depth_ == 0,
                 spawned_.size(), ready_.size(), timers_.size(), online_depth_);
   ::close(wake_fd_);
+}
+
+void Worker::NoteOutcome(const Batch& batch, Proves success) {
+  const auto at = std::find(in_doubt_.begin(), in_doubt_.end(), batch.server());
+  if (batch.status().code() == StatusCode::kUnknown) {
+    if (at == in_doubt_.end()) in_doubt_.push_back(batch.server());
+  } else if (batch.status().ok() && success == Proves::kLanded && at != in_doubt_.end()) {
+    in_doubt_.erase(at);
+  }
 }
 
 void Worker::Spawn(Task<void> task) {

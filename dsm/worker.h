@@ -40,6 +40,7 @@ class Worker {
     EpochDomain* epochs = nullptr;  ///< outlives the worker
     const Clock* clock = nullptr;   ///< outlives the worker
     uint64_t seed = 1;              ///< of backoff jitter and the like
+    uint64_t number = 0;            ///< Worker::number
   };
   explicit Worker(Deps deps);
   ~Worker();
@@ -49,6 +50,11 @@ class Worker {
   Random& random() { return random_; }
   EpochDomain& epochs() { return *epochs_; }
   Transport& transport() { return *transport_; }
+  /// Names it among the workers that its pool has ever opened, from 1; 0: no pool opened it.
+  uint64_t number() const { return number_; }
+  /// Whether something of a batch that was posted here may land yet: it ended as Unknown, and none to its
+  /// memory server has succeeded here since, as happens only on a new connection.
+  bool in_doubt() const { return !in_doubt_.empty(); }
 
   /// Posts one batch and waits for it: one round trip, added with its verbs to `counts`. The Status
   /// is the batch's.
@@ -56,7 +62,13 @@ class Worker {
    public:
     bool await_ready() const noexcept { return state_.done(); }
     void await_suspend(std::coroutine_handle<> h) { state_.SetWaiter(h, &worker_->ready_); }
-    Status await_resume() { return batch_->status(); }
+    Status await_resume() {
+      const Status& status = batch_->status();
+      if (!status.ok() || worker_->in_doubt()) [[unlikely]] {
+        worker_->NoteOutcome(*batch_, Proves::kLanded);
+      }
+      return status;
+    }
 
    private:
     friend class Worker;
@@ -84,7 +96,7 @@ class Worker {
     void await_suspend(std::coroutine_handle<> h) { state_.SetWaiter(h, &worker_->ready_); }
     Status await_resume() {
       for (const Batch& batch : batches_) {
-        if (!batch.status().ok()) return batch.status();
+        if (!batch.status().ok()) return Failure();
       }
       return Status::Ok();
     }
@@ -102,6 +114,14 @@ class Worker {
       }
     }
     ManyBatches(const ManyBatches&) = delete;
+    Status Failure() {
+      Status first;
+      for (const Batch& batch : batches_) {
+        if (first.ok()) first = batch.status();
+        worker_->NoteOutcome(batch, Proves::kNothing);
+      }
+      return first;
+    }
     Worker* worker_;
     std::span<Batch> batches_;
     RoundTripState state_;
@@ -185,6 +205,10 @@ class Worker {
     bool operator<(const Timer& other) const { return due_ns > other.due_ns; }  // min-heap
   };
 
+  /// What a success proves about batches that ended as Unknown before: nothing, if it may be older than
+  /// they are, since others of its round trip were waited for.
+  enum class Proves : uint8_t { kNothing, kLanded };
+  void NoteOutcome(const Batch& batch, Proves success);
   void AddTimer(uint64_t due_ns, std::coroutine_handle<> handle);
   void TakeDueTimers();
   void TakeCrossThreadWork();
@@ -197,6 +221,8 @@ class Worker {
   EpochDomain* epochs_;
   const Clock* clock_;
   Random random_;
+  const uint64_t number_;
+  std::vector<ServerId> in_doubt_;  // memory servers; in_doubt()
   EpochDomain::Participant participant_;
   int online_depth_ = 0;
   std::vector<std::coroutine_handle<>> ready_;     // filled by completions

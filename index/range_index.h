@@ -85,6 +85,13 @@ class RangeIndex {
                                             const ModifyFunction& modify, CurrentValue current) = 0;
   /// Replaces what is in `rows` by the range's content.
   virtual Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) = 0;
+  /// What there is to be done for the index beside operations: others may be waiting for it, also when
+  /// nothing is asked of this process. To be called on each worker that runs operations, about once a
+  /// second, and behind the last operation until it is Ok, for as long as one cares to wait. Costs nothing
+  /// where there is nothing to do; is an operation like any other, and may run beside others.
+  /// Ok: nothing is left that this worker could do. Unavailable: something is (a memory server does not
+  /// answer, or it is not its turn): again later. Fenced: it is for others to do.
+  virtual Task<Status> Upkeep(OpContext& op) = 0;
 
   Task<Result<ModifyResult>> ReadModifyWrite(OpContext& op, std::string_view key,
                                              const ModifyFunction& modify) {

@@ -189,7 +189,7 @@ Status ComputeServer::Join(uint64_t seed) {
     MemberRecovery::Options recovery;
     recovery.after_ms = options_.recover_after_ms;
     recovery.tree = options_.tree;
-    auto recovering = MemberRecovery::Start(pool_.get(), std::move(recovery));
+    auto recovering = MemberRecovery::Start(pool_.get(), host_.get(), std::move(recovery));
     if (!recovering.ok()) return recovering.status();
     recovery_ = std::move(*recovering);
   }

@@ -95,9 +95,13 @@ Status Serve(const ComputeServerOptions& options) {
     FARLEAF_LOG(info, "ended outside of the pool");
     return Status::Ok();
   }
-  FARLEAF_RETURN_IF_ERROR((*server)->Stop());
-  FARLEAF_LOG(info, "left the pool");
-  return Status::Ok();
+  const Status left = (*server)->Stop();
+  if (left.ok()) {
+    FARLEAF_LOG(info, "left the pool");
+  } else {
+    FARLEAF_LOG(warn, "ending without having left the pool: {}", left.ToString());
+  }
+  return left;
 }
 
 int Main(int argc, char** argv) {

@@ -6,6 +6,7 @@
 
 #include "dsm/base/log.h"
 #include "index/blink/recover_member.h"
+#include "server/frontend/upkeep.h"
 
 namespace farleaf::server {
 
@@ -30,15 +31,16 @@ dsm::Task<Status> ReadMembersAndFences(dsm::OpContext& op,
 
 }  // namespace
 
-MemberRecovery::MemberRecovery(dsm::Pool* pool, Options options,
+MemberRecovery::MemberRecovery(dsm::Pool* pool, TreeHost* host, Options options,
                                std::unique_ptr<dsm::Worker> worker)
-    : pool_(pool), options_(std::move(options)), worker_(std::move(worker)) {}
+    : pool_(pool), host_(host), options_(std::move(options)), worker_(std::move(worker)) {}
 
-Result<std::unique_ptr<MemberRecovery>> MemberRecovery::Start(dsm::Pool* pool, Options options) {
+Result<std::unique_ptr<MemberRecovery>> MemberRecovery::Start(dsm::Pool* pool, TreeHost* host,
+                                                              Options options) {
   auto worker = pool->OpenWorker();
   if (!worker.ok()) return worker.status();
   std::unique_ptr<MemberRecovery> recovery(
-      new MemberRecovery(pool, std::move(options), std::move(*worker)));
+      new MemberRecovery(pool, host, std::move(options), std::move(*worker)));
   recovery->thread_ = std::thread([self = recovery.get()] { self->Run(); });
   return recovery;
 }
@@ -63,22 +65,35 @@ void MemberRecovery::Run() {
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, std::chrono::milliseconds(options_.look_ms),
                         [this] { return stop_; });
-      if (stop_) return;
+      if (stop_) break;
     }
-    const auto members = CutOffEverywhere();
-    if (!members.ok()) continue;  // a memory server does not answer: later
-    const uint64_t now_ns = pool_->clock().NowNs();
-    for (const dsm::MemberIdentity& member : *members) {
-      auto& [incarnation, since_ns] = seen_[member.id];
-      if (incarnation != member.incarnation) {
-        incarnation = member.incarnation;
-        since_ns = now_ns;
-      }
-      if (now_ns - since_ns < options_.after_ms * kNsPerMs) continue;
-      Recover(member);
-      since_ns = pool_->clock().NowNs();  // again, if it failed, but not at once
-    }
+    Look();
+    KeepUp(0);
   }
+  KeepUp(kLastUpkeepNs);
+}
+
+void MemberRecovery::Look() {
+  const auto members = CutOffEverywhere();
+  if (!members.ok()) return;  // a memory server does not answer: later
+  const uint64_t now_ns = pool_->clock().NowNs();
+  for (const dsm::MemberIdentity& member : *members) {
+    auto& [incarnation, since_ns] = seen_[member.id];
+    if (incarnation != member.incarnation) {
+      incarnation = member.incarnation;
+      since_ns = now_ns;
+    }
+    if (now_ns - since_ns < options_.after_ms * kNsPerMs) continue;
+    Recover(member);
+    since_ns = pool_->clock().NowNs();  // again, if it failed, but not at once
+  }
+}
+
+// Locks that this thread took over, and lost sight of when connections broke, are for this thread to let
+// go. What is left in the end keeps the pool from being left, and is told then.
+void MemberRecovery::KeepUp(uint64_t ns_max) {
+  dsm::OpContext op{*worker_, counts_, pool_->clock().NowNs() + ns_max};
+  [[maybe_unused]] Status kept = worker_->Run(KeepUpToTheEnd(*host_, op));
 }
 
 Result<std::vector<dsm::MemberIdentity>> MemberRecovery::CutOffEverywhere() {

@@ -16,6 +16,7 @@
 #include "dsm/base/result.h"
 #include "dsm/pool.h"
 #include "index/blink/options.h"
+#include "server/frontend/tree_host.h"
 
 namespace farleaf::server {
 
@@ -26,20 +27,25 @@ class MemberRecovery {
     uint64_t look_ms = 1'000;    ///< between looks
     index::TreeOptions tree;
   };
-  /// `pool` outlives it.
-  static Result<std::unique_ptr<MemberRecovery>> Start(dsm::Pool* pool, Options options);
+  /// `pool` and `host`, whose trees' upkeep it does for what it leaves behind itself, outlive it.
+  static Result<std::unique_ptr<MemberRecovery>> Start(dsm::Pool* pool, TreeHost* host,
+                                                       Options options);
   /// Stops; a recovery that runs is given up, and found again by the next one.
   ~MemberRecovery();
   MemberRecovery(const MemberRecovery&) = delete;
 
  private:
-  MemberRecovery(dsm::Pool* pool, Options options, std::unique_ptr<dsm::Worker> worker);
+  MemberRecovery(dsm::Pool* pool, TreeHost* host, Options options,
+                 std::unique_ptr<dsm::Worker> worker);
   void Run();
+  void Look();
+  void KeepUp(uint64_t ns_max);
   Result<std::vector<dsm::MemberIdentity>> CutOffEverywhere();
   void Recover(const dsm::MemberIdentity& member);
   bool stopping();
 
   dsm::Pool* const pool_;
+  TreeHost* const host_;
   const Options options_;
   std::unique_ptr<dsm::Worker> worker_;
   dsm::FabricCounts counts_;

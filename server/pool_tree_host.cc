@@ -4,7 +4,9 @@
 
 #include <iterator>
 #include <limits>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "dsm/base/log.h"
 #include "index/blink/catalog.h"
@@ -129,13 +131,41 @@ index::BlinkTree* PoolTreeHost::FindTree(uint32_t id) {
   return it == trees_.end() ? nullptr : it->second.tree.get();
 }
 
+Task<Status> PoolTreeHost::OpenThoseToKeepUp(OpContext& op) {
+  std::set<uint16_t> missing = pool_->unresolved_locks().TreesFor(op.worker.number());
+  std::erase_if(missing, [this](uint16_t id) { return FindTree(id) != nullptr; });
+  if (missing.empty()) co_return Status::Ok();
+  auto all = co_await index::ListTrees(op, *pool_);
+  if (!all.ok()) co_return all.status();
+  for (index::TreeInfo& info : *all) {
+    bool created = false;
+    if (missing.contains(info.id)) Keep(std::move(info), &created);
+  }
+  co_return Status::Ok();
+}
+
+Task<Status> PoolTreeHost::Upkeep(OpContext& op) {
+  Status kept = co_await OpenThoseToKeepUp(op);
+  std::vector<index::BlinkTree*> open;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, each] : trees_) open.push_back(each.tree.get());
+  }
+  for (index::BlinkTree* tree : open) {
+    Status status = co_await tree->Upkeep(op);
+    if (kept.ok()) kept = std::move(status);
+  }
+  co_return kept;
+}
+
 void PoolTreeHost::AppendStats(std::string* text) const {
   auto out = std::back_inserter(*text);
   fmt::format_to(out,
                  "pool.bootstrap {}\npool.fabric {}\npool.memory_servers {}\npool.member {}\n"
-                 "pool.incarnation {}\npool.joins {}\n",
+                 "pool.incarnation {}\npool.joins {}\npool.unresolved_locks {}\n",
                  bootstrap_, pool_->fabric().name(), pool_->fabric().regions().size(),
-                 pool_->self().id, pool_->self().incarnation, joins_);
+                 pool_->self().id, pool_->self().incarnation, joins_,
+                 pool_->unresolved_locks().size());
   std::lock_guard lock(mutex_);
   for (const auto& [id, open] : trees_) {
     const index::BlinkTree* const tree = open.tree.get();

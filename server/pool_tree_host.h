@@ -36,6 +36,9 @@ class PoolTreeHost final : public TreeHost {
   dsm::Task<Result<HostedTree>> Create(dsm::OpContext& op, const NewTree& tree) override;
   dsm::Task<Result<std::vector<protocol::TreeInfo>>> List(dsm::OpContext& op) override;
   HostedTree Find(uint32_t id) override;
+  /// Also of trees that are not open, if something is to be done for them: a recovery of somebody dead may
+  /// have left it.
+  dsm::Task<Status> Upkeep(dsm::OpContext& op) override;
   void AppendStats(std::string* text) const override;
 
   /// The open tree behind an id, for checks and tools; null if there is none.
@@ -53,6 +56,7 @@ class PoolTreeHost final : public TreeHost {
   /// The open tree of that id; `created`: it was opened by this call.
   HostedTree Keep(index::TreeInfo info, bool* created);
   dsm::Task<void> Warm(dsm::OpContext& op, uint32_t id);
+  dsm::Task<Status> OpenThoseToKeepUp(dsm::OpContext& op);
 
   dsm::Pool* const pool_;
   const std::string bootstrap_;

@@ -6,11 +6,13 @@ namespace farleaf::ycsb {
 
 namespace {
 
+using dsm::FabricCounts;
 using dsm::OpContext;
 using dsm::Task;
 using dsm::Worker;
 
 constexpr uint64_t kSleepNsMax = 50 * kNsPerMs;  // so that a stop is noticed
+constexpr uint64_t kUpkeepNsMax = 2 * kNsPerSecond, kUpkeepPauseNs = 10 * kNsPerMs;
 
 void Take(Result<bool>&& result, Operation* operation) {
   operation->status = result.status();
@@ -101,10 +103,22 @@ class IndexSession final : public Session {
       worker_->Spawn(RunOperations({index_, *worker_, source}));
     }
     worker_->RunUntilIdle();
+    worker_->Run(KeepUp(index_, *worker_));
     return Status::Ok();
   }
 
  private:
+  /// What is left behind it keeps the pool from being left, and is told then.
+  static Task<void> KeepUp(index::RangeIndex& index, Worker& worker) {
+    FabricCounts counts;
+    OpContext op{worker, counts, worker.clock().NowNs() + kUpkeepNsMax};
+    Status kept = co_await index.Upkeep(op);
+    while (!kept.ok() && kept.code() != StatusCode::kFenced && !op.expired()) {
+      co_await worker.Sleep(kUpkeepPauseNs);
+      kept = co_await index.Upkeep(op);
+    }
+  }
+
   index::RangeIndex& index_;
   std::unique_ptr<Worker> worker_;
 };

@@ -39,8 +39,9 @@ enum class Mutation : uint8_t {
   kPassedMarkForgotten,        ///< an entry goes past its home part, which does not say so
   kCombinesOtherLeaves,        ///< a change is made in a leaf that another cached path led to
   kServedBeforeWriteBack,      ///< a change made for another is told done before it is in the pool
+  kNoUpkeep,                   ///< a member that is idle lets go no lock that it has lost sight of
 };
-inline constexpr uint8_t kMutations = 28;
+inline constexpr uint8_t kMutations = 29;
 
 #ifdef FARLEAF_MUTABLE
 bool Mutated(Mutation mutation);

@@ -99,17 +99,17 @@ Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockC
     pool_->locks().Release(address);
     co_return LockAttempt::kNoSlot;
   }
-  uint64_t dead_word = 0;
-  Status status = co_await TakeRemoteLock(op, *word, give_up_ns, locked, &dead_word);
+  NotTaken not_taken;
+  Status status = co_await TakeRemoteLock(op, *word, give_up_ns, locked, &not_taken);
   if (!locked.held()) {
-    pool_->redo_slots(address.server()).Give(*word);
-    if (dead_word == 0) {
+    if (!not_taken.slot_in_use) pool_->redo_slots(address.server()).Give(*word);
+    if (not_taken.dead_word == 0) {
       pool_->locks().Release(address);
       if (!status.ok()) co_return status;
       co_return LockAttempt::kEnded;
     }
-    auto recovered =
-        co_await RecoverPage(op, {address, locked.level(), dead_word});  // lets the turn go
+    auto recovered = co_await RecoverPage(
+        op, {address, locked.level(), not_taken.dead_word});  // lets the turn go
     if (!recovered.ok()) co_return recovered.status();
     if (*recovered == Recovery::kForeign) co_return LockAttempt::kEnded;
     co_return LockAttempt::kRecovering;
@@ -191,14 +191,15 @@ Task<Status> BlinkTree::ClaimRedoArea(OpContext& op, dsm::ServerId server) {
 }
 
 Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t give_up_ns,
-                                       LockedPage& locked, uint64_t* dead_word) {
+                                       LockedPage& locked, NotTaken* not_taken) {
   const GlobalAddress address = locked.address;
   uint64_t wait_ns = kBackoffNsMin;
   FenceLook look;
+  const bool announces = locked.redo_kind != dsm::RedoKind::kChange;
   for (;;) {
     uint64_t old = 0;
     Batch batch(address.server());
-    if (locked.redo_kind != dsm::RedoKind::kChange) {
+    if (announces) {
       locked.lock_word = word;  // the record's; not held yet
       AddRedo(locked, {}, {}, batch);
       locked.lock_word = 0;
@@ -216,10 +217,13 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t gi
       Status undone = co_await op.worker.RoundTrip(undo, op.counts);
       // Where even that failed the word may stand in the pool, but the slot may be used again all the
       // same: no write-back ran under this word, and that is what a recovery concludes from a slot
-      // that holds no record of it. Keeping the slot would let a lost server use up all of them.
+      // that holds no record of it. Keeping the slot would let a lost server use up all of them. An
+      // announcement, however, must not land when the slot is another lock's.
       if (!undone.ok()) {
-        const bool may_land = status.code() == StatusCode::kUnknown;
-        NoteUnresolved(op, {{address, locked.level(), word}}, may_land ? status : undone);
+        not_taken->slot_in_use = announces && op.worker.in_doubt();
+        UnresolvedLocks::Lock lock{.address = address, .word = word, .level = locked.level()};
+        lock.keeps_slot = not_taken->slot_in_use;
+        NoteUnresolved(op, lock, undone);
       }
       co_return status;
     }
@@ -230,7 +234,7 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t gi
     const auto holder = dsm::LockWord::Decode(old);
     if (holder.state == dsm::LockWord::State::kFreePage) co_return Status::Ok();
     if (IsGone(op, address, old, look)) {
-      *dead_word = old;
+      not_taken->dead_word = old;
       co_return Status::Ok();
     }
     look = {holder.owner};
@@ -445,7 +449,8 @@ Task<Status> BlinkTree::PostUntilDone(OpContext& op, Batch& batch) {
 
 void BlinkTree::AbandonPage(OpContext& op, LockedPage& page, const Status& why) {
   // It stays in this member's name, and this member recovers it like a dead one's.
-  UnresolvedLocks::Lock lock{{page.address, page.level(), page.lock_word}};
+  UnresolvedLocks::Lock lock{
+      .address = page.address, .word = page.lock_word, .level = page.level()};
   lock.keeps_slot = true;
   lock.wait_ns = page.resolve_wait_ns;
   if (page.redo_kind == dsm::RedoKind::kChange && !page.follow_up.is_null()) {

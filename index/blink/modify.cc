@@ -28,8 +28,10 @@ bool BlinkTree::Underfull(const ConstNode& node) const {
 Task<Result<ModifyResult>> BlinkTree::Modify(OpContext& op, std::string_view key,
                                              const ModifyFunction& modify, CurrentValue use) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
-  if (!unresolved_.empty() || !late_blocks_.empty()) [[unlikely]]
-    co_await ResolveLocks(op);
+  if (!pool_->unresolved_locks().empty() || !late_blocks_.empty()) [[unlikely]] {
+    // What cannot be resolved yet is no reason to fail this write.
+    [[maybe_unused]] Status resolved = co_await ResolveDue(op, 0);
+  }
   if (info_.geometry.leaf_layout == LeafLayout::kParted) {
     auto changed = co_await ModifyInParts(op, key, modify, use);
     co_return changed;

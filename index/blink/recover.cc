@@ -21,7 +21,6 @@ using dsm::RedoKind;
 
 namespace {
 constexpr int kNeighbourLooksMax = 8;
-constexpr uint64_t kResolveWaitNs = 1 * kNsPerMs;
 }  // namespace
 
 bool BlinkTree::IsOwn(uint64_t word) const {
@@ -33,7 +32,7 @@ bool BlinkTree::IsGone(OpContext& op, GlobalAddress address, uint64_t word,
                        const FenceLook& look) const {
   const LockWord lock = LockWord::Decode(word);
   if (lock.state != LockWord::State::kLocked) return false;
-  if (IsOwn(word)) return unresolved_.Has(address, word, op.worker.transport());
+  if (IsOwn(word)) return pool_->unresolved_locks().Has(address, word, op.worker.number());
   if (Mutated(Mutation::kTakeOverWithoutFence)) return true;
   return look.owner == lock.owner && dsm::IsFenced(look.fence_word, lock.owner, lock.incarnation);
 }
@@ -112,6 +111,10 @@ Task<Result<RecoveryPlan>> BlinkTree::PlanRecovery(OpContext& op, DeadLock& dead
     case RedoKind::kMergeLeft: {
       if (!dead.readable) co_return RecoveryPlan::kUnlock;
       // The right page is killed under its dead lock: whoever could still write there must not.
+      if (pool_->unresolved_locks().IsBoundElsewhere(
+              dead.record->follow_up, dead.record->follow_up_word, op.worker.number())) {
+        co_return RecoveryPlan::kWait;  // another worker of this member could
+      }
       for (const uint64_t word : {dead.word, dead.record->follow_up_word}) {
         auto confirmed = co_await IsConfirmed(op, word, dead.record->follow_up.server());
         if (!confirmed.ok()) co_return confirmed.status();
@@ -164,7 +167,7 @@ Task<Result<Recovery>> BlinkTree::SettleNeighbour(OpContext& op, const DeadLock&
     const LockWord lock = LockWord::Decode(word);
     if (lock.state != LockWord::State::kLocked) co_return Recovery::kOver;
     const bool own = IsOwn(word);
-    bool gone = own && unresolved_.Has(left, word, op.worker.transport());
+    bool gone = own && pool_->unresolved_locks().Has(left, word, op.worker.number());
     if (!own) {
       auto confirmed = co_await IsConfirmed(op, word, left.server());
       if (!confirmed.ok()) co_return confirmed.status();
@@ -271,7 +274,8 @@ Task<Result<Recovery>> BlinkTree::RecoverPage(OpContext& op, PageLock lock) {
   if (!status.ok()) co_return status;
   if (*plan == RecoveryPlan::kWait) co_return Recovery::kWait;
   if (*plan == RecoveryPlan::kForeign) co_return Recovery::kForeign;
-  const auto own = unresolved_.Remove(lock.address, lock.word);
+  const auto own = pool_->unresolved_locks().Remove(lock.address, lock.word);
+  stats_.locks_resolved.fetch_add(own.has_value(), std::memory_order_relaxed);
   // Nobody else takes over what is this member's own: if its word is gone, its unlock has landed, and all
   // that stood before.
   if (own && *plan == RecoveryPlan::kOver && !own->old_block.is_null()) {
@@ -337,7 +341,7 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, DeadLock& dead, Recove
   Status status = co_await op.worker.RoundTrip(copy, op.counts);
   if (!status.ok()) {
     // The copy may land yet: the slot is not used again before nothing of it can.
-    UnresolvedLocks::Lock copied{{dead.address, dead.level, *word}};
+    UnresolvedLocks::Lock copied{.address = dead.address, .word = *word, .level = dead.level};
     copied.keeps_slot = true;
     NoteUnresolved(op, copied, status);
     co_return status;
@@ -349,7 +353,7 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, DeadLock& dead, Recove
   take.Read(dead.address.offset(), taken.arrival(info_.geometry));
   status = co_await op.worker.RoundTrip(take, op.counts);
   if (!status.ok()) {
-    UnresolvedLocks::Lock copied{{dead.address, dead.level, *word}};
+    UnresolvedLocks::Lock copied{.address = dead.address, .word = *word, .level = dead.level};
     copied.keeps_slot = true;
     NoteUnresolved(op, copied, status);
     co_return status;
@@ -358,7 +362,8 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, DeadLock& dead, Recove
     pool_->redo_slots(server).Give(*word);
     co_return Recovery::kOver;
   }
-  const auto lock = unresolved_.Remove(dead.address, dead.word);
+  const auto lock = pool_->unresolved_locks().Remove(dead.address, dead.word);
+  stats_.locks_resolved.fetch_add(lock.has_value(), std::memory_order_relaxed);
   if (lock && lock->keeps_slot) pool_->redo_slots(server).Give(dead.word);
   // The record may be that of the lock's last holder, who handed it over, and has freed its block.
   dead.frees_own = lock && lock->old_block == dead.record->follow_up &&
@@ -380,46 +385,68 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, DeadLock& dead, Recove
 
 void BlinkTree::NoteUnresolved(OpContext& op, UnresolvedLocks::Lock lock, const Status& why) {
   if (why.code() == StatusCode::kFenced) return;  // others recover what this member has locked
-  if (why.code() == StatusCode::kUnknown) lock.transport = &op.worker.transport();
+  stats_.locks_unresolved.fetch_add(1, std::memory_order_relaxed);
+  lock.tree = info_.id;
+  // Bound to this worker whichever memory server it is in doubt about: what was begun under this lock
+  // may concern other servers than the page's (the right page of a merge, the root word).
+  if (op.worker.in_doubt()) lock.worker = op.worker.number();
   lock.due_ns = op.worker.clock().NowNs() + lock.wait_ns;
-  if (!unresolved_.Add(lock)) pool_->allocator().GiveUp();
+  pool_->unresolved_locks().Add(lock);
 }
 
 void BlinkTree::Resolved(GlobalAddress address, uint64_t word) {
-  const auto lock = unresolved_.Remove(address, word);
-  if (lock && lock->keeps_slot) pool_->redo_slots(address.server()).Give(word);
+  const auto lock = pool_->unresolved_locks().Remove(address, word);
+  if (!lock) return;
+  stats_.locks_resolved.fetch_add(1, std::memory_order_relaxed);
+  if (lock->keeps_slot) pool_->redo_slots(address.server()).Give(word);
+}
+
+Task<Status> BlinkTree::Upkeep(OpContext& op) {
+  if (Mutated(Mutation::kNoUpkeep)) co_return Status::Ok();
+  Status resolved = co_await ResolveDue(op, UnresolvedLocks::kWaitNsMax);  // all of them
+  const size_t left = pool_->unresolved_locks().CountFor(info_.id, op.worker.number());
+  if (left == 0 && late_blocks_.empty()) co_return Status::Ok();
+  if (resolved.code() == StatusCode::kFenced) co_return resolved;
+  co_return Status::Unavailable(std::to_string(left) + " locks, and value blocks, of tree '" +
+                                info_.name + "' that connections broke under are not let go yet" +
+                                (resolved.ok() ? "" : ": " + resolved.ToString()));
 }
 
 Task<Status> BlinkTree::SettleLocks(OpContext& op) {
   const uint64_t give_up_ns = WaitDeadlineNs(op);
-  while (unresolved_.HasFor(op.worker.transport()) || !late_blocks_.empty()) {
-    co_await ResolveDue(op, UnresolvedLocks::kWaitNsMax);  // all of them
+  for (;;) {
+    Status status = co_await Upkeep(op);
+    if (status.ok() || status.code() == StatusCode::kFenced) co_return status;
     if (op.worker.clock().NowNs() >= give_up_ns) {
-      co_return Status::DeadlineExceeded(std::to_string(unresolved_.size()) +
-                                         " locks, and value blocks, of tree '" + info_.name +
-                                         "' that connections broke under are not let go yet");
+      co_return Status::DeadlineExceeded(std::string(status.message()));
     }
-    co_await op.worker.Sleep(kResolveWaitNs);
+    co_await op.worker.Sleep(dsm::UnresolvedLocks::kWaitNsMin);
   }
-  co_return Status::Ok();
 }
 
-Task<void> BlinkTree::ResolveLocks(OpContext& op) { co_await ResolveDue(op, 0); }
-
-Task<void> BlinkTree::ResolveDue(OpContext& op, uint64_t ahead_ns) {
+Task<Status> BlinkTree::ResolveDue(OpContext& op, uint64_t ahead_ns) {
+  Status failure;
   const uint64_t now_ns = op.worker.clock().NowNs();
-  for (const auto& lock : unresolved_.TakeDue(op.worker.transport(), now_ns, ahead_ns)) {
-    auto resolved = co_await TryRecoverPage(op, lock);
-    stats_.upkeep_given_up.fetch_add(!resolved.ok(), std::memory_order_relaxed);
+  const auto note = [&](const Status& status) {
+    stats_.upkeep_given_up.fetch_add(!status.ok(), std::memory_order_relaxed);
+    if (failure.ok()) failure = status;
+  };
+  const auto locks =
+      pool_->unresolved_locks().TakeDue(info_.id, op.worker.number(), now_ns, ahead_ns);
+  for (const UnresolvedLocks::Lock& lock : locks) {
+    auto resolved = co_await TryRecoverPage(op, {lock.address, lock.level, lock.word});
+    note(resolved.status());
   }
   for (LateBlocks::Block& late : late_blocks_.TakeDue(now_ns, ahead_ns)) {
     Status freed = co_await FreeOldBlock(op, late.address, late.unique_id, BlockWas::kFreedPerhaps);
+    note(freed);
     if (freed.ok()) {
       pool_->redo_slots(late.slot_server).Give(late.slot_word);
     } else {
       FreeLater(late);
     }
   }
+  co_return failure;
 }
 
 }  // namespace farleaf::index

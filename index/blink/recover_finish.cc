@@ -79,7 +79,7 @@ Task<void> BlinkTree::FreeOldBlockOf(OpContext& op, const UnresolvedLocks::Lock&
     co_return;
   }
   // As it was: the next look at the lock finds it gone again.
-  if (!unresolved_.Add(lock)) pool_->allocator().GiveUp();
+  pool_->unresolved_locks().Add(lock);
 }
 
 Task<Status> BlinkTree::PublishWhole(OpContext& op, LockedPage& child, GlobalAddress replaced) {

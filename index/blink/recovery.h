@@ -1,23 +1,21 @@
-// What the recovery of locks works on: the lock of one that is gone, and the list of this member's
-// own locks whose fate it could not learn. index/blink/README.md, "Crash", has the argument.
+// What the recovery of locks works on: the lock of one that is gone, or of this member if it could not
+// learn what became of it (dsm/unresolved_locks.h). index/blink/README.md, "Crash", has the argument.
 //
-// Thread rule: DeadLock lives in one frame; UnresolvedLocks is thread-safe.
+// Thread rule: DeadLock lives in one frame.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "dsm/address.h"
 #include "dsm/base/clock.h"
 #include "dsm/redo_record.h"
 #include "dsm/region_layout.h"
-#include "dsm/transport.h"
+#include "dsm/unresolved_locks.h"
 #include "index/blink/page.h"
 
 namespace farleaf::index {
@@ -59,41 +57,7 @@ struct DeadLock : PageLock {
   alignas(16) std::byte slot[dsm::kRedoSlotBytes];
 };
 
-/// Locks that stand in this member's name, perhaps, and that nobody here holds: connections broke and
-/// it was not to be learned what has landed. Each is recovered like a dead member's, by its owner.
-class UnresolvedLocks {
- public:
-  struct Lock : PageLock {
-    /// The one that can tell that nothing is under way any more; null: nothing is.
-    const dsm::Transport* transport = nullptr;
-    bool keeps_slot = false;  ///< the redo slot is in use until the lock is resolved
-    /// The block that the write-back in doubt has ceased to name, if it has landed; and its unique id.
-    GlobalAddress old_block;
-    uint64_t old_block_id = 0;
-    uint64_t due_ns = 0;  ///< of the next attempt
-    uint64_t wait_ns = 0;
-  };
-  static constexpr size_t kLocksMax = 4096;
-  /// Between two attempts, doubling from a hundredth of it.
-  static constexpr uint64_t kWaitNsMax = 100 * kNsPerMs;
-
-  bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
-  /// False: there are too many.
-  bool Add(const Lock& lock);
-  bool Has(GlobalAddress address, uint64_t word, const dsm::Transport& transport) const;
-  std::optional<Lock> Remove(GlobalAddress address, uint64_t word);
-  /// Those whose turn it is on `transport`, or will be within `ahead_ns`; their next turn is later.
-  std::vector<Lock> TakeDue(const dsm::Transport& transport, uint64_t now_ns, uint64_t ahead_ns);
-  /// Whether any may be dealt with on `transport`.
-  bool HasFor(const dsm::Transport& transport) const;
-  size_t size() const { return count_.load(); }
-
- private:
-  mutable std::mutex mutex_;  // guards locks_
-  /// By memory server and lock word: a word is unique on one server.
-  std::map<std::pair<dsm::ServerId, uint64_t>, Lock> locks_;
-  std::atomic<size_t> count_{0};
-};
+using dsm::UnresolvedLocks;
 
 /// Value blocks that no leaf names any more, and that could not be freed, since their server does not
 /// answer. Each keeps the redo slot whose record names it, so that it is found if this member dies.

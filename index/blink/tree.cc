@@ -44,7 +44,7 @@ BlinkTree::BlinkTree(dsm::Pool* pool, TreeInfo info, TreeOptions options)
 }
 
 BlinkTree::~BlinkTree() {
-  if (!unresolved_.empty() || !late_blocks_.empty()) pool_->allocator().GiveUp();
+  if (!late_blocks_.empty()) pool_->allocator().GiveUp();
 }
 
 }  // namespace farleaf::index

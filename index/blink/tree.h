@@ -56,6 +56,8 @@ struct TreeStats {
   std::atomic<uint64_t> lock_conflicts{0};  ///< CASes lost to another compute server
   std::atomic<uint64_t> handovers{0};       ///< locks passed on without the network
   std::atomic<uint64_t> separators_completed{0};  ///< missing separators found and inserted
+  std::atomic<uint64_t> locks_unresolved{0};      ///< left with their fate unknown
+  std::atomic<uint64_t> locks_resolved{0};        ///< of those
   std::atomic<uint64_t> locks_taken_over{0};      ///< of members that are gone, or resolved
   std::atomic<uint64_t> separators_deferred{0};   ///< splits whose parents could not be told
   std::atomic<uint64_t> merges_given_up{0};  ///< merges that failed after their delete was done
@@ -93,6 +95,9 @@ class BlinkTree final : public RangeIndex {
   Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
                                     const ModifyFunction& modify, CurrentValue current) override;
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
+  /// Lets go locks of this member that were left when connections broke (dsm/unresolved_locks.h), and frees
+  /// value blocks that could not be freed then. Writes do so by the way.
+  Task<Status> Upkeep(OpContext& op) override;
 
   /// Reads the change counters of the whole search layer, then every node that changed since it was
   /// cached: at a cold start all of them, in large READs.
@@ -108,14 +113,8 @@ class BlinkTree final : public RangeIndex {
   /// left out.
   Task<Status> VisitOutOfLine(OpContext& op,
                               const std::function<void(const OutOfLineValue&)>& visit);
-  /// Deals with locks of this member that were left when connections broke, where that is due on this
-  /// worker. Writes do so by the way.
-  Task<void> ResolveLocks(OpContext& op);
-  /// Goes on until no such lock is left, and no value block that is to be freed, that is this worker's, or anybody's, to deal with, or until the
-  /// operation's deadline or lock_wait_ms: then DeadlineExceeded.
+  /// Upkeep until it is Ok, or until the operation's deadline or lock_wait_ms: then DeadlineExceeded.
   Task<Status> SettleLocks(OpContext& op);
-  /// How many there are.
-  size_t unresolved_locks() const { return unresolved_.size(); }
 
   const TreeInfo& info() const { return info_; }
   const TreeOptions& options() const { return options_; }
@@ -232,9 +231,14 @@ class BlinkTree final : public RangeIndex {
   Task<Result<LockAttempt>> TryLockPage(OpContext& op, LockClass lock_class, uint64_t give_up_ns,
                                         LockedPage& locked);
   Status NoSlot(dsm::ServerId server) const;
-  /// CAS and READ until the lock is had, the page is found free or its owner gone (`dead_word`).
+  /// Why a remote lock was not had, unless the page is free.
+  struct NotTaken {
+    uint64_t dead_word = 0;    ///< its owner is gone
+    bool slot_in_use = false;  ///< a record may land yet
+  };
+  /// CAS and READ until the lock is had, the page is found free or its owner gone.
   Task<Status> TakeRemoteLock(OpContext& op, uint64_t word, uint64_t give_up_ns, LockedPage& locked,
-                              uint64_t* dead_word);
+                              NotTaken* not_taken);
   /// Writes the record of a page that may die, for a lock that was handed over.
   Task<Status> Announce(OpContext& op, LockedPage& locked);
   /// Finds and locks the node at `level` that covers `key`. Ok without held(): the tree is not that
@@ -312,11 +316,11 @@ class BlinkTree final : public RangeIndex {
   Task<Result<Recovery>> TakeOverAndFinish(OpContext& op, DeadLock& dead, RecoveryPlan plan);
   Task<Result<Recovery>> TakeOver(OpContext& op, DeadLock& dead, RecoveryPlan plan,
                                   LockedPage& taken);
-  /// `lock`: without transport.
+  /// `lock`: without tree and worker.
   void NoteUnresolved(OpContext& op, UnresolvedLocks::Lock lock, const Status& why);
   void Resolved(GlobalAddress address, uint64_t word);
-  /// Also what is due so much later.
-  Task<void> ResolveDue(OpContext& op, uint64_t ahead_ns);
+  /// What is due on this worker, also what is due so much later. The first failure.
+  Task<Status> ResolveDue(OpContext& op, uint64_t ahead_ns);
 
   // recover_finish.cc
   Task<Status> FinishRecovery(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
@@ -439,7 +443,6 @@ class BlinkTree final : public RangeIndex {
   SearchCache cache_;
   LeafHints hints_;
   TreeStats stats_;
-  UnresolvedLocks unresolved_;
   LateBlocks late_blocks_;
   using RedoAreaKey = std::tuple<dsm::ServerId, dsm::MemberId, uint16_t>;  ///< member, incarnation
   std::mutex redo_areas_mutex_;                                            // guards redo_areas_

@@ -6,6 +6,7 @@
 #include "dsm/bootstrap/open_fabric.h"
 #include "server/config.h"
 #include "server/control/store.h"
+#include "server/frontend/upkeep.h"
 #include "server/pool_tree_host.h"
 
 namespace farleaf::server {
@@ -23,6 +24,11 @@ class PoolStore final : public Store {
         host_(pool_.get(), "", index::TreeOptions()),
         worker_(std::move(worker)),
         deadline_ms_(deadline_ms) {}
+  ~PoolStore() override {
+    // What is left in the end keeps the pool from being left, and is told then.
+    dsm::OpContext op{*worker_, counts_, pool_->clock().NowNs() + kLastUpkeepNs};
+    [[maybe_unused]] const farleaf::Status kept = worker_->Run(KeepUpToTheEnd(host_, op));
+  }
 
   Result<std::vector<client::TreeInfo>> ListTrees() override {
     dsm::OpContext op = NewOp();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dsm/base/log.h"
+#include "server/frontend/upkeep.h"
 
 namespace farleaf::server {
 
@@ -86,11 +87,13 @@ OperationStats ServerThread::Stats() const {
 void ServerThread::Run() {
   worker_->GoOnline();
   next_sweep_ns_ = deps_.clock->NowNs() + kSweepNs;
-  while (!Finished()) Turn();
+  while (!Drained()) Turn();
+  worker_->Spawn(RunLastUpkeep());
+  while (!Drained()) Turn();
   worker_->GoOffline();
 }
 
-bool ServerThread::Finished() const {
+bool ServerThread::Drained() const {
   return stopping_ && worker_->spawned() == 0 && peers_.empty() && !has_inbox_.load();
 }
 
@@ -122,7 +125,10 @@ void ServerThread::Turn() {
   if (!records_.empty()) PublishRecords();
   if (wait_ms != 0 || count > 0 || idle_turns_ % 1024 == 0) {
     const uint64_t now_ns = deps_.clock->NowNs();
-    if (now_ns >= std::min(next_sweep_ns_, drain_end_ns_)) CloseIdlePeers(now_ns);
+    if (now_ns >= std::min(next_sweep_ns_, drain_end_ns_)) {
+      CloseIdlePeers(now_ns);
+      if (!keeping_up_ && !stopping_) worker_->Spawn(RunUpkeep());
+    }
   }
 }
 
@@ -440,6 +446,27 @@ dsm::Task<void> ServerThread::RunRequest(Peer& peer, [[maybe_unused]] InputBlock
   records_.push_back(record);
   --peer.running;
   Touch(peer);
+}
+
+// ---- Upkeep
+
+dsm::Task<void> ServerThread::RunUpkeep() {
+  keeping_up_ = true;
+  dsm::FabricCounts counts;
+  dsm::OpContext op{*worker_, counts,
+                    deps_.clock->NowNs() + deps_.options->deadline_ms_default * kNsPerMs};
+  Running running(&op);
+  running_.push_back(running);
+  // What cannot be done yet is done a second later.
+  [[maybe_unused]] Status kept = co_await deps_.host->Upkeep(op);
+  keeping_up_ = false;
+}
+
+dsm::Task<void> ServerThread::RunLastUpkeep() {
+  dsm::FabricCounts counts;
+  dsm::OpContext op{*worker_, counts, deps_.clock->NowNs() + kLastUpkeepNs};
+  const Status kept = co_await KeepUpToTheEnd(*deps_.host, op);
+  if (!kept.ok()) FARLEAF_LOG(warn, "stopping before all is in order: {}", kept.ToString());
 }
 
 HostedTree ServerThread::FindTree(uint32_t id) {

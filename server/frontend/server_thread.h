@@ -1,14 +1,15 @@
 // ServerThread: one thread of a NativeServer, its epoll loop, connections and worker.
 //
 // One turn of the loop: resume coroutines whose round trips are complete; take socket events and
-// start the requests they bring; parse on where a pause has ended; send what the turn has answered.
+// start the requests they bring; parse on where a pause has ended; send what the turn has answered. Once a
+// second the trees' upkeep runs beside the requests, and a last time behind the last of them.
 // With work in flight it polls; when that brings nothing for a while it blocks for a millisecond at
 // a time; with nothing in flight it blocks until an event.
 //
 // Invariants:
 //   - a Peer lives until its socket is closed and its last request has been answered;
 //   - the worker is online except while the thread blocks;
-//   - the loop ends only when stopped and no coroutine is left.
+//   - the loop ends only when stopped, no coroutine is left and the last upkeep has run.
 // Thread rule: the loop's thread owns all; Adopt, RequestStop and Stats may be called by others.
 #pragma once
 
@@ -113,8 +114,10 @@ class ServerThread final : public NativeConnection::Runner {
   void Close(Peer& peer);
   void CloseIdlePeers(uint64_t now_ns);
   void BeginStop();
+  dsm::Task<void> RunUpkeep();
+  dsm::Task<void> RunLastUpkeep();
   void PublishRecords();
-  bool Finished() const;
+  bool Drained() const;
 
   dsm::Task<void> RunRequest(Peer& peer, InputBlockRef block, protocol::Request request);
   HostedTree FindTree(uint32_t id);
@@ -134,6 +137,7 @@ class ServerThread final : public NativeConnection::Runner {
   uint64_t arrival_ns_ = 0;                         // of the requests being parsed
   uint64_t next_sweep_ns_ = 0;
   uint64_t drain_end_ns_ = UINT64_MAX;
+  bool keeping_up_ = false;
   uint32_t idle_turns_ = 0;
   std::vector<OperationRecord> records_;  // of this turn
   Counts counts_;

@@ -47,6 +47,8 @@ class TreeHost {
   virtual dsm::Task<Result<std::vector<protocol::TreeInfo>>> List(dsm::OpContext& op) = 0;
   /// A tree that was opened or created through this host; its index is null if there is none.
   virtual HostedTree Find(uint32_t id) = 0;
+  /// RangeIndex::Upkeep of all trees, on this worker.
+  virtual dsm::Task<Status> Upkeep(dsm::OpContext& op) = 0;
 
   /// Appends lines `name value`.
   virtual void AppendStats(std::string* text) const = 0;

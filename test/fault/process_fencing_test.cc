@@ -25,8 +25,7 @@ struct FencingTest : ::testing::TestWithParam<std::string> {
   bool kills() const { return GetParam() == "shm"; }
 
   Ended Control(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"--pool", cluster.bootstrap_url()});
-    return cluster.Run("farleafctl", arguments);
+    return cluster.Control(std::move(arguments));
   }
   std::string LiveIds() {
     const Ended members = Control({"members", "--json"});
@@ -93,9 +92,6 @@ TEST_P(FencingTest, AComputeServerIsCutOffUnderLoadAndTheOthersServe) {
     EXPECT_TRUE(ended.says(" was cut off by memory server ")) << ended.output;
   }
   // All is as it was at the cut, and can be written; what the one cut off had locked is taken over.
-  const auto is_locked = [&](const Status& status) {
-    return status.code() == StatusCode::kDeadlineExceeded && Says(status, cut.Name());
-  };
   const auto values = PutLoad::GetAll(*other_tree);
   for (int i = 0; i < PutLoad::kAllKeys; ++i) {
     const auto& value = values[static_cast<size_t>(i)];
@@ -107,15 +103,12 @@ TEST_P(FencingTest, AComputeServerIsCutOffUnderLoadAndTheOthersServe) {
   std::vector<std::future<Result<bool>>> puts;
   for (int i = 0; i < PutLoad::kAllKeys; ++i) {
     puts.push_back(other_tree->PutAsync(PutLoad::KeyName(i), PutLoad::ValueOf(1'000'000),
-                                        {.deadline_ms = 3'000}));
+                                        {.deadline_ms = 30'000}));
   }
-  int written = 0;
   for (auto& put : puts) {
     const auto outcome = put.get();
-    EXPECT_TRUE(outcome.ok() || is_locked(outcome.status())) << outcome.status();
-    written += outcome.ok();
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
   }
-  EXPECT_GT(written, 0);
   // Its successor is another compute server, and is let in.
   ComputeServerProcess successor = cluster.StartComputeServer({}, cut.address);
   EXPECT_NE(successor.Name(), cut.Name());
@@ -127,7 +120,12 @@ TEST_P(FencingTest, AComputeServerIsCutOffUnderLoadAndTheOthersServe) {
     const Ended ended = cluster.WaitFor(*each->process, kPatienceMs);
     EXPECT_EQ(ended.code, 0) << ended.output;
   }
-  EXPECT_EQ(LiveIds(), cut.Id()) << "stays taken until it is recovered";
+  // Its id stays taken until it is recovered; then nothing is locked, held or lost.
+  const Ended recovered = cluster.RecoverMember(cut.Id());
+  EXPECT_EQ(recovered.code, 0) << recovered.output;
+  EXPECT_EQ(LiveIds(), "");
+  const Ended check = Control({"check"});
+  EXPECT_EQ(check.code, 0) << check.output;
   cluster.StopMemoryServers();
 }
 

@@ -38,21 +38,6 @@ struct KillTest : ::testing::TestWithParam<std::string> {
     FARLEAF_CHECK(tree.ok(), tree.status());
     return *tree;
   }
-  /// What the dead one held comes back, as soon as all memory servers have cut it off.
-  void Recover(const std::string& id) {
-    const MonotonicClock clock;
-    const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
-    Ended recovered = Control({"recover", id});
-    while (recovered.code != 0 && clock.NowNs() < end_ns) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      recovered = Control({"recover", id});
-    }
-    ASSERT_EQ(recovered.code, 0) << recovered.output;
-  }
-  Ended Control(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"--pool", cluster.bootstrap_url()});
-    return cluster.Run("farleafctl", arguments);
-  }
 };
 
 TEST_P(KillTest, WhatWasAcknowledgedSurvivesAndNobodyElseWaitsForLong) {
@@ -91,8 +76,9 @@ TEST_P(KillTest, WhatWasAcknowledgedSurvivesAndNobodyElseWaitsForLong) {
     }
     EXPECT_EQ(others.wrong() + killed.wrong(), "");
 
-    Recover(id);
-    const Ended check = Control({"check"});
+    const Ended recovered = cluster.RecoverMember(id);
+    ASSERT_EQ(recovered.code, 0) << recovered.output;
+    const Ended check = cluster.Control({"check"});
     EXPECT_EQ(check.code, 0) << check.output;
   }
   EXPECT_LE(others.longest_wait_ms(), kBoundMs);

@@ -23,6 +23,9 @@ class Faults {
   /// No further faults begin.
   void Stop() { stopped_ = true; }
   uint64_t crashes() const { return crashes_; }
+  /// Sooner or later each memory server finds out that a compute server is dead, and cuts it off. Returns
+  /// when the last one does.
+  uint64_t CutOffLater(const ComputeServer& compute_server);
 
  private:
   void Next(Fault fault, uint64_t gap_ns);
@@ -33,9 +36,6 @@ class Faults {
   void Crash(ComputeServer& compute_server);
   /// Another compute server recovers it, some time after all memory servers know, if clients still run.
   void RecoverLater(dsm::MemberIdentity dead, uint64_t known_ns);
-  /// Sooner or later each memory server finds out, and cuts the dead compute server off. Returns when
-  /// the last one does.
-  uint64_t CutOffLater(const ComputeServer& compute_server);
   void LoseServer(dsm::ServerId server);
   ComputeServer& AnyComputeServer();
   dsm::SimWorld& world() { return pool_->world(); }

@@ -76,6 +76,7 @@ constexpr Case kCases[] = {
      Leaves::kParted},
     {Mutation::kServedBeforeWriteBack, "served_before_write_back", "hot_key", "none", 100,
      Leaves::kParted},
+    {Mutation::kNoUpkeep, "no_upkeep", "hot_key", "partitions", 200},
 };
 static_assert(std::size(kCases) + 1 == kMutations, "each mutation, save none, is proven");
 
@@ -86,6 +87,7 @@ std::string CheckerOf(const std::string& what) {
   if (has("undecided after")) return "linearizability: no order found";
   if (has("scan [") || has("a scan") || has("scan of")) return "scans";
   if (has("signal 27")) return "progress: the run does not end";
+  if (has("beside idle members") || has("upkeep:")) return "idle members";
   if (has("an operation took") || has("deadline exceeded")) return "bounded time";
   if (has("corruption")) return "answers: corruption";
   if (has("the run was ended by signal")) return "a check of the product";

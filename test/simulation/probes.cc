@@ -23,6 +23,8 @@ constexpr Probe kProbes[] = {
     {"stale writer: locked page has split or died", &Stats::stale_locks},
     {"lock conflict", &Stats::lock_conflicts},
     {"lock handed over", &Stats::handovers},
+    {"lock left unresolved when connections broke", &Stats::locks_unresolved},
+    {"unresolved lock let go", &Stats::locks_resolved},
     {"lock of a dead member taken over, or resolved", &Stats::locks_taken_over},
     {"take-over: nothing written under the lock", &Stats::dead_locks_without_record},
     {"take-over: redo record replayed", &Stats::redo_replays},

@@ -40,10 +40,10 @@ struct Outcome {
 std::string Counts(const TreeRunResult& sum) {
   return fmt::format(
       "operations {}, failed {}, {} by their deadline; longest {:.3f} ms; events {}; crashes {}; "
-      "left in disorder {}\n{}",
+      "stops {}, refused {}; left in disorder {}\n{}",
       sum.operations, sum.failed_operations, sum.expired_operations,
-      static_cast<double>(sum.longest_ns) / 1e6, sum.events, sum.crashes, sum.left_in_disorder,
-      sum.probes.Table());
+      static_cast<double>(sum.longest_ns) / 1e6, sum.events, sum.crashes, sum.stops,
+      sum.stops_refused, sum.left_in_disorder, sum.probes.Table());
 }
 
 int Replay(const Command& command) {

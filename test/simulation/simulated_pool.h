@@ -28,6 +28,8 @@ struct ComputeServer {
   std::unique_ptr<index::BlinkTree> tree;
   std::vector<std::unique_ptr<dsm::Worker>> workers;
   bool crashed = false;
+  bool left = false;  ///< the pool, in good order
+  bool gone() const { return crashed || left; }
 };
 
 /// What has become of the recoveries of dead compute servers.

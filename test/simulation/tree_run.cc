@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "test/simulation/faults.h"
+#include "test/simulation/idle_members.h"
 #include "test/simulation/workload.h"
 #include "test/support/linearizability.h"
 
@@ -20,6 +21,9 @@ using test::RecordingClient;
 constexpr uint64_t kDeadlineNs = 50 * kNsPerMs;
 constexpr uint64_t kLockWaitMs = 100;
 
+/// Of who wants what an idle member may have locked: partitions of up to 8 s heal first, and connections are
+/// restored.
+constexpr uint64_t kIdlePatienceNs = 60 * kNsPerSecond;
 bool HasDeadlines(const FaultSet& set) {
   return set.Has(Fault::kPartitions) || set.losing_memory();
 }
@@ -62,8 +66,12 @@ class TreeRun {
     constexpr uint64_t kVirtualNsMax = 3'600 * kNsPerSecond;
     const auto end = pool_.world().RunWhileBusy(pool_.world().now_ns() + kVirtualNsMax);
     faults_->Stop();
-    result_.crashes = faults_->crashes();
     FARLEAF_CHECK(end == dsm::SimWorld::RunEnd::kIdle, "clients do not come to an end", seed);
+    if (set_.leaves_pool_whole() && set_.operations_may_fail()) {
+      if (random_.OneIn(2)) StopOne();
+      WriteBesideIdleMembers();
+    }
+    result_.crashes = faults_->crashes();
     if (set_.leaves_pool_whole()) Settle();
     ReadAtTheEnd();
     CheckHistory();
@@ -96,8 +104,48 @@ class TreeRun {
 
   size_t Survivor() {
     size_t survivor = 0;
-    while (pool_.compute_servers()[survivor].crashed) ++survivor;
+    while (pool_.compute_servers()[survivor].gone()) ++survivor;
     return survivor;
+  }
+
+  /// A compute server stops while connections may still be broken. Where it cannot leave the pool its process
+  /// ends as it is, and its lease runs out: the pool is whole all the same.
+  void StopOne() {
+    auto& all = pool_.compute_servers();
+    ComputeServer& one = all[random_.Below(all.size())];
+    const auto alive =
+        std::count_if(all.begin(), all.end(), [](auto& each) { return !each.gone(); });
+    if (one.gone() || alive < 2) return;
+    ++result_.stops;
+    // For as long as the program does; or it is ended in the hard way, which leaving must notice.
+    const uint64_t upkeep_ns_max = random_.OneIn(2) ? 2 * kNsPerSecond : 0;
+    if (StopAndLeave(pool_, one, upkeep_ns_max).ok()) {
+      if (!one.pool->unresolved_locks().empty()) result_.failure += "it left with locks in hand\n";
+      return;
+    }
+    result_.stops_refused += !one.pool->unresolved_locks().empty();
+    pool_.Crash(one);
+    faults_->CutOffLater(one);
+  }
+
+  /// Nobody is asked for anything any more but one, who writes all keys: whatever others have lost sight of
+  /// does not keep it waiting for ever.
+  void WriteBesideIdleMembers() {
+    const size_t survivor = Survivor();
+    Client& writer = AddClient(pool_.compute_servers()[survivor], "W-");
+    if (HasDeadlines(set_)) writer.deadline_ns = kDeadlineNs;
+    dsm::Worker& worker = pool_.worker(survivor);
+    bool busy = true;
+    worker.Spawn(Write(worker, writer, &busy));
+    KeepUp(pool_.compute_servers(), &busy, 2 * kIdlePatienceNs, &result_.failure);
+    const auto end = pool_.world().RunWhileBusy(pool_.world().now_ns() + 600 * kNsPerSecond);
+    if (end != dsm::SimWorld::RunEnd::kIdle)
+      result_.failure += "idle members do not come to rest\n";
+  }
+  static index::Task<void> Write(dsm::Worker& worker, Client& writer, bool* busy) {
+    const uint64_t give_up_ns = worker.clock().NowNs() + kIdlePatienceNs;
+    co_await WriteEverything(worker, writer, give_up_ns);
+    *busy = false;
   }
 
   /// What was left locked, by who is alive and by who is dead, is dealt with.
@@ -108,7 +156,7 @@ class TreeRun {
     const size_t survivor = Survivor();
     pool_.worker(survivor).Run(sleep(pool_.worker(survivor)));  // all is healed and cut off by then
     for (ComputeServer& compute_server : pool_.compute_servers()) {
-      if (compute_server.crashed) continue;
+      if (compute_server.gone()) continue;
       for (auto& worker : compute_server.workers) {
         worker->Spawn(SettleLocks(*worker, *compute_server.tree, &result_.failure));
       }
@@ -190,6 +238,8 @@ void TreeRunResult::Add(const TreeRunResult& other) {
   failed_operations += other.failed_operations;
   expired_operations += other.expired_operations;
   crashes += other.crashes;
+  stops += other.stops;
+  stops_refused += other.stops_refused;
   longest_ns = std::max(longest_ns, other.longest_ns);
   virtual_ns += other.virtual_ns;
   left_in_disorder += other.left_in_disorder;

@@ -26,6 +26,8 @@ struct TreeRunResult {
   uint64_t virtual_ns = 0;
   uint64_t expired_operations = 0;  ///< failed, by their deadline
   uint64_t crashes = 0;             ///< of compute servers
+  uint64_t stops = 0;               ///< of them in good order, or meant so
+  uint64_t stops_refused = 0;       ///< since locks were unresolved
   uint64_t longest_ns = 0;          ///< operation
   uint64_t left_in_disorder = 0;    ///< compute servers, since connections broke
   ProbeCounts probes;

@@ -231,6 +231,31 @@ index::Task<void> RunClient(dsm::Worker& worker, Client& client) {
   }
 }
 
+index::Task<void> WriteEverything(dsm::Worker& worker, Client& client, uint64_t give_up_ns) {
+  constexpr uint64_t kWritesMax = 300, kRetryNs = 10 * kNsPerMs;
+  dsm::FabricCounts counts;
+  const uint64_t step = client.shape->keys / kWritesMax + 1;
+  uint64_t writes = 0;
+  for (uint64_t number = 0; number < client.shape->keys; number += step) {
+    const std::string key = KeyOf(*client.shape, number);
+    Status put = Status::Unavailable("not tried");
+    while (!put.ok()) {
+      OpContext op{worker, counts};
+      const uint64_t now_ns = worker.clock().NowNs();
+      if (client.deadline_ns > 0) op.deadline_ns = now_ns + client.deadline_ns;
+      std::string value = UniqueValue(client, writes++);
+      put = co_await client.recorder.Put(op, key, std::move(value));
+      Tell(client, "put beside idle members", key, put);
+      if (put.ok()) continue;
+      if (worker.clock().NowNs() >= give_up_ns) {
+        client.failure += "a put beside idle members: " + put.ToString() + "\n";
+        co_return;
+      }
+      co_await worker.Sleep(kRetryNs);  // it may have failed at once
+    }
+  }
+}
+
 index::Task<void> ReadEverything(dsm::Worker& worker, Client& client) {
   dsm::FabricCounts counts;
   OpContext op{worker, counts};

@@ -51,6 +51,9 @@ std::string KeyOf(const Shape& shape, uint64_t number);
 /// Stores the first keys, before others begin.
 index::Task<void> Preload(dsm::Worker& worker, Client& client);
 index::Task<void> RunClient(dsm::Worker& worker, Client& client);
+/// Puts of all keys (or a few hundred of them), each until it succeeds or `give_up_ns` is reached on the clock: then
+/// a failure of the client.
+index::Task<void> WriteEverything(dsm::Worker& worker, Client& client, uint64_t give_up_ns);
 /// Gets of all keys and a scan, when nothing else goes on and connections are whole again.
 index::Task<void> ReadEverything(dsm::Worker& worker, Client& client);
 

@@ -5,6 +5,8 @@
 // Thread rule: thread-safe.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -95,6 +97,17 @@ class MapIndex final : public index::RangeIndex {
     co_return Status::Ok();
   }
 
+  index::Task<Status> Upkeep(index::OpContext&) override {
+    upkeeps_.fetch_add(1);
+    if (upkeeps_left_.load() == 0) co_return Status::Ok();
+    upkeeps_left_.fetch_sub(1);
+    co_return Status::Unavailable("the test leaves something to be done");
+  }
+  /// How often it was called.
+  uint64_t upkeeps() const { return upkeeps_.load(); }
+  /// So often it fails from here on.
+  void set_upkeeps_left(uint64_t upkeeps) { upkeeps_left_.store(upkeeps); }
+
   size_t size() const {
     std::lock_guard lock(mutex_);
     return map_.size();
@@ -133,6 +146,7 @@ class MapIndex final : public index::RangeIndex {
 
   const Limits limits_;
   Before before_;
+  std::atomic<uint64_t> upkeeps_{0}, upkeeps_left_{0};
   mutable std::mutex mutex_;  // guards map_
   std::map<std::string, std::string, std::less<>> map_;
 };

@@ -63,6 +63,19 @@ class MapTreeHost final : public server::TreeHost {
     const auto it = trees_.find(id);
     return it == trees_.end() ? server::HostedTree{} : it->second.hosted;
   }
+  dsm::Task<Status> Upkeep(dsm::OpContext& op) override {
+    std::vector<MapIndex*> all;
+    {
+      std::lock_guard lock(mutex_);
+      for (const auto& [id, tree] : trees_) all.push_back(tree.index.get());
+    }
+    Status kept;
+    for (MapIndex* each : all) {
+      Status status = co_await each->Upkeep(op);
+      if (kept.ok()) kept = std::move(status);
+    }
+    co_return kept;
+  }
   void AppendStats(std::string* text) const override { text->append("host.kind map\n"); }
 
   /// Adds a tree without a server.

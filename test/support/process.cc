@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <random>
+#include <thread>
+#include <utility>
 
 namespace farleaf {
 
@@ -117,6 +120,22 @@ ComputeServerProcess ProcessCluster::StartComputeServer(std::vector<std::string>
   ComputeServerProcess server{Start("compute_server", std::move(flags)), std::move(address)};
   EXPECT_TRUE(server.process->WaitForOutput("serving farleaf://")) << server.process->Output();
   return server;
+}
+
+Ended ProcessCluster::Control(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"--pool", bootstrap_url()});
+  return Run("farleafctl", std::move(arguments));
+}
+
+Ended ProcessCluster::RecoverMember(const std::string& id, int limit_ms) {
+  const MonotonicClock clock;
+  const uint64_t end_ns = clock.NowNs() + static_cast<uint64_t>(limit_ms) * kNsPerMs;
+  Ended recovered = Control({"recover", id});
+  while (recovered.code != 0 && clock.NowNs() < end_ns) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    recovered = Control({"recover", id});
+  }
+  return recovered;
 }
 
 std::unique_ptr<ChildProcess> ProcessCluster::Start(const std::string& program,

@@ -82,6 +82,12 @@ class ProcessCluster {
   ComputeServerProcess StartComputeServer(std::vector<std::string> flags = {},
                                           std::string address = FreeAddress());
 
+  /// farleafctl, on the pool itself.
+  Ended Control(std::vector<std::string> arguments);
+  /// What a dead compute server held comes back, as soon as all memory servers have cut it off. The last
+  /// attempt, where that does not come about in time.
+  Ended RecoverMember(const std::string& id, int limit_ms = 60'000);
+
   std::unique_ptr<ChildProcess> Start(const std::string& program, std::vector<std::string> flags);
   Ended Run(const std::string& program, std::vector<std::string> flags);
   Ended WaitFor(ChildProcess& process, int limit_ms = 60'000) const;

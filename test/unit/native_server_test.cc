@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <thread>
 
@@ -143,6 +144,28 @@ TEST_F(NativeServerTest, StatsCountEachKindOfOperation) {
   EXPECT_NE(text.find("put.latency_us.p99 "), std::string::npos) << text;
   EXPECT_NE(text.find("connections.open 1\n"), std::string::npos) << text;
   EXPECT_NE(text.find("host.kind map\n"), std::string::npos) << text;
+}
+
+/// Until `condition` holds.
+template <typename Condition>
+bool Comes(const Clock& clock, Condition condition) {
+  const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
+  while (!condition() && clock.NowNs() < end_ns) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return condition();
+}
+
+TEST_F(NativeServerTest, EachThreadKeepsTheTreesUpWithoutRequestsAndBehindTheLastOne) {
+  test::MapIndex& tree = host.Add("t");
+  options.threads = 3;
+  StartServer();
+  EXPECT_TRUE(Comes(clock, [&] { return tree.upkeeps() >= 6; })) << tree.upkeeps();
+  constexpr uint64_t kLeft = 20;
+  tree.set_upkeeps_left(kLeft);
+  const uint64_t before = tree.upkeeps();
+  server->Stop();
+  EXPECT_GE(tree.upkeeps(), before + kLeft + options.threads) << "each until it is through";
 }
 
 TEST_F(NativeServerTest, ThousandsInFlightAllComeBackRight) {
