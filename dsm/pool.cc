@@ -136,7 +136,7 @@ Pool::Pool(std::unique_ptr<Fabric> fabric, PoolOptions options, const Clock* clo
 
 Pool::~Pool() {
   const bool told = leave_refused_;
-  if (Status left = Leave(); !left.ok() && !told) {
+  if (Status left = Leave(); !left.ok() && !(told && leave_refused_)) {
     FARLEAF_LOG(warn, "{} left the pool in disorder: {}", self_.ToString(), left.ToString());
   }
 }

@@ -68,9 +68,13 @@ void MemberRecovery::Run() {
       if (stop_) break;
     }
     Look();
-    KeepUp(0);
+    dsm::OpContext op = UpkeepOp();
+    // What cannot be done yet is done at the next look.
+    [[maybe_unused]] Status kept = worker_->Run(host_->Upkeep(op));
   }
-  KeepUp(kLastUpkeepNs);
+  // What is left in the end keeps the pool from being left, and is told then.
+  dsm::OpContext op = UpkeepOp();
+  [[maybe_unused]] Status kept = worker_->Run(KeepUpToTheEnd(*host_, op));
 }
 
 void MemberRecovery::Look() {
@@ -89,11 +93,8 @@ void MemberRecovery::Look() {
   }
 }
 
-// Locks that this thread took over, and lost sight of when connections broke, are for this thread to let
-// go. What is left in the end keeps the pool from being left, and is told then.
-void MemberRecovery::KeepUp(uint64_t ns_max) {
-  dsm::OpContext op{*worker_, counts_, pool_->clock().NowNs() + ns_max};
-  [[maybe_unused]] Status kept = worker_->Run(KeepUpToTheEnd(*host_, op));
+dsm::OpContext MemberRecovery::UpkeepOp() {
+  return {*worker_, counts_, pool_->clock().NowNs() + kLastUpkeepNs};
 }
 
 Result<std::vector<dsm::MemberIdentity>> MemberRecovery::CutOffEverywhere() {

@@ -39,7 +39,8 @@ class MemberRecovery {
                  std::unique_ptr<dsm::Worker> worker);
   void Run();
   void Look();
-  void KeepUp(uint64_t ns_max);
+  /// Locks that this thread took over, and lost sight of when connections broke, are for it to let go.
+  dsm::OpContext UpkeepOp();
   Result<std::vector<dsm::MemberIdentity>> CutOffEverywhere();
   void Recover(const dsm::MemberIdentity& member);
   bool stopping();

@@ -434,6 +434,11 @@ Task<Status> BlinkTree::ResolveDue(OpContext& op, uint64_t ahead_ns) {
   const auto locks =
       pool_->unresolved_locks().TakeDue(info_.id, op.worker.number(), now_ns, ahead_ns);
   for (const UnresolvedLocks::Lock& lock : locks) {
+    // There may be thousands, at a memory server that lets each attempt wait. The rest: in its next turn.
+    if (op.expired()) {
+      note(Status::DeadlineExceeded("letting go locks of tree '" + info_.name + "'"));
+      co_return failure;
+    }
     auto resolved = co_await TryRecoverPage(op, {lock.address, lock.level, lock.word});
     note(resolved.status());
   }
