@@ -41,13 +41,14 @@ protocol::TreeInfo Describe(const index::TreeInfo& tree) {
 }  // namespace
 
 index::Geometry GeometryOf(protocol::TreeLayout layout, const protocol::TreeGeometry& wanted) {
-  index::Geometry geometry = layout == protocol::TreeLayout::kFixed8 ? index::Geometry::Fixed8()
-                                                                     : index::Geometry::Bytes();
+  const auto keys = static_cast<index::Layout>(layout);
+  const index::LeafLayout leaves = wanted.leaf_layout == protocol::LeafLayout::kDefault
+                                       ? index::Geometry::DefaultLeaves(keys)
+                                       : static_cast<index::LeafLayout>(wanted.leaf_layout);
+  index::Geometry geometry = index::Geometry::DefaultOf(keys, leaves);
+  geometry.leaf_layout = leaves;
   if (wanted.leaf_bytes != 0) geometry.leaf_bytes = wanted.leaf_bytes;
   if (wanted.node_bytes != 0) geometry.node_bytes = wanted.node_bytes;
-  if (wanted.leaf_layout != protocol::LeafLayout::kDefault) {
-    geometry.leaf_layout = static_cast<index::LeafLayout>(wanted.leaf_layout);
-  }
   if (wanted.key_bytes_max != 0) geometry.key_bytes_max = wanted.key_bytes_max;
   if (wanted.inline_value_bytes_max != 0) {
     geometry.inline_value_bytes_max = wanted.inline_value_bytes_max;

@@ -39,7 +39,7 @@ TreeUnderTest::TreeUnderTest(uint64_t keys) : keys_(keys) {
   worker_ = std::move(*worker);
   dsm::FabricCounts counts;
   dsm::OpContext op{*worker_, counts};
-  auto info = worker_->Run(index::CreateTree(op, *pool_, "micro", index::Geometry::Fixed8()));
+  auto info = worker_->Run(index::CreateTree(op, *pool_, "micro", index::Geometry::Parted()));
   FARLEAF_CHECK(info.ok(), info.status());
   tree_.emplace(pool_.get(), std::move(*info), index::TreeOptions{});
   const Status loaded = worker_->Run(Load(op, *tree_, keys));

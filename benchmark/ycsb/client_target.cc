@@ -29,7 +29,10 @@ Result<SessionTree> OpenTree(client::Session& session, const TargetOptions& opti
     auto created = session.CreateTree(
         {.name = options.tree,
          .layout = layout,
-         .geometry = {.leaf_bytes = options.leaf_bytes, .node_bytes = options.node_bytes}});
+         .geometry = {.leaf_bytes = options.leaf_bytes,
+                      .node_bytes = options.node_bytes,
+                      .leaf_layout = options.sorted_leaves ? client::LeafLayout::kSorted
+                                                           : client::LeafLayout::kDefault}});
     if (created.ok() || created.status().code() != StatusCode::kAlreadyExists) return created;
   }
   auto tree = session.OpenTree(options.tree);

@@ -60,6 +60,10 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
   app.add_option("--warmup", run.warmup, "Reads before the run phase, not measured")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{0}, UINT64_MAX >> 8));
+  app.add_flag(
+      "--sorted-leaves", run.sorted_leaves,
+      "A tree of fixed8 that is created has sorted leaves, read and written whole, not parted "
+      "ones");
   app.add_option("--leaf-bytes", run.leaf_bytes,
                  "Page of a leaf in a tree that is created; 0: the default of its layout")
       ->capture_default_str()
@@ -129,6 +133,7 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
   return {.tree = run.workload.tree,
           .key_layout = run.workload.key_layout,
           .create_tree = line.phases.front() == Phase::kLoad,
+          .sorted_leaves = run.sorted_leaves,
           .leaf_bytes = run.leaf_bytes,
           .node_bytes = run.node_bytes,
           .cache = run.cache,

@@ -29,8 +29,10 @@ index::Layout LayoutOf(KeyLayout layout) {
 Task<Result<index::TreeInfo>> CreateOrOpenTree(OpContext& op, Pool& pool,
                                                const TargetOptions& options) {
   if (options.create_tree) {
-    index::Geometry geometry = options.key_layout == KeyLayout::kFixed8 ? index::Geometry::Fixed8()
-                                                                        : index::Geometry::Bytes();
+    const index::Layout keys = LayoutOf(options.key_layout);
+    const index::LeafLayout leaves =
+        options.sorted_leaves ? index::LeafLayout::kSorted : index::Geometry::DefaultLeaves(keys);
+    index::Geometry geometry = index::Geometry::DefaultOf(keys, leaves);
     if (options.leaf_bytes != 0) geometry.leaf_bytes = options.leaf_bytes;
     if (options.node_bytes != 0) geometry.node_bytes = options.node_bytes;
     auto created = co_await index::CreateTree(op, pool, options.tree, geometry);

@@ -21,7 +21,8 @@ struct RunConfiguration {
   uint64_t seed = 1;
   double rate = 0;  ///< operations per second, open loop; 0: closed loop
   uint64_t warmup = 0;
-  uint32_t leaf_bytes = 0;  ///< of a tree that the load phase creates; 0: its layout's default
+  bool sorted_leaves = false;  ///< of a tree that the load phase creates
+  uint32_t leaf_bytes = 0;     ///< of a tree that the load phase creates; 0: its layout's default
   uint32_t node_bytes = 0;
   bool cache = true;
   uint64_t cache_bytes = 0;  ///< the most that the cache may take; 0: no bound

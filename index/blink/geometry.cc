@@ -40,9 +40,9 @@ Status ValidateLeafLayout(const Geometry& geometry) {
       parts <= kLeafPartsMax) {
     return Status::Ok();
   }
-  return Status::InvalidArgument("leaf_bytes of a parted leaf is " +
-                                 std::to_string(geometry.leaf_bytes) +
-                                 ", must be 64 + 128 * parts with parts of 4..31");
+  return Status::InvalidArgument(
+      "leaf_bytes of a parted leaf is " + std::to_string(geometry.leaf_bytes) +
+      ", must be 64 + 128 * parts with parts of 4..31; or ask for sorted leaves");
 }
 
 }  // namespace

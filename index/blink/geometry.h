@@ -55,6 +55,15 @@ struct Geometry {
   }
   static Geometry Bytes() { return {Layout::kBytes, 4096, 4096, kKeyBytesMax, 448}; }
 
+  /// What a tree has if nothing else is asked for: parted leaves, where keys and values are of 8 bytes.
+  static Geometry DefaultOf(Layout layout, LeafLayout leaves) {
+    if (layout == Layout::kBytes) return Bytes();
+    return leaves == LeafLayout::kParted ? Parted() : Fixed8();
+  }
+  static constexpr LeafLayout DefaultLeaves(Layout layout) {
+    return layout == Layout::kFixed8 ? LeafLayout::kParted : LeafLayout::kSorted;
+  }
+
   /// InvalidArgument naming the field, its value and range. kBytes needs pages that can always be
   /// split (format.md has the argument), for leaf_bytes and node_bytes alike:
   /// 3 * key_bytes_max + 2 * max(inline_value_bytes_max, 24) + 72 <= leaf_bytes, node_bytes.
