@@ -120,8 +120,9 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
       "cache", "what of the trees is cached here; none is the FG-style baseline",
       &options->tree.cache,
       {{"search-layer", index::CacheMode::kSearchLayer}, {"none", index::CacheMode::kNone}});
-  schema.AddBytes("cache_bytes", "the most memory that a tree's cache is to take; 0: no bound",
-                  &options->tree.cache_bytes, 0, uint64_t{1} << 50);
+  schema.AddBytes("cache_bytes",
+                  "the most memory that a tree's cache is to take; not given: no bound",
+                  &options->tree.cache_bytes, uint64_t{64} << 10, uint64_t{1} << 50);
   schema.AddInteger("hop_threshold", "moves to the right after which the cache is refreshed",
                     &options->tree.hop_threshold, 1, 64);
   schema.AddInteger("deadline_ms", "deadline of a request that names none",

@@ -13,6 +13,9 @@ namespace farleaf::index {
 
 namespace {
 constexpr uint64_t kBackoffNsMin = 1 * kNsPerUs, kBackoffNsMax = 256 * kNsPerUs;
+/// While a lock goes from hand to hand its waiters look often, or whoever holds it has it back before they
+/// wake. One that stands for longer than a few round trips is of an owner that is slow, or dead.
+constexpr uint64_t kBusyBackoffNsMax = 2 * kNsPerUs, kHolderIsSlowNs = 128 * kNsPerUs;
 constexpr int kResolveAttemptsMin = 4;
 constexpr uint64_t kResolveBackoffNsMax = 10 * kNsPerMs;
 }  // namespace
@@ -193,7 +196,7 @@ Task<Status> BlinkTree::ClaimRedoArea(OpContext& op, dsm::ServerId server) {
 Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t give_up_ns,
                                        LockedPage& locked, NotTaken* not_taken) {
   const GlobalAddress address = locked.address;
-  uint64_t wait_ns = kBackoffNsMin;
+  uint64_t wait_ns = kBackoffNsMin, seen_word = 0, seen_ns = 0;
   FenceLook look;
   const bool announces = locked.redo_kind != dsm::RedoKind::kChange;
   for (;;) {
@@ -239,14 +242,17 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t gi
     }
     look = {holder.owner};
     stats_.lock_conflicts.fetch_add(1, std::memory_order_relaxed);
-    if (op.worker.clock().NowNs() >= give_up_ns) {
+    const uint64_t now_ns = op.worker.clock().NowNs();
+    if (now_ns >= give_up_ns) {
       co_return Status::DeadlineExceeded("page " + address.ToString() + " of tree '" + info_.name +
                                          "' stayed locked by compute server " +
                                          std::to_string(holder.owner) + " (incarnation " +
                                          std::to_string(holder.incarnation) + ")");
     }
+    if (std::exchange(seen_word, old) != old) seen_ns = now_ns;
+    const bool slow = now_ns - seen_ns >= kHolderIsSlowNs;
     co_await op.worker.Sleep(wait_ns + op.worker.random().Below(wait_ns));
-    wait_ns = std::min(2 * wait_ns, kBackoffNsMax);
+    wait_ns = std::min(2 * wait_ns, slow ? kBackoffNsMax : kBusyBackoffNsMax);
   }
 }
 

@@ -89,7 +89,8 @@ Costs CostsOf(const std::string& fabric, Bootstrap bootstrap, const std::string&
 void ExpectWithinBounds(const Costs& costs) {
   for (const auto& [name, cost] : costs) {
     const std::string kind = name.substr(name.rfind('.') + 1);
-    const double most = kind == "READ"     ? 1.02
+    // A process learns at the first get where entries went past a part of a leaf.
+    const double most = kind == "READ"     ? 1.05
                         : kind == "INSERT" ? 2.5
                         : kind == "SCAN"   ? 2.2
                                            : 2.02;

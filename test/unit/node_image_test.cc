@@ -85,8 +85,8 @@ TEST(NodeFormatTest, BytesExampleInTheDocumentIsRight) {
 TEST(NodeFormatTest, PartedExampleInTheDocumentIsRight) {
   const Geometry geometry = Geometry::Fixed8(4 * kPartBytes + kLeafTrailerBytes);
   NodeImage page(geometry);
-  page->Init({1, 0, Big(0x100), Big(0x120), kSibling});
-  for (uint64_t key : {0x101, 0x106, 0x109, 0x10e, 0x113, 0x116, 0x11b, 0x11e}) {
+  page->Init({1, 0, Big(0x100), Big(0x140), kSibling});
+  for (uint64_t key : {0x104, 0x105, 0x107, 0x109, 0x10a, 0x11a, 0x11f, 0x129}) {
     ASSERT_EQ(HomePart(key, 4), 3u);
     char value[8];
     StoreLittle(value, page->count() + 1);

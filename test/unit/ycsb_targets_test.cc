@@ -252,7 +252,8 @@ TEST_P(PoolTargetTest, CacheIsFilledInThreeRoundTripsAndKeepsItsBudget) {
   EXPECT_EQ(Figure("[CACHE], WarmRoundTrips"), 3);
   EXPECT_GT(Figure("[CACHE], WarmBytesRead"), 10'000);
   EXPECT_EQ(Figure("[CACHE], Evictions"), 0);
-  EXPECT_EQ(Figure("[READ], RoundTrips/op"), 1);
+  // Where entries went past a part is learned when it is first met.
+  EXPECT_LT(Figure("[READ], RoundTrips/op"), 1.03);
   const double whole = Figure("[CACHE], Bytes");
   const double budget = std::floor(whole * 0.75);
   ASSERT_NO_FATAL_FAILURE(
