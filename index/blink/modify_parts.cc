@@ -14,6 +14,7 @@
 // before it was applied, and returns after it can be seen. A lock that is handed over comes with the
 // READ of the parts of all that waits.
 #include <array>
+#include <cstring>
 
 #include "dsm/base/mutation.h"
 #include "index/blink/entry_change.h"
@@ -257,6 +258,9 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
   }
   PageBuffer look;
   const bool emptied = change.result.action == ModifyAction::kDelete && HasEmptyPart(parts, dirty);
+  if (emptied) {  // a write-back that is found to have landed brings no look: zeros are no leaf
+    std::memset(look.bytes, 0, geometry.image_bytes(0));
+  }
   Status status = co_await WriteBackParts(op, leaf, dirty, emptied ? &look : nullptr);
   for (auto* waiter : served) {
     auto& done = static_cast<EntryChange&>(dsm::LocalLockTable::WorkOf(waiter));
