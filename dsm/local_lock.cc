@@ -69,7 +69,7 @@ void LocalLockTable::HandOver(GlobalAddress address, Turn turn, std::span<const 
   }
   FARLEAF_CHECK(waiter, "handed over to nobody", address);
   FARLEAF_CHECK(waiter->image_.size() == image.size(), waiter->image_.size(), image.size());
-  std::memcpy(waiter->image_.data(), image.data(), image.size());
+  if (!image.empty()) std::memcpy(waiter->image_.data(), image.data(), image.size());
   waiter->turn_ = {.lock_word = turn.lock_word,
                    .handovers = turn.handovers + 1,
                    .slot_class = turn.slot_class,
