@@ -76,7 +76,7 @@ class PutLoad {
   static std::vector<Result<client::Value>> GetAll(client::Tree tree) {
     std::vector<std::future<Result<client::Value>>> gets;
     for (int i = 0; i < kAllKeys; ++i) {
-      gets.push_back(tree.GetAsync(KeyName(i), {.deadline_ms = 5'000}));
+      gets.push_back(tree.GetAsync(KeyName(i), {.deadline_ms = 20'000}));
     }
     std::vector<Result<client::Value>> values;
     for (auto& get : gets) values.push_back(get.get());
