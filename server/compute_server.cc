@@ -112,8 +112,14 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
   schema.AddInteger("threads", "threads that serve clients", &options->native.threads, 1, 256);
   schema.AddStringList("trees", "trees to create unless they exist, NAME:LAYOUT (fixed8, bytes)",
                        &options->trees);
-  schema.AddInteger("leaf_bytes", "of a leaf's page in trees so created; 0: the default",
-                    &options->leaf_bytes, 0, index::kPageBytesMax);
+  schema.AddEnum("leaf_layout",
+                 "of leaves in trees so created: parted (fixed8 only, and its default) or sorted",
+                 &options->leaf_layout,
+                 {{"default", protocol::LeafLayout::kDefault},
+                  {"sorted", protocol::LeafLayout::kSorted},
+                  {"parted", protocol::LeafLayout::kParted}});
+  schema.AddInteger("leaf_bytes", "of a leaf's page in them; 0: the default", &options->leaf_bytes,
+                    0, index::kPageBytesMax);
   schema.AddInteger("node_bytes", "of an internal node's page in them; 0: the default",
                     &options->node_bytes, 0, index::kPageBytesMax);
   schema.AddEnum(
@@ -156,6 +162,7 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
   for (const std::string& text : options.trees) {
     auto tree = ParseTreeOption(text);
     if (!tree.ok()) return tree.status();
+    tree->geometry.leaf_layout = options.leaf_layout;
     tree->geometry.leaf_bytes = options.leaf_bytes;
     tree->geometry.node_bytes = options.node_bytes;
     FARLEAF_RETURN_IF_ERROR(GeometryOf(tree->layout, tree->geometry).Validate());

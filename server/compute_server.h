@@ -31,8 +31,9 @@ struct ComputeServerOptions {
   uint64_t join_wait_ms = 30'000;
   bool insecure = false;           ///< listen beyond loopback, without authentication
   std::vector<std::string> trees;  ///< NAME:LAYOUT, created unless they exist
-  uint32_t leaf_bytes = 0;         ///< of a leaf's page in these; 0: the default of the layout
-  uint32_t node_bytes = 0;         ///< of an internal node's page
+  protocol::LeafLayout leaf_layout = protocol::LeafLayout::kDefault;  ///< of leaves in these
+  uint32_t leaf_bytes = 0;  ///< of a leaf's page in these; 0: the default of the layout
+  uint32_t node_bytes = 0;  ///< of an internal node's page
   index::TreeOptions tree;
   NativeServerOptions native;
   std::string ready_file;

@@ -11,8 +11,8 @@
 // Combining: what waits locally for the same lock is done by its holder, if it was led to the same leaf
 // (the digest is the same, so the key is the leaf's) and the parts in hand suffice. The holder's one
 // write-back carries it, and its authors are told when that has completed: each change was invoked
-// before it was applied, and returns after it can be seen. A lock that is handed over comes with the
-// READ of the parts of all that waits.
+// before it was applied, and returns after it can be seen. Whoever is handed the lock READs the parts of
+// all that waits, in one round trip.
 #include <array>
 #include <cstring>
 
@@ -127,7 +127,10 @@ Task<Status> BlinkTree::ReadWholeLeaf(OpContext& op, LockedPage& leaf, GlobalAdd
   const auto parent_image = parent_page.image(geometry, 1);
   Batch batches[2] = {Batch(leaf.address.server()), Batch(parent.server())};
   batches[0].Read(leaf.address.offset(), leaf.arrival(geometry));
-  if (!parent.is_null()) batches[1].Read(parent.offset(), parent_image);
+  if (!parent.is_null()) {
+    batches[1].Read(parent.offset(), parent_image);
+    stats_.hop_refresh_bytes.fetch_add(parent_image.size(), std::memory_order_relaxed);
+  }
   [[maybe_unused]] Status both = co_await op.worker.RoundTrip(batches, op.counts);
   if (!batches[0].status().ok()) {
     Status unlocked = co_await Unlock(op, leaf);
@@ -251,11 +254,11 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
   NoteHints(leaf.address, parts);
   dsm::LocalLockTable::TakenWork served;
   Combine(leaf, parts, change.fence_digest, &dirty, &served);
-  // A leaf that loses entries is looked at when one of its parts becomes empty: behind its unlock.
   if (Mutated(Mutation::kServedBeforeWriteBack)) {
     dsm::LocalLockTable::Serve(served);
     served.clear();
   }
+  // A leaf that loses entries is looked at when one of its parts becomes empty: behind its unlock.
   PageBuffer look;
   const bool emptied = change.result.action == ModifyAction::kDelete && HasEmptyPart(parts, dirty);
   if (emptied) {  // a write-back that is found to have landed brings no look: zeros are no leaf

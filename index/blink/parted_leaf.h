@@ -29,8 +29,8 @@
 //   - the whole leaf: what it holds is what readers of parts find. While an insert that went past full
 //     parts lands, its entry may be there before their marks: that is torn, or a reader of the home part
 //     would deny what another one had seen before.
-// The check is no CRC: it is compared at every get, two to five times as often torn as a whole
-// page's, and 48 bits of a multiplicative hash cost a third of 32 bits of CRC32C.
+// The check is no CRC: 48 bits of a multiplicative hash, since 32 alone let one torn read in four
+// thousand million pass, and a part has no version at its end.
 //
 // Invariants of a leaf at rest: all parts carry the same structure and digest, the trailer's; no key
 // stands twice; an entry's home and every part between that and its own say that entries went past.

@@ -2,7 +2,6 @@
 """What scripts/figures/rf_tree.sh runs; its options are described there."""
 
 import argparse
-import json
 import sys
 
 import simulated_runs as runs
@@ -66,11 +65,7 @@ def plot_latency(plt, options, rows, distribution, figure):
 def main(arguments):
     options = parse(arguments)
     try:
-        if options.plot_only:
-            rows = json.loads((options.out / "results.json").read_text())
-        else:
-            rows = runs.run_all(options, list(runs.cases_of(options, DISTRIBUTIONS)), SCRIPT)
-            runs.write_data(options, rows, SCRIPT)
+        rows = runs.results_of(options, DISTRIBUTIONS, SCRIPT)
     except (runs.Failed, OSError) as failure:
         print(f"{SCRIPT}: {failure}", file=sys.stderr)
         return 3

@@ -111,6 +111,15 @@ def rows_of(case, result):
                **{f"utilisation_{name}": value for name, value in last_phase["simulation"]["utilisation"].items()}}
 
 
+def results_of(options, distributions, script):
+    """The rows to be shown: run and written, or, with --plot-only, read back."""
+    if options.plot_only:
+        return json.loads((options.out / "results.json").read_text())
+    rows = run_all(options, list(cases_of(options, distributions)), script)
+    write_data(options, rows, script)
+    return rows
+
+
 def run_all(options, cases, script):
     (options.out / "runs").mkdir(parents=True, exist_ok=True)
     begin, rows = time.monotonic(), [None] * len(cases)

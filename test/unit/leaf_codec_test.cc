@@ -91,5 +91,21 @@ TEST(LeafCodecTest, ATornPartedPageStaysRaw) {
   EXPECT_EQ(image, torn);
 }
 
+TEST(LeafCodecTest, AWholeLeafOfTheOtherLayoutIsToldFromATornOne) {
+  const Geometry parted = Parted(), sorted = Geometry::Fixed8(1088, 1024);
+  LockedPage page;
+  for (const auto& [mine, other] : {std::pair(parted, sorted), {sorted, parted}}) {
+    Fill(other, 5, &page);
+    const auto raw = page.Pack(other, LockedPage::PageIs::kNew);
+    std::vector<std::byte> image(raw.begin(), raw.end());
+    EXPECT_TRUE(IsOtherLayout(mine, image));
+    image[100] ^= std::byte{1};
+    EXPECT_FALSE(IsOtherLayout(mine, image));
+  }
+  // Of a size that no parted leaf has.
+  std::vector<std::byte> image(1024 - 8);
+  EXPECT_FALSE(IsOtherLayout(Geometry::Fixed8(1024), image));
+}
+
 }  // namespace
 }  // namespace farleaf::index

@@ -113,6 +113,42 @@ TEST(TreeTest, CostsOfPartedLeavesOnAWarmCache) {
   EXPECT_LE(scan.bytes(), 7'000);
 }
 
+/// Leaf pages of one size serve all trees: a stale path may lead to a leaf of the other layout.
+TEST(TreeTest, APageReusedByATreeOfTheOtherLayoutLeadsNobodyAstray) {
+  const Geometry parted = Geometry::Parted(4, 256), sorted = Geometry::Fixed8(576, 256);
+  constexpr uint64_t kKeys = 3'000;
+  for (const auto& [first, second] : {std::pair(parted, sorted), {sorted, parted}}) {
+    LocalTree tree({.geometry = first, .pool = {.allocator = {.grace_ms = 0}}});
+    for (uint64_t i = 0; i < kKeys; ++i) tree.Insert(Fixed(i), Fixed(i));
+    BlinkTree stale(&tree.pool(), tree.tree().info(), {.lock_wait_ms = 2'000});
+    dsm::FabricCounts counts;
+    OpContext op{tree.worker(), counts};
+    ASSERT_TRUE(tree.worker().Run(stale.WarmCache(op)).ok());
+    for (uint64_t i = 1; i < kKeys; ++i) tree.Delete(Fixed(i));
+    ASSERT_EQ(tree.tree().cache().root().level, 0);
+    auto info = tree.worker().Run(CreateTree(op, tree.pool(), "other", second));
+    ASSERT_TRUE(info.ok()) << info.status();
+    BlinkTree other(&tree.pool(), *info, {});
+    for (uint64_t i = 0; i < kKeys; ++i) {
+      ASSERT_TRUE(*tree.worker().Run(other.Insert(op, Fixed(i), Fixed(7))));
+    }
+    for (uint64_t i = 0; i < kKeys; i += 13) {
+      std::string value;
+      const auto found = tree.worker().Run(stale.Get(op, Fixed(i), &value));
+      ASSERT_TRUE(found.ok()) << found.status() << " at " << i;
+      EXPECT_EQ(*found, i == 0);
+      const auto updated = tree.worker().Run(stale.Update(op, Fixed(i), Fixed(9)));
+      ASSERT_TRUE(updated.ok()) << updated.status() << " at " << i;
+      EXPECT_EQ(*updated, i == 0);
+    }
+    for (uint64_t i = 0; i < kKeys; ++i) {
+      std::string value;
+      ASSERT_TRUE(*tree.worker().Run(other.Get(op, Fixed(i), &value)));
+      ASSERT_EQ(value, Fixed(7));
+    }
+  }
+}
+
 TEST(TreeTest, ACatalogEntryOfAnotherFormatIsRefusedByName) {
   LocalTree tree;
   const uint64_t entry = tree.tree().info().root_word_offset() - 8;

@@ -342,11 +342,10 @@ struct CommandTest : ::testing::Test {
   }
   std::vector<std::string> Workload(char letter, std::vector<std::string> more = {}) {
     std::vector<std::string> arguments = {
-        "-P",          std::string(FARLEAF_WORKLOADS) + "/workload" + letter,
-        "-p",          "recordcount=2000",
-        "-p",          "operationcount=5000",
-        "--threads",   "2",
-        "--in-flight", "4"};
+        "-P", std::string(FARLEAF_WORKLOADS) + "/workload" + letter, "-p", "recordcount=2000", "-p",
+        "operationcount=5000", "--threads", "2", "--in-flight", "4",
+        // A slow machine would see progress among the errors.
+        "--status-interval", "0"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
