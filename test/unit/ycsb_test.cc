@@ -320,6 +320,7 @@ struct CommandTest : ::testing::Test {
   test::MapIndex map;
   std::ostringstream out, error;
   int interrupt_fd = -1;
+  std::string status_interval = "0";  ///< a slow machine would see progress among the errors
   TargetOptions opened;
 
   int Ycsb(std::vector<std::string> arguments) {
@@ -341,11 +342,18 @@ struct CommandTest : ::testing::Test {
                        .interrupt_fd = interrupt_fd});
   }
   std::vector<std::string> Workload(char letter, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {
-        "-P", std::string(FARLEAF_WORKLOADS) + "/workload" + letter, "-p", "recordcount=2000", "-p",
-        "operationcount=5000", "--threads", "2", "--in-flight", "4",
-        // A slow machine would see progress among the errors.
-        "--status-interval", "0"};
+    std::vector<std::string> arguments = {"-P",
+                                          std::string(FARLEAF_WORKLOADS) + "/workload" + letter,
+                                          "-p",
+                                          "recordcount=2000",
+                                          "-p",
+                                          "operationcount=5000",
+                                          "--threads",
+                                          "2",
+                                          "--in-flight",
+                                          "4",
+                                          "--status-interval",
+                                          status_interval};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
@@ -614,7 +622,8 @@ TEST_F(CommandTest, WarmupIsLeftOutOfTheCounts) {
 TEST_F(CommandTest, ProgressTellsRateAndTimeLeft) {
   ASSERT_EQ(Ycsb(Workload('c', {"--phase", "load"})), kExitOk);
   map.set_before(Slow);
-  ASSERT_EQ(Ycsb(Workload('c', {"-p", "operationcount=12000", "--status-interval", "1"})), kExitOk);
+  status_interval = "1";
+  ASSERT_EQ(Ycsb(Workload('c', {"-p", "operationcount=12000"})), kExitOk);
   // 1500 turns of 2 ms: at least 3 s.
   EXPECT_NE(error.str().find("ycsb: run "), std::string::npos) << error.str();
   EXPECT_NE(error.str().find(" of 12000 operations"), std::string::npos) << error.str();
