@@ -1,6 +1,11 @@
 // micro: what the pieces of a get cost on this machine, and what a get could cost at best.
 //
 //   micro [--keys=N] [Google Benchmark's flags]
+//   micro --operations [--keys=N] [--leaf-layout=parted|sorted] [--bootstrap=URL] [--rounds=N]
+//         [--batch=N] [--copy-mib=N] [--only=OPERATION] [--json=FILE]
+//
+// The second form tells what operations of the tree cost, beside copies from random places
+// (operation_costs.h). The first one:
 //
 // `bound` is the least that a get of a tree with cached separators has to do: search a sorted array
 // of separators, copy the leaf's image from a random place, and check it. The pieces of it stand
@@ -12,12 +17,15 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "benchmark/micro/operation_costs.h"
+#include "benchmark/micro/operation_report.h"
 #include "benchmark/micro/pieces.h"
 #include "benchmark/micro/tree_under_test.h"
 #include "dsm/base/bytes.h"
@@ -44,7 +52,9 @@ class Data {
     return *leaves_;
   }
   TreeUnderTest& tree() {
-    if (!tree_) tree_ = std::make_unique<TreeUnderTest>(keys_);
+    if (!tree_) {
+      tree_ = std::make_unique<TreeUnderTest>(TreeUnderTestOptions{.keys = keys_});
+    }
     return *tree_;
   }
 
@@ -182,38 +192,97 @@ void RegisterAll(Data* data) {
   benchmark::RegisterBenchmark("btree_map_get", BtreeMapGet, data);
 }
 
-/// Takes --keys=N out of the arguments. Returns false if N is not a number from 1000 to 10^9.
-bool TakeKeys(int* argc, char** argv, uint64_t* keys) {
-  constexpr std::string_view kFlag = "--keys=";
+/// What the command line asks for, besides Google Benchmark's flags.
+struct Arguments {
+  bool operations = false;
+  TreeUnderTestOptions tree{.keys = kKeysDefault};
+  OperationCostOptions costs;
+  std::string leaf_layout = "parted", json;
+  uint64_t copy_mib = 4096;
+};
+
+/// Takes our flags out of the arguments. Returns what is wrong with one, or nothing.
+std::string TakeArguments(int* argc, char** argv, Arguments* arguments) {
+  std::string error;
+  std::string_view value;
+  const auto names = [&](std::string_view argument, std::string_view flag) {
+    if (!argument.starts_with(flag)) return false;
+    value = argument.substr(flag.size());
+    return true;
+  };
+  const auto take = [&](std::string_view flag, uint64_t min, uint64_t max, uint64_t* number) {
+    const auto [end, outcome] = std::from_chars(value.begin(), value.end(), *number);
+    if (outcome == std::errc() && end == value.end() && *number >= min && *number <= max) return;
+    error = std::string(flag) + ": expected a number from " + std::to_string(min) + " to " +
+            std::to_string(max);
+  };
   int kept = 0;
-  bool good = true;
   for (int i = 0; i < *argc; ++i) {
-    std::string_view argument = argv[i];
-    if (!argument.starts_with(kFlag)) {
+    const std::string_view argument = argv[i];
+    if (argument == "--operations") {
+      arguments->operations = true;
+    } else if (names(argument, "--keys=")) {
+      take("--keys", 1000, 1'000'000'000, &arguments->tree.keys);
+    } else if (names(argument, "--rounds=")) {
+      take("--rounds", 1, 1'000'000, &arguments->costs.rounds);
+    } else if (names(argument, "--batch=")) {
+      take("--batch", 20, 1'000'000, &arguments->costs.operations);
+    } else if (names(argument, "--copy-mib=")) {
+      take("--copy-mib", 1, 1 << 20, &arguments->copy_mib);
+    } else if (names(argument, "--only=")) {
+      arguments->costs.only = value;
+    } else if (names(argument, "--bootstrap=")) {
+      arguments->tree.bootstrap = value;
+    } else if (names(argument, "--json=")) {
+      arguments->json = value;
+    } else if (names(argument, "--leaf-layout=")) {
+      arguments->leaf_layout = value;
+      if (value != "parted" && value != "sorted")
+        error = "--leaf-layout: expected parted or sorted";
+    } else {
       argv[kept++] = argv[i];
-      continue;
     }
-    argument.remove_prefix(kFlag.size());
-    const auto [end, error] = std::from_chars(argument.begin(), argument.end(), *keys);
-    good = good && error == std::errc() && end == argument.end() && *keys >= 1000 &&
-           *keys <= 1'000'000'000;
   }
   *argc = kept;
-  return good;
+  arguments->costs.copy_bytes = arguments->copy_mib << 20;
+  const bool sorted = arguments->leaf_layout == "sorted";
+  arguments->tree.leaf_layout = sorted ? index::LeafLayout::kSorted : index::LeafLayout::kParted;
+  return error;
+}
+
+int MeasureAndReport(const Arguments& arguments) {
+  TreeUnderTest tree(arguments.tree);
+  const std::vector<OperationCost> costs = MeasureOperations(tree, arguments.costs);
+  const OperationRun run{.keys = tree.keys(),
+                         .fabric = tree.fabric(),
+                         .leaf_layout = arguments.leaf_layout,
+                         .rounds = arguments.costs.rounds,
+                         .operations = arguments.costs.operations,
+                         .copy_bytes = arguments.costs.copy_bytes,
+                         .load_ns_per_key = tree.load_ns_per_key()};
+  PrintCosts(run, costs, std::cout);
+  if (arguments.json.empty()) return 0;
+  std::ofstream file(arguments.json);
+  file << ToJson(run, costs).dump(2) << '\n';
+  file.flush();
+  if (!file) std::cerr << "micro: cannot write " << arguments.json << '\n';
+  return file ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace farleaf::micro
 
 int main(int argc, char** argv) {
-  uint64_t keys = farleaf::micro::kKeysDefault;
-  if (!farleaf::micro::TakeKeys(&argc, argv, &keys)) {
-    std::cerr << "micro: --keys: expected a number from 1000 to 1000000000\n";
+  farleaf::micro::Arguments arguments;
+  const std::string error = farleaf::micro::TakeArguments(&argc, argv, &arguments);
+  if (!error.empty()) {
+    std::cerr << "micro: " << error << '\n';
     return 2;
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  farleaf::micro::Data data(keys);
+  if (arguments.operations) return farleaf::micro::MeasureAndReport(arguments);
+  farleaf::micro::Data data(arguments.tree.keys);
   farleaf::micro::RegisterAll(&data);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

@@ -1,13 +1,22 @@
 #include "benchmark/micro/pieces.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "dsm/base/bytes.h"
+#include "dsm/base/clock.h"
 #include "dsm/base/crc32c.h"
 #include "dsm/base/random.h"
 
 namespace farleaf::micro {
+
+uint64_t ThreadCpuNs() {
+  timespec now;
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<uint64_t>(now.tv_sec) * kNsPerSecond + static_cast<uint64_t>(now.tv_nsec);
+}
 
 uint64_t KeyOf(uint64_t number) { return Mix64(number); }
 

@@ -38,6 +38,9 @@ class Leaves {
   std::vector<std::byte> bytes_;
 };
 
+/// CPU time that this thread has used, which others on the machine do not add to.
+uint64_t ThreadCpuNs();
+
 /// Copies the leaf's image to `to` and answers whether its checksum is right.
 bool CopyAndCheck(std::span<const std::byte> leaf, std::span<std::byte> to);
 

@@ -1,0 +1,237 @@
+#include "benchmark/micro/operation_costs.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "benchmark/micro/allocation_count.h"
+#include "benchmark/micro/pieces.h"
+#include "dsm/base/bytes.h"
+#include "dsm/base/check.h"
+#include "dsm/base/random.h"
+#include "dsm/shm/memory_region.h"
+
+namespace farleaf::micro {
+
+namespace {
+
+constexpr uint64_t kSeed = 1;
+constexpr uint64_t kNeverLoaded = uint64_t{1} << 40;  // numbers of keys that are in no tree
+constexpr uint64_t kScanRows = 100, kOperationsPerScan = 20;
+constexpr size_t kCopyBytes = 1024, kSmallCopyBytes = 128;
+/// What is asked for is asked for where a copy of 1 KiB takes this long.
+constexpr double kCopyNs = 150;
+
+enum class Kind : uint8_t {
+  kCopy,
+  kChainedCopy,
+  kSmallCopy,
+  kGet,
+  kGetAbsent,
+  kUpdate,
+  kPut,
+  kInsert,
+  kDelete,
+  kScan
+};
+struct Measured {
+  Kind kind;
+  const char* name;
+  double bound_ns;
+};
+constexpr std::array kMeasured = {Measured{Kind::kCopy, "copy_1024", 0},
+                                  Measured{Kind::kChainedCopy, "copy_1024_chained", 0},
+                                  Measured{Kind::kSmallCopy, "copy_128", 0},
+                                  Measured{Kind::kGet, "get", 450},
+                                  Measured{Kind::kGetAbsent, "get_absent", 450},
+                                  Measured{Kind::kUpdate, "update", 650},
+                                  Measured{Kind::kPut, "put", 650},
+                                  Measured{Kind::kInsert, "insert", 800},
+                                  Measured{Kind::kDelete, "delete", 800},
+                                  Measured{Kind::kScan, "scan_100", 2500}};
+
+bool IsCopy(Kind kind) { return kind <= Kind::kSmallCopy; }
+
+using Key = std::array<char, 8>;
+
+/// Which keys the tree holds: those of numbers [first, last), in no order of theirs.
+struct Present {
+  uint64_t first = 0, last = 0;
+};
+
+class Rounds {
+ public:
+  Rounds(TreeUnderTest& under_test, const OperationCostOptions& options)
+      : tree_(under_test.tree()),
+        worker_(under_test.worker()),
+        operations_(options.operations),
+        present_{0, under_test.keys()} {
+    auto region = dsm::MemoryRegion::Create({.bytes = options.copy_bytes});
+    FARLEAF_CHECK(region.ok(), region.status());
+    region_ = std::make_unique<dsm::MemoryRegion>(std::move(*region));
+    // Pages that were never written would all be the kernel's one page of zeros.
+    for (size_t at = 0; at < region_->bytes().size(); at += 4096) {
+      region_->bytes()[at] = std::byte{1};
+    }
+    keys_.resize(operations_);
+    places_.resize(operations_);
+  }
+
+  struct Batch {
+    double cpu_ns = 0, wall_ns = 0, allocations = 0, round_trips = 0;
+  };
+  Batch Run(Kind kind) {
+    const uint64_t count = kind == Kind::kScan ? operations_ / kOperationsPerScan : operations_;
+    Draw(kind, count);
+    dsm::FabricCounts counts;
+    const uint64_t allocated = AllocationCount(), wall_ns = clock_.NowNs(), cpu_ns = ThreadCpuNs();
+    if (IsCopy(kind)) {
+      Copy(kind);
+    } else {
+      const Status status = worker_.Run(Operate(kind, count, counts));
+      FARLEAF_CHECK(status.ok(), status);
+    }
+    const uint64_t cpu_end_ns = ThreadCpuNs(), wall_end_ns = clock_.NowNs();
+    const auto each = [&](uint64_t sum) {
+      return static_cast<double>(sum) / static_cast<double>(count);
+    };
+    return {each(cpu_end_ns - cpu_ns), each(wall_end_ns - wall_ns),
+            each(AllocationCount() - allocated), each(counts.round_trips)};
+  }
+
+ private:
+  uint64_t NumberFor(Kind kind) {
+    switch (kind) {
+      case Kind::kInsert:
+        return present_.last++;
+      case Kind::kDelete:
+        return present_.first++;
+      case Kind::kGetAbsent:
+        return kNeverLoaded + random_.Below(kNeverLoaded);
+      default:
+        return present_.first + random_.Below(present_.last - present_.first);
+    }
+  }
+  void Draw(Kind kind, uint64_t count) {
+    if (IsCopy(kind)) {
+      for (uint64_t& place : places_) {
+        place = random_.Below(region_->bytes().size() / kCopyBytes - 1) * kCopyBytes;
+      }
+      return;
+    }
+    for (uint64_t i = 0; i < count; ++i) StoreBig64(keys_[i].data(), KeyOf(NumberFor(kind)));
+  }
+
+  void Copy(Kind kind) {
+    const std::byte* from = region_->bytes().data();
+    const size_t bytes = kind == Kind::kSmallCopy ? kSmallCopyBytes : kCopyBytes;
+    alignas(64) std::byte to[kCopyBytes];
+    uint64_t chain = 0;  // always 0, but only the copy tells
+    for (const uint64_t place : places_) {
+      std::memcpy(to, from + place + chain, bytes);
+      asm volatile("" ::"r"(to) : "memory");
+      if (kind == Kind::kChainedCopy) chain = LoadLittle<uint64_t>(to + bytes - 8);
+    }
+  }
+
+  dsm::Task<Status> Operate(Kind kind, uint64_t count, dsm::FabricCounts& counts) {
+    dsm::OpContext op{worker_, counts};
+    const std::string_view value("01234567");
+    for (uint64_t i = 0; i < count; ++i) {
+      const std::string_view key(keys_[i].data(), 8);
+      bool as_expected = true;
+      if (kind == Kind::kGet || kind == Kind::kGetAbsent) {
+        auto found = co_await tree_.Get(op, key, &value_);
+        if (!found.ok()) co_return found.status();
+        as_expected = *found == (kind == Kind::kGet);
+      } else if (kind == Kind::kUpdate) {
+        auto existed = co_await tree_.Update(op, key, value);
+        if (!existed.ok()) co_return existed.status();
+        as_expected = *existed;
+      } else if (kind == Kind::kPut) {
+        auto fresh = co_await tree_.Put(op, key, value);
+        if (!fresh.ok()) co_return fresh.status();
+        as_expected = !*fresh;
+      } else if (kind == Kind::kInsert) {
+        auto inserted = co_await tree_.Insert(op, key, value);
+        if (!inserted.ok()) co_return inserted.status();
+        as_expected = *inserted;
+      } else if (kind == Kind::kDelete) {
+        auto existed = co_await tree_.Delete(op, key);
+        if (!existed.ok()) co_return existed.status();
+        as_expected = *existed;
+      } else {
+        Status status = co_await tree_.Scan(op, {.start = key, .limit = kScanRows}, &rows_);
+        if (!status.ok()) co_return status;
+        as_expected = !rows_.empty();
+      }
+      FARLEAF_CHECK(as_expected, static_cast<int>(kind), i);
+    }
+    co_return Status::Ok();
+  }
+
+  const MonotonicClock clock_;
+  index::BlinkTree& tree_;
+  dsm::Worker& worker_;
+  uint64_t operations_;
+  Present present_;
+  Random random_{kSeed};
+  std::unique_ptr<dsm::MemoryRegion> region_;
+  std::vector<Key> keys_;
+  std::vector<uint64_t> places_;
+  std::string value_;
+  std::vector<index::KeyValue> rows_;
+};
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+OperationCost CostOf(const Measured& measured, const std::vector<Rounds::Batch>& batches,
+                     const std::vector<Rounds::Batch>& copies) {
+  OperationCost cost{.name = measured.name, .copies_bound = measured.bound_ns / kCopyNs};
+  std::vector<double> cpu, wall, ratio;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    cpu.push_back(batches[i].cpu_ns);
+    wall.push_back(batches[i].wall_ns);
+    ratio.push_back(batches[i].cpu_ns / copies[i].cpu_ns);
+    cost.allocations += batches[i].allocations / static_cast<double>(batches.size());
+    cost.round_trips += batches[i].round_trips / static_cast<double>(batches.size());
+  }
+  cost.cpu_ns_min = *std::min_element(cpu.begin(), cpu.end());
+  cost.cpu_ns = Median(std::move(cpu));
+  cost.wall_ns = Median(std::move(wall));
+  cost.copies = Median(std::move(ratio));
+  return cost;
+}
+
+}  // namespace
+
+std::vector<OperationCost> MeasureOperations(TreeUnderTest& under_test,
+                                             const OperationCostOptions& options) {
+  Rounds rounds(under_test, options);
+  std::array<std::vector<Rounds::Batch>, kMeasured.size()> batches;
+  const auto wanted = [&](const Measured& measured) {
+    return options.only.empty() || IsCopy(measured.kind) || options.only == measured.name;
+  };
+  // The first round only warms up.
+  for (uint64_t round = 0; round <= options.rounds; ++round) {
+    for (size_t i = 0; i < kMeasured.size(); ++i) {
+      if (!wanted(kMeasured[i])) continue;
+      const Rounds::Batch batch = rounds.Run(kMeasured[i].kind);
+      if (round > 0) batches[i].push_back(batch);
+    }
+  }
+  std::vector<OperationCost> costs;
+  for (size_t i = 0; i < kMeasured.size(); ++i) {
+    if (!batches[i].empty()) costs.push_back(CostOf(kMeasured[i], batches[i], batches[0]));
+  }
+  return costs;
+}
+
+}  // namespace farleaf::micro
