@@ -21,6 +21,9 @@ constexpr int kTornReadsBeforeLockWord = 4;
 /// What completing a missing separator may take of a search that found its node.
 constexpr uint64_t kUpkeepNsMax = 10 * kNsPerMs;
 constexpr uint64_t kRetryNsMin = 500, kRetryNsMax = 200 * kNsPerUs;
+/// Whoever has moved right so often asks for a new path: nodes may split faster than one can follow. Twice as
+/// often each time, for separators may be missing for good.
+constexpr uint32_t kHopsBeforeNewPath = 4;
 
 /// The right to read a parent again, of one of those that want it at once. A table that is too small for
 /// all gives it to two at times.
@@ -255,6 +258,7 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
   Freshness freshness = Freshness::kCached;
   const uint64_t give_up_ns = WaitDeadlineNs(op);
   uint64_t wait_ns = kRetryNsMin;
+  uint32_t hops_before = 0, hops_max = kHopsBeforeNewPath;
   while (op.worker.clock().NowNs() < give_up_ns) {
     auto path = co_await FindNode(op, key, side, level, freshness);
     if (!path.ok()) co_return path.status();
@@ -262,6 +266,7 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
     GlobalAddress address = path->node;
     auto state = co_await ReadPage(op, address, level, page);
     bool separator_missing = false;
+    bool fell_behind = false;
     uint32_t hops = 0;
     while (state.ok() && *state == PageState::kRead) {
       const ConstNode node(info_.geometry, page.image(info_.geometry, level));
@@ -271,9 +276,11 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
         break;
       }
       if (fit == Fit::kCovers) {
-        co_await AfterHops(op, hops, separator_missing && level == 0, address);
+        co_await AfterHops(op, hops_before + hops, separator_missing && level == 0, address);
         co_return address;
       }
+      fell_behind = hops == hops_max;
+      if (fell_behind) break;
       address = node.right();  // right sibling, or the node that took over
       stats_.hops.fetch_add(1, std::memory_order_relaxed);
       stats_.forwards.fetch_add(fit == Fit::kMoveForward, std::memory_order_relaxed);
@@ -288,6 +295,12 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
       }
     }
     if (!state.ok()) co_return state.status();
+    if (fell_behind) {
+      if (hops_before > 0 || path->parent.is_null()) freshness = Freshness::kFromRoot;
+      hops_before += hops;
+      hops_max *= 2;
+      continue;
+    }
     if (freshness == Freshness::kFromRoot) {  // a merge is telling the parents: let it
       co_await op.worker.Sleep(wait_ns + op.worker.random().Below(wait_ns));
       wait_ns = std::min(2 * wait_ns, kRetryNsMax);

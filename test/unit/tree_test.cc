@@ -149,6 +149,22 @@ TEST(TreeTest, APageReusedByATreeOfTheOtherLayoutLeadsNobodyAstray) {
   }
 }
 
+TEST(TreeTest, WhoHasFallenFarBehindAsksForANewPath) {
+  LocalTree tree({.geometry = Geometry::Parted(4, 256)});
+  tree.Insert(Fixed(0), Fixed(0));
+  BlinkTree stale(&tree.pool(), tree.tree().info(), {.hop_threshold = 64});
+  std::string value;
+  dsm::FabricCounts counts;
+  OpContext op{tree.worker(), counts};
+  ASSERT_TRUE(*tree.worker().Run(stale.Get(op, Fixed(0), &value)));  // knows of one leaf, the root
+  for (uint64_t i = 1; i < 5'000; ++i) tree.Insert(Fixed(i), Fixed(i));
+  ASSERT_GT(tree.tree().stats().splits, 200u);
+  const uint64_t before = counts.round_trips;
+  ASSERT_TRUE(*tree.worker().Run(stale.Get(op, Fixed(4'999), &value)));
+  EXPECT_EQ(value, Fixed(4'999));
+  EXPECT_LE(counts.round_trips - before, 15u);
+}
+
 TEST(TreeTest, ACatalogEntryOfAnotherFormatIsRefusedByName) {
   LocalTree tree;
   const uint64_t entry = tree.tree().info().root_word_offset() - 8;
