@@ -17,6 +17,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/install_packages.sh
+source scripts/local_pool.sh
 
 RECORDS=${RECORDS:-1000000}
 OPERATIONS=${OPERATIONS:-1000000}
@@ -60,63 +61,14 @@ echo "building"
 cmake --preset release >/dev/null
 cmake --build --preset release --target memory_server compute_server ycsb farleafctl
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/farleaf-quickstart.XXXXXX")
 results=results/quickstart
 mkdir -p "$results"
 rm -f "$results"/*.json "$results"/*.log
-started=()
-
-stop_all() {
-  local code=$? i
-  trap - EXIT INT TERM
-  # The last started is stopped first: the compute server leaves the pool while there is one.
-  for ((i = ${#started[@]} - 1; i >= 0; i--)); do
-    kill -TERM "${started[i]}" 2>/dev/null || true
-    wait "${started[i]}" 2>/dev/null || true
-  done
-  rm -rf "$work"
-  exit "$code"
-}
-trap stop_all EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-# start NAME COMMAND...: runs it in the background, its output in the results.
-start() {
-  local name=$1
-  shift
-  "$@" >"$results/$name.log" 2>&1 &
-  started+=($!)
-}
-
-# wait_for NAME FILE: until the process has written the file; it fails if the process ends before.
-wait_for() {
-  local name=$1 file=$2 deadline=$((SECONDS + 30))
-  until [[ -s $file ]]; do
-    if ! kill -0 "${started[-1]}" 2>/dev/null || ((SECONDS >= deadline)); then
-      echo "quickstart.sh: $name does not start:" >&2
-      cat "$results/$name.log" >&2
-      return 1
-    fi
-    sleep 0.05
-  done
-}
-
+begin_processes "$results"
 echo "starting memcached, two memory servers of $REGION_MIB MiB ($FABRIC) and a compute server"
-start memcached env MEMCACHED_PORT_FILENAME="$work/memcached.port" \
-  memcached -l 127.0.0.1 -p -1 -U 0 -u "$(id -un)"
-wait_for memcached "$work/memcached.port"
-port=$(sed -n 's/^TCP INET: //p' "$work/memcached.port")
-bootstrap=memcached://127.0.0.1:$port/quickstart
-
-for id in 0 1; do
-  start "memory_server_$id" "$bin/memory_server" --bootstrap "$bootstrap" --id "$id" \
-    --size "${REGION_MIB}MiB" "${memory_server_flags[@]}" --socket "$work/memory-$id.sock"
-done
-start compute_server "$bin/compute_server" --bootstrap "$bootstrap" --memory-servers-min 2 \
-  --listen 127.0.0.1:0 --ready-file "$work/compute.ready"
-wait_for compute_server "$work/compute.ready"
-server=$(grep -m 1 -o 'farleaf://.*' "$work/compute.ready")
+start_memory "$REGION_MIB" "${memory_server_flags[@]}"
+start_compute compute_server
+server=$(grep -m 1 -o 'farleaf://.*' "$work/compute_server.ready")
 
 # run NAME WORKLOAD TARGET [ycsb arguments]
 run() {

@@ -22,7 +22,7 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     runs.set_defaults(parser, options, {"clients": 64, "records": 20_000, "confidence": 10, "operations": 20_000,
                                         "operations_max": 100_000}
-                      if options.quick else {"clients": 640, "records": 200_000, "confidence": 2, "operations": 200_000,
+                      if options.quick else {"clients": 640, "records": 2_000_000, "confidence": 2, "operations": 200_000,
                                              "operations_max": 20_000_000})
     options.clients = [options.clients]
     return options

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A rack on the performance model: 10 memory servers, 10 compute servers, 640 clients. A table and plots of throughput and latency
-# percentiles for load A and workloads A to E, zipfian (0.99) and uniform, of this tree (its own code), of the verb programs of the
+# percentiles for load A (inserts into a tree of full size) and workloads A to E, zipfian (0.99) and uniform, of this tree (its own code), of the verb programs of the
 # indexes it is compared with, of the uncached tree's and of the RF-tree's as its paper tells it. Needs a build; plots need
 # python3-matplotlib.
 #
@@ -9,7 +9,7 @@
 #   --out DIR          where data, table and plots go (build/figures/rack)
 #   --model FILE       the cost model (benchmark/models/rack.toml)
 #   --clients N        one thread with one operation in flight each, spread over the compute servers (640)
-#   --records N        key-value pairs (200000)
+#   --records N        key-value pairs (2000000)
 #   --confidence P     a run goes on until its throughput's 95 % interval is within +-P % (2)
 #   --operations N     but for so many operations at least (200000)
 #   --operations-max N and not beyond so many (20000000)

@@ -54,7 +54,7 @@ def set_defaults(parser, options, defaults):
 
 
 def cases_of(options, distributions):
-    """Load inserts every key once: the same for all distributions."""
+    """Load has new keys only: it is the same for all distributions."""
     for workload in options.workloads:
         for distribution in distributions if workload != "load" else ["any"]:
             for system in options.systems:
@@ -70,9 +70,11 @@ def command_of(options, case):
     command = [f"{options.bin}/ycsb", "-P", f"benchmark/workloads/workload{'a' if workload == 'load' else workload}",
                "-p", f"recordcount={options.records}", "-p", f"operationcount={getattr(options, 'operations', 20_000)}",
                "-p", "maxscanlength=100", "--target", f"sim:{case['model']}?region={region}MiB", "--threads",
-               str(case["clients"]), "--phase", "load" if workload == "load" else "load,run", "--seed", str(options.seed),
+               str(case["clients"]), "--phase", "load,run", "--seed", str(options.seed),
                "--confidence", str(options.confidence), "--operations-max", str(options.operations_max),
                "--status-interval", "0"]
+    if workload == "load":  # into a tree of full size: the verb programs know no other
+        command += ["-p", "readproportion=0", "-p", "updateproportion=0", "-p", "insertproportion=1"]
     if case["distribution"] != "any":
         command += ["-p", f"requestdistribution={case['distribution']}"]
     if case["system"] == "uncached":

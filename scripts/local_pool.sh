@@ -1,0 +1,69 @@
+# To be sourced: processes of a pool on this machine, which are stopped when the script ends.
+#
+#   begin_processes LOGS        logs go there; $work is a directory that lives as long as the script
+#   start NAME COMMAND...       runs it in the background, its output in LOGS/NAME.log
+#   wait_for NAME FILE          until the process started last has written the file; fails if it ends before
+#   start_memory MIB FLAGS...   memcached and two memory servers of MIB each; sets $bootstrap
+#   start_compute NAME ARGS...  a compute server that has joined both; its addresses are in $work/NAME.ready
+
+begin_processes() {
+  logs=$1
+  work=$(mktemp -d "${TMPDIR:-/tmp}/farleaf.XXXXXX")
+  started=()
+  trap stop_processes EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  mkdir -p "$logs"
+}
+
+# The last started is stopped first: compute servers leave the pool while there is one.
+stop_processes() {
+  local code=$? i
+  trap - EXIT INT TERM
+  for ((i = ${#started[@]} - 1; i >= 0; i--)); do
+    kill -TERM "${started[i]}" 2>/dev/null || true
+    wait "${started[i]}" 2>/dev/null || true
+  done
+  rm -rf "$work"
+  exit "$code"
+}
+
+start() {
+  local name=$1
+  shift
+  "$@" >"$logs/$name.log" 2>&1 &
+  started+=($!)
+}
+
+wait_for() {
+  local name=$1 file=$2 deadline=$((SECONDS + 60))
+  until [[ -s $file ]]; do
+    if ! kill -0 "${started[-1]}" 2>/dev/null || ((SECONDS >= deadline)); then
+      echo "${0##*/}: $name does not start:" >&2
+      cat "$logs/$name.log" >&2
+      return 1
+    fi
+    sleep 0.05
+  done
+}
+
+start_memory() {
+  local mib=$1 id
+  shift
+  start memcached env MEMCACHED_PORT_FILENAME="$work/memcached.port" \
+    memcached -l 127.0.0.1 -p -1 -U 0 -u "$(id -un)"
+  wait_for memcached "$work/memcached.port"
+  bootstrap=memcached://127.0.0.1:$(sed -n 's/^TCP INET: //p' "$work/memcached.port")/farleaf
+  for id in 0 1; do
+    start "memory_server_$id" "$bin/memory_server" --bootstrap "$bootstrap" --id "$id" --size "${mib}MiB" \
+      --socket "$work/memory-$id.sock" "$@"
+  done
+}
+
+start_compute() {
+  local name=$1
+  shift
+  start "$name" "$bin/compute_server" --bootstrap "$bootstrap" --memory-servers-min 2 --listen 127.0.0.1:0 \
+    --ready-file "$work/$name.ready" "$@"
+  wait_for "$name" "$work/$name.ready"
+}
