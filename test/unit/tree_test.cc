@@ -11,6 +11,7 @@
 #include "dsm/base/crc32c.h"
 #include "dsm/base/random.h"
 #include "dsm/redo_record.h"
+#include "test/support/mean_cost.h"
 #include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
@@ -36,24 +37,6 @@ TEST(TreeTest, LeavesAndInternalNodesMayHaveDifferentPageSizes) {
     EXPECT_EQ(tree.cost(), (dsm::FabricCounts{1, 1, 0, 0, geometry.image_bytes(0), 0}));
   }
 }
-
-/// What `count` operations cost on average.
-struct MeanCost {
-  dsm::FabricCounts sum;
-  uint64_t count = 0;
-
-  void Add(const dsm::FabricCounts& cost) {
-    sum += cost;
-    ++count;
-  }
-  double round_trips() const { return Mean(sum.round_trips); }
-  double bytes() const { return Mean(sum.bytes_read + sum.bytes_written); }
-  double Mean(uint64_t of) const { return static_cast<double>(of) / static_cast<double>(count); }
-  void Print(const char* name) const {
-    std::printf("%-8s %.3f round trips, %.1f bytes read, %.1f written\n", name, round_trips(),
-                Mean(sum.bytes_read), Mean(sum.bytes_written));
-  }
-};
 
 TEST(TreeTest, CostsOfPartedLeavesOnAWarmCache) {
   LocalTree tree({.geometry = Geometry::Parted()});

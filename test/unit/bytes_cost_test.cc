@@ -1,0 +1,83 @@
+// What operations on byte-string keys cost, in round trips and bytes, on a warm cache: random keys of 24
+// bytes, values of 8, 100 and 1,000 bytes. index/blink/README.md has the table.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "dsm/base/bytes.h"
+#include "dsm/base/random.h"
+#include "test/support/mean_cost.h"
+#include "test/support/tree_fixture.h"
+
+namespace farleaf::index {
+namespace {
+
+/// 24 bytes of any value. The lowest bit of the last one says whether the key is stored.
+std::string KeyOf(uint64_t i) {
+  std::string key(24, '\0');
+  for (uint64_t word = 0; word < 3; ++word) StoreBig64(&key[word * 8], Mix64(i * 3 + word));
+  key.back() = static_cast<char>(key.back() | 1);
+  return key;
+}
+std::string AbsentKeyOf(uint64_t i) {
+  std::string key = KeyOf(i);
+  key.back() = static_cast<char>(key.back() & ~1);
+  return key;
+}
+
+struct Costs {
+  MeanCost insert, get, absent, update, put, scan, remove;
+};
+
+Costs CostsOf(const Geometry& geometry, size_t value_bytes, uint64_t keys) {
+  LocalTree tree(
+      {.geometry = geometry, .fabric = {.servers = 2, .region_bytes = uint64_t{512} << 20}});
+  const auto value = [&](uint64_t i) {
+    std::string bytes(value_bytes, static_cast<char>('a' + i % 26));
+    StoreBig64(bytes.data(), i);
+    return bytes;
+  };
+  Costs costs;
+  for (uint64_t i = 0; i < keys; ++i) {
+    tree.Insert(KeyOf(i), value(i));
+    if (i >= keys / 2) costs.insert.Add(tree.cost());
+  }
+  for (uint64_t i = 0; i < keys; ++i) {
+    EXPECT_EQ(tree.Get(KeyOf(i)), value(i));
+    costs.get.Add(tree.cost());
+    EXPECT_EQ(tree.Get(AbsentKeyOf(i)), std::nullopt);
+    costs.absent.Add(tree.cost());
+  }
+  for (uint64_t i = 0; i < keys; ++i) {
+    tree.Update(KeyOf(i), value(i + 1));
+    costs.update.Add(tree.cost());
+    tree.Put(KeyOf(i), value(i + 2));
+    costs.put.Add(tree.cost());
+  }
+  for (uint64_t i = 0; i < 2'000; ++i) {
+    const std::string start = KeyOf(i);
+    if (tree.Scan({.start = start, .limit = 100}).size() == 100) costs.scan.Add(tree.cost());
+  }
+  for (uint64_t i = 0; i < keys / 4; ++i) {
+    tree.Delete(KeyOf(i));
+    costs.remove.Add(tree.cost());
+  }
+  std::printf("leaves of %u, values of %zu bytes, inline up to %u\n", geometry.leaf_bytes,
+              value_bytes, geometry.inline_value_bytes_max);
+  costs.insert.Print("insert");
+  costs.get.Print("get");
+  costs.absent.Print("absent");
+  costs.update.Print("update");
+  costs.put.Print("put");
+  costs.scan.Print("scan");
+  costs.remove.Print("delete");
+  return costs;
+}
+
+TEST(BytesCostTest, CostsOnAWarmCache) {
+  constexpr uint64_t kKeys = 100'000;
+  for (const size_t value_bytes : {8, 100, 1'000}) CostsOf(Geometry::Bytes(), value_bytes, kKeys);
+}
+
+}  // namespace
+}  // namespace farleaf::index
