@@ -26,6 +26,7 @@ enum class Mutation : uint8_t {
   kScanSkipsFences,            ///< a scan takes the next leaf that it has, whatever its fences
   kReverseScanTrustsCache,     ///< a reverse scan takes the cached left neighbour unverified
   kValueIdUnchecked,           ///< a value block is believed without its unique id
+  kValueHintUnchecked,         ///< ... if a hint led to it, whatever the leaf names
   kValueFreedFirst,            ///< the old value block is freed ahead of the leaf that names it
   kPageNeverFreed,             ///< the page that dies in a merge is not given back
   kPageFreedTwice,             ///< ... is given back twice
@@ -41,7 +42,7 @@ enum class Mutation : uint8_t {
   kServedBeforeWriteBack,      ///< a change made for another is told done before it is in the pool
   kNoUpkeep,                   ///< a member that is idle lets go no lock that it has lost sight of
 };
-inline constexpr uint8_t kMutations = 29;
+inline constexpr uint8_t kMutations = 30;
 
 #ifdef FARLEAF_MUTABLE
 bool Mutated(Mutation mutation);

@@ -14,6 +14,7 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
   PageBuffer page;
   uint64_t give_up_ns = 0;
   bool fresh = false;
+  GuessedValue guess = GuessValue(key);
   if (reads_parts()) {
     auto found = co_await GetFromParts(op, key, value, page, &fresh);
     if (!found.ok()) co_return found.status();
@@ -21,9 +22,14 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
   } else if (caching()) {
     const SearchCache::Path path = cache_.Find(key, Side::kAt, 0);
     if (path.complete && !path.node.is_null()) [[likely]] {
-      Batch batch(path.node.server());
-      batch.Read(path.node.offset(), page.image(geometry, 0));
-      Status status = co_await op.worker.RoundTrip(batch, op.counts);
+      Status status;
+      if (guess.hint) {
+        status = co_await ReadLeafAndGuess(op, path.node, page.image(geometry, 0), guess);
+      } else {
+        Batch batch(path.node.server());
+        batch.Read(path.node.offset(), page.image(geometry, 0));
+        status = co_await op.worker.RoundTrip(batch, op.counts);
+      }
       if (!status.ok()) co_return status;
       if (OpenPage(geometry, 0, page.image(geometry, 0)) == OpenOutcome::kValid) {
         const Fit fit = FitOf(ConstNode(geometry, page.image(geometry, 0)), key, Side::kAt, 0);
@@ -39,15 +45,24 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
     }
     const ConstNode leaf(geometry, page.image(geometry, 0));
     const ConstNode::Position at = leaf.Search(key);
-    if (!at.found) co_return false;
+    if (!at.found) {
+      ForgetGuess(guess);
+      co_return false;
+    }
     const StoredValue stored = leaf.Value(at.index);
     if (!stored.out_of_line) [[likely]] {
+      ForgetGuess(guess);
       value->assign(stored.bytes);
       co_return true;
     }
-    auto outcome = co_await ReadValue(op, DecodeOutOfLine(stored.bytes), value);
+    const OutOfLineValue where = DecodeOutOfLine(stored.bytes);
+    if (TakeGuess(guess, where, value)) co_return true;
+    auto outcome = co_await ReadValue(op, where, value);
     if (!outcome.ok()) co_return outcome.status();
-    if (*outcome == ValueState::kRead) co_return true;
+    if (*outcome == ValueState::kRead) {
+      if (guess.hash != 0) NoteValue(guess.hash, where);
+      co_return true;
+    }
     fresh = false;  // overwritten meanwhile: the leaf names another block by now
     const uint64_t now_ns = op.worker.clock().NowNs();
     if (give_up_ns == 0) give_up_ns = WaitDeadlineNs(op);

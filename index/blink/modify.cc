@@ -120,7 +120,7 @@ Task<Status> BlinkTree::WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::P
   // names that block for whoever comes after us, would have to name the new leaf too.
   if (is_long || (!fits && old_block)) {
     Status placed = co_await PrepareValue(op, value, leaf.address.server(), fresh);
-    if (placed.ok()) placed = co_await PlaceValue(op, fresh, batch);
+    if (placed.ok()) placed = co_await PlaceValue(op, key, fresh, batch);
     if (!placed.ok()) {
       Status unlocked = co_await Unlock(op, leaf);
       if (!unlocked.ok()) co_return unlocked;
@@ -141,13 +141,15 @@ Task<Status> BlinkTree::WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::P
     pending.replaces = at.found;
     status = co_await SplitAndInsert(op, leaf, pending, batch);
   }
-  if (!fresh.bytes.empty()) co_await SettleNewValue(op, fresh, status);
+  if (!fresh.bytes.empty()) co_await SettleNewValue(op, key, fresh, status);
   co_return status;
 }
 
-Task<void> BlinkTree::SettleNewValue(OpContext& op, const NewValue& fresh, Status written) {
+Task<void> BlinkTree::SettleNewValue(OpContext& op, std::string_view key, const NewValue& fresh,
+                                     Status written) {
   const OutOfLineValue where = DecodeOutOfLine({fresh.encoded, kOutOfLineBytes});
   if (written.ok()) {
+    if (value_hints_.enabled()) NoteValue(ValueHints::HashOf(info_.id, key), where);
     if (const auto page_class = BlockClassOf(where)) {
       pool_->allocator().NoteWritten(*page_class, where.block);
     }

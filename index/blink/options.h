@@ -31,6 +31,9 @@ struct TreeOptions {
   double merge_up_to = 0.75;
   /// Leaves read ahead in one round trip of a scan. 1..256.
   uint32_t scan_leaves_max = 64;
+  /// What is remembered of where out-of-line values are, 8 bytes a value, so that a get reads the value
+  /// beside the leaf (value_hints.h); rounded down to a power of two. 0: nothing.
+  uint64_t value_hint_bytes = uint64_t{16} << 20;
 
   Status Validate() const;
 };

@@ -30,6 +30,11 @@ uint64_t InitialEntriesPerLeaf(const Geometry& geometry) {
   const uint64_t entry_bytes = geometry.layout == Layout::kFixed8 ? 16 : 64;
   return geometry.leaf_bytes / entry_bytes * 2 / 3;
 }
+
+uint64_t HintBytes(const Geometry& geometry, const TreeOptions& options) {
+  const bool wanted = geometry.layout == Layout::kBytes && options.cache != CacheMode::kNone;
+  return wanted ? options.value_hint_bytes : 0;
+}
 }  // namespace
 
 BlinkTree::BlinkTree(dsm::Pool* pool, TreeInfo info, TreeOptions options)
@@ -38,6 +43,7 @@ BlinkTree::BlinkTree(dsm::Pool* pool, TreeInfo info, TreeOptions options)
       options_(options),
       cache_(info_.geometry, info_.id, pool->layouts(), &pool->epochs(), options.cache_bytes),
       hints_(info_.geometry.leaf_bytes, pool->layouts()),
+      value_hints_(HintBytes(info_.geometry, options), pool->layouts()),
       entries_per_leaf_x16_(InitialEntriesPerLeaf(info_.geometry) * 16) {
   FARLEAF_CHECK(options_.Validate().ok(), options_.Validate());
   FARLEAF_CHECK(info_.geometry.Validate().ok(), info_.geometry.Validate());

@@ -36,6 +36,7 @@
 #include "index/blink/publication.h"
 #include "index/blink/recovery.h"
 #include "index/blink/search_cache.h"
+#include "index/blink/value_hints.h"
 #include "index/range_index.h"
 
 namespace farleaf::index {
@@ -77,6 +78,7 @@ struct TreeStats {
   std::atomic<uint64_t> publications_across_parents{0};  ///< went on to the next parent
   std::atomic<uint64_t> torn_values{0};                  ///< blocks whose checksum did not hold
   std::atomic<uint64_t> reused_values{0};  ///< blocks that held another value than the leaf named
+  std::atomic<uint64_t> stale_value_hints{0};  ///< blocks read beside a leaf that named another one
   // Of leaves read in part:
   std::atomic<uint64_t> stale_parts{0};  ///< parts of a leaf whose fences are not the cached ones
   std::atomic<uint64_t> more_parts{0};   ///< the answer lay in a part that had not been read
@@ -120,6 +122,7 @@ class BlinkTree final : public RangeIndex {
   const TreeOptions& options() const { return options_; }
   const TreeStats& stats() const { return stats_; }
   const SearchCache& cache() const { return cache_; }
+  const ValueHints& value_hints() const { return value_hints_; }
 
  private:
   // descent.cc: finding nodes.
@@ -188,13 +191,14 @@ class BlinkTree final : public RangeIndex {
 
   // multi_get.cc
   struct WantedLeaf;
+  struct MultiGetState;
   /// Answers the keys of one leaf, or adds them to `rest`.
-  void AnswerFromParts(const WantedLeaf& wanted, std::span<std::byte> image,
-                       std::span<const std::string_view> keys,
-                       std::vector<std::optional<std::string>>* values, std::vector<size_t>* rest);
-  void AnswerFromLeaf(const WantedLeaf& wanted, std::span<std::byte> image,
-                      std::span<const std::string_view> keys,
-                      std::vector<std::optional<std::string>>* values, std::vector<size_t>* rest);
+  void AnswerFromParts(const WantedLeaf& wanted, std::span<std::byte> image, MultiGetState& state);
+  void AnswerFromLeaf(const WantedLeaf& wanted, std::span<std::byte> image, MultiGetState& state);
+  void AddLeafReads(std::span<const WantedLeaf> wanted, std::span<std::byte> images,
+                    MultiGetState& state, std::vector<Batch>& batches, size_t* leaf_batches);
+  /// Values out of line that were not guessed, together.
+  Task<Status> FetchWanted(OpContext& op, MultiGetState& state);
 
   // modify_parts.cc
   enum class Applied : uint8_t { kDone, kNeedsLeaf, kNeedsSplit };
@@ -402,17 +406,37 @@ class BlinkTree final : public RangeIndex {
     std::vector<std::byte> bytes;        ///< the block
     char encoded[kOutOfLineBytes] = {};  ///< the leaf's entry
   };
+  /// A block that is read beside the leaf that is to name it (value_hints.h).
+  struct GuessedValue {
+    uint64_t hash = 0;  ///< of the key; 0: nothing is guessed, or noted
+    std::optional<ValueHint> hint;
+    std::vector<std::byte> block;
+    bool read = false;
+  };
+  GuessedValue GuessValue(std::string_view key) const;
+  static void AddGuessRead(GuessedValue& guess, Batch& batch);
+  /// Reads a leaf and the guessed block in one round trip. Of the block's server no failure is told.
+  Task<Status> ReadLeafAndGuess(OpContext& op, GlobalAddress leaf, std::span<std::byte> image,
+                                GuessedValue& guess);
+  /// Whether the guessed block is the one that the leaf names; `value` is then in it.
+  bool TakeGuess(GuessedValue& guess, const OutOfLineValue& where, std::string* value);
+  void NoteValue(uint64_t hash, const OutOfLineValue& where);
+  /// The leaf has no out-of-line value of the key.
+  void ForgetGuess(const GuessedValue& guess);
   static ValueState OpenBlock(std::span<const std::byte> block, const OutOfLineValue& where,
                               std::string* value);
   Task<Status> ReadValues(OpContext& op, std::span<ValueFetch> fetches);
+  Task<Status> ReadSomeValues(OpContext& op, std::span<ValueFetch> fetches);
   Task<Result<ValueState>> ReadValue(OpContext& op, OutOfLineValue where, std::string* value);
   Task<Status> PrepareValue(OpContext& op, std::string_view value, dsm::ServerId server,
                             NewValue& fresh);
-  Task<Status> PlaceValue(OpContext& op, const NewValue& fresh, Batch& leaf_batch);
+  Task<Status> PlaceValue(OpContext& op, std::string_view key, const NewValue& fresh,
+                          Batch& leaf_batch);
   /// nullopt: an extent.
   std::optional<dsm::PageClass> BlockClassOf(const OutOfLineValue& where) const;
   /// Behind the write of the leaf that was to name it: what becomes of a new block.
-  Task<void> SettleNewValue(OpContext& op, const NewValue& fresh, Status written);
+  Task<void> SettleNewValue(OpContext& op, std::string_view key, const NewValue& fresh,
+                            Status written);
   /// Frees a block that no leaf has named: its word, and RetireValue.
   Task<Status> DiscardValue(OpContext& op, OutOfLineValue where);
   /// Frees a block that no leaf names any more, unless another member has.
@@ -442,6 +466,7 @@ class BlinkTree final : public RangeIndex {
   TreeOptions options_;
   SearchCache cache_;
   LeafHints hints_;
+  ValueHints value_hints_;
   TreeStats stats_;
   LateBlocks late_blocks_;
   using RedoAreaKey = std::tuple<dsm::ServerId, dsm::MemberId, uint16_t>;  ///< member, incarnation

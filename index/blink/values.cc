@@ -3,6 +3,7 @@
 // A reader accepts a block only if id, length and checksum agree with the leaf's entry; otherwise the
 // value was overwritten or deleted meanwhile, and the leaf is read again. A new value always takes a
 // new block, written in the same batch as the leaf and ahead of it.
+#include <algorithm>
 #include <cstring>
 
 #include "dsm/base/bytes.h"
@@ -15,6 +16,9 @@ namespace farleaf::index {
 namespace {
 
 constexpr int kBlockReadsMax = 8;
+/// Of one round trip.
+constexpr size_t kFetchesMax = 1024;
+constexpr uint64_t kFetchBytesMax = uint64_t{16} << 20;
 
 }  // namespace
 
@@ -30,7 +34,78 @@ BlinkTree::ValueState BlinkTree::OpenBlock(std::span<const std::byte> block,
   return ValueState::kRead;
 }
 
+BlinkTree::GuessedValue BlinkTree::GuessValue(std::string_view key) const {
+  GuessedValue guess;
+  if (!value_hints_.enabled()) return guess;
+  guess.hash = ValueHints::HashOf(info_.id, key);
+  guess.hint = value_hints_.Find(guess.hash);
+  return guess;
+}
+
+void BlinkTree::AddGuessRead(GuessedValue& guess, Batch& batch) {
+  guess.block.resize(guess.hint->bytes);
+  batch.Read(guess.hint->block.offset(), guess.block);
+}
+
+Task<Status> BlinkTree::ReadLeafAndGuess(OpContext& op, GlobalAddress leaf,
+                                         std::span<std::byte> image, GuessedValue& guess) {
+  const dsm::ServerId server = guess.hint->block.server();
+  Batch batches[2] = {Batch(leaf.server()), Batch(server)};
+  batches[0].Read(leaf.offset(), image);
+  const size_t with = server == leaf.server() ? 0 : 1;
+  AddGuessRead(guess, batches[with]);
+  [[maybe_unused]] Status any = co_await op.worker.RoundTrip(batches, op.counts);
+  guess.read = batches[with].status().ok();
+  co_return batches[0].status();
+}
+
+bool BlinkTree::TakeGuess(GuessedValue& guess, const OutOfLineValue& where, std::string* value) {
+  if (!guess.read) return false;
+  guess.read = false;
+  if (Mutated(Mutation::kValueHintUnchecked)) {
+    const OutOfLineValue said{guess.hint->block, BlockWord(guess.block), BlockLength(guess.block)};
+    return kBlockHeaderBytes + said.length <= guess.block.size() &&
+           OpenBlock(guess.block, said, value) == ValueState::kRead;
+  }
+  if (guess.hint->block == where.block &&
+      guess.block.size() == RoundUp(kBlockHeaderBytes + where.length, 8) &&
+      OpenBlock(guess.block, where, value) == ValueState::kRead) {
+    return true;
+  }
+  stats_.stale_value_hints.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+void BlinkTree::NoteValue(uint64_t hash, const OutOfLineValue& where) {
+  const uint64_t bytes = RoundUp(kBlockHeaderBytes + uint64_t{where.length}, 8);
+  if (bytes > ValueHints::kBlockBytesMax) {
+    value_hints_.Forget(hash);
+  } else {
+    value_hints_.Note(hash, {where.block, static_cast<uint32_t>(bytes)});
+  }
+}
+
+void BlinkTree::ForgetGuess(const GuessedValue& guess) {
+  if (!guess.hint) return;
+  if (guess.read) stats_.stale_value_hints.fetch_add(1, std::memory_order_relaxed);
+  value_hints_.Forget(guess.hash);
+}
+
 Task<Status> BlinkTree::ReadValues(OpContext& op, std::span<ValueFetch> fetches) {
+  while (!fetches.empty()) {  // in round trips of bounded size
+    size_t count = 0;
+    for (uint64_t bytes = 0; count < std::min(fetches.size(), kFetchesMax); ++count) {
+      bytes += fetches[count].where.length;
+      if (count > 0 && bytes > kFetchBytesMax) break;
+    }
+    Status status = co_await ReadSomeValues(op, fetches.first(count));
+    if (!status.ok()) co_return status;
+    fetches = fetches.subspan(count);
+  }
+  co_return Status::Ok();
+}
+
+Task<Status> BlinkTree::ReadSomeValues(OpContext& op, std::span<ValueFetch> fetches) {
   std::vector<std::vector<std::byte>> blocks(fetches.size());
   for (int attempt = 0; attempt < kBlockReadsMax; ++attempt) {
     std::vector<Batch> batches;
@@ -98,7 +173,8 @@ Task<Status> BlinkTree::PrepareValue(OpContext& op, std::string_view value, dsm:
   co_return Status::Ok();
 }
 
-Task<Status> BlinkTree::PlaceValue(OpContext& op, const NewValue& fresh, Batch& leaf_batch) {
+Task<Status> BlinkTree::PlaceValue(OpContext& op, std::string_view key, const NewValue& fresh,
+                                   Batch& leaf_batch) {
   if (fresh.address.server() == leaf_batch.server()) {
     leaf_batch.Write(fresh.address.offset(), fresh.bytes);  // ahead of the leaf, same round trip
     co_return Status::Ok();
@@ -106,7 +182,7 @@ Task<Status> BlinkTree::PlaceValue(OpContext& op, const NewValue& fresh, Batch& 
   Batch batch(fresh.address.server());
   batch.Write(fresh.address.offset(), fresh.bytes);
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
-  if (!status.ok()) co_await SettleNewValue(op, fresh, status);
+  if (!status.ok()) co_await SettleNewValue(op, key, fresh, status);
   co_return status;
 }
 

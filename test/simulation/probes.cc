@@ -43,6 +43,7 @@ constexpr Probe kProbes[] = {
     {"upkeep given up", &Stats::upkeep_given_up},
     {"torn value block", &Stats::torn_values},
     {"value block reused before it was read", &Stats::reused_values},
+    {"value hint: the leaf names another block, or none", &Stats::stale_value_hints},
     {"dead member recovered beside the workload", nullptr},
     {"recovery whose claimer had died at another", nullptr},
 };
