@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 
 #include "dsm/base/check.h"
 
@@ -25,16 +26,26 @@ ValueHints::ValueHints(uint64_t bytes_max, std::span<const dsm::RegionLayout> la
   set_bits_ = std::bit_width(bytes_max / sizeof(Set)) - 1;
 }
 
-ValueHints::~ValueHints() { delete[] sets_.load(); }
+ValueHints::~ValueHints() { std::free(memory_.load()); }
 
 ValueHints::Set* ValueHints::Sets() {
   Set* sets = sets_.load(std::memory_order_acquire);
   if (sets) [[likely]]
     return sets;
-  auto fresh = std::make_unique<Set[]>(uint64_t{1} << set_bits_);
-  // Released: who finds the pointer finds zeros behind it.
-  if (!sets_.compare_exchange_strong(sets, fresh.get(), std::memory_order_acq_rel)) return sets;
-  return fresh.release();
+  // Not written here: what is large is zero already, and takes memory page by page as hints are noted.
+  void* const fresh = std::calloc(1, SetsBytes() + sizeof(Set));
+  if (!fresh) return nullptr;  // then there are no hints
+  void* memory = nullptr;
+  if (!memory_.compare_exchange_strong(memory, fresh, std::memory_order_acq_rel)) {
+    std::free(fresh);
+  } else {
+    memory = fresh;
+  }
+  const uint64_t first =
+      (reinterpret_cast<uintptr_t>(memory) + sizeof(Set) - 1) & ~(sizeof(Set) - 1);
+  sets = reinterpret_cast<Set*>(first);
+  sets_.store(sets, std::memory_order_release);  // whoever else stores it stores the same
+  return sets;
 }
 
 std::optional<ValueHint> ValueHints::Find(uint64_t hash) const {
@@ -42,7 +53,8 @@ std::optional<ValueHint> ValueHints::Find(uint64_t hash) const {
   Set* const set = SetOf(hash);
   if (!set) return std::nullopt;
   const uint64_t tag = TagOf(hash);
-  for (std::atomic<uint64_t>& place : set->hints) {
+  for (uint64_t& stored : set->hints) {
+    const std::atomic_ref<uint64_t> place(stored);
     uint64_t word = place.load(std::memory_order_relaxed);
     if (!Matches(word, tag)) continue;
     // Swapped, not stored: another hint may stand there by now. The line stays shared if it is marked.
@@ -66,26 +78,29 @@ void ValueHints::Note(uint64_t hash, ValueHint hint) {
   if (server + size_t{1} >= first_unit_.size()) return;
   const uint64_t unit = first_unit_[server] + offset / kUnitBytes;
   if (unit + (hint.bytes + kUnitBytes - 1) / kUnitBytes > first_unit_[server + size_t{1}]) return;
-  Set& set = Sets()[hash & ((uint64_t{1} << set_bits_) - 1)];
+  Set* const sets = Sets();
+  if (!sets) return;
+  Set& set = sets[hash & ((uint64_t{1} << set_bits_) - 1)];
   const uint64_t tag = TagOf(hash);
   const uint64_t fresh = tag | unit << kUnitShift | hint.bytes / 8;
-  std::atomic<uint64_t>* empty = nullptr;
-  for (std::atomic<uint64_t>& place : set.hints) {
+  uint64_t* empty = nullptr;
+  for (uint64_t& stored : set.hints) {
+    const std::atomic_ref<uint64_t> place(stored);
     const uint64_t word = place.load(std::memory_order_relaxed);
     if (Matches(word, tag)) {
       if ((word | kUsed) != (fresh | kUsed)) place.store(fresh | kUsed, std::memory_order_relaxed);
       return;
     }
-    if (word == 0 && !empty) empty = &place;
+    if (word == 0 && !empty) empty = &stored;
   }
   if (empty) {
-    empty->store(fresh, std::memory_order_relaxed);
+    std::atomic_ref(*empty).store(fresh, std::memory_order_relaxed);
     return;
   }
   // Any place to begin at, so that not always the same ones are passed over.
   const size_t begin = (hash >> 32 ^ unit) % kSetHints;
   for (size_t i = 0; i < kSetHints; ++i) {
-    std::atomic<uint64_t>& place = set.hints[(begin + i) % kSetHints];
+    const std::atomic_ref<uint64_t> place(set.hints[(begin + i) % kSetHints]);
     uint64_t word = place.load(std::memory_order_relaxed);
     if ((word & kUsed) == 0) {
       place.store(fresh, std::memory_order_relaxed);
@@ -93,14 +108,15 @@ void ValueHints::Note(uint64_t hash, ValueHint hint) {
     }
     place.compare_exchange_strong(word, word & ~kUsed, std::memory_order_relaxed);
   }
-  set.hints[begin].store(fresh, std::memory_order_relaxed);
+  std::atomic_ref(set.hints[begin]).store(fresh, std::memory_order_relaxed);
 }
 
 void ValueHints::Forget(uint64_t hash) {
   if (!enabled()) return;
   Set* const set = SetOf(hash);
   if (!set) return;
-  for (std::atomic<uint64_t>& place : set->hints) {
+  for (uint64_t& stored : set->hints) {
+    const std::atomic_ref<uint64_t> place(stored);
     uint64_t word = place.load(std::memory_order_relaxed);
     if (Matches(word, TagOf(hash))) {
       place.compare_exchange_strong(word, 0, std::memory_order_relaxed);

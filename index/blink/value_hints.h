@@ -59,13 +59,13 @@ class ValueHints {
   /// The key has no out-of-line value.
   void Forget(uint64_t hash);
 
-  /// What was allocated.
+  /// What was allocated; that of it where no hint was noted takes no memory.
   uint64_t bytes() const { return sets_.load(std::memory_order_relaxed) ? SetsBytes() : 0; }
 
  private:
   static constexpr size_t kSetHints = 8;
   struct alignas(64) Set {
-    std::atomic<uint64_t> hints[kSetHints];
+    uint64_t hints[kSetHints];  ///< through std::atomic_ref
   };
   static constexpr int kUsedBit = 10, kUnitShift = 11;
   static constexpr uint64_t kLengthMask = (uint64_t{1} << kUsedBit) - 1;
@@ -86,6 +86,7 @@ class ValueHints {
   std::vector<uint64_t> first_unit_;  ///< index: server id; one more for the end
   int set_bits_ = -1;                 ///< -1: no hints
   int tag_shift_ = 0;
+  std::atomic<void*> memory_{nullptr};  ///< that the sets lie in
   std::atomic<Set*> sets_{nullptr};
 };
 

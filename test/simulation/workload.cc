@@ -59,6 +59,9 @@ void DrawPool(const SetupPlan& setup, bool fixed8, Random& random, SimulatedPool
   pool->world.servers = static_cast<uint32_t>(setup.memory_servers.Draw(random));
   pool->world.region_bytes = setup.region_kib << 10;
   pool->world.seed = random.Next();
+  // From none to room for all, a set or two being the most usual. Not drawn: all else stays as it was.
+  constexpr uint64_t kHintBytes[] = {0, 64, 64, 128, 128, 1'024, 16'384};
+  pool->tree.value_hint_bytes = kHintBytes[Mix64(pool->world.seed) % std::size(kHintBytes)];
 }
 
 /// Never the same twice: whoever reads it knows who wrote it.
