@@ -46,6 +46,44 @@ def table_of(options, rows):
     return "\n".join(lines) + "\n"
 
 
+# What the latency table of the summary shows: workload, keys, operation.
+SUMMARY_LATENCIES = [("c", "zipfian", "READ"), ("c", "uniform", "READ"), ("a", "zipfian", "UPDATE"), ("a", "uniform", "UPDATE"),
+                     ("load", "any", "INSERT"), ("e", "uniform", "SCAN")]
+
+
+def figure(value):
+    return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def summary_of(options, rows):
+    """Markdown: a line for each system; throughput of each workload, then latencies of some."""
+    def row_of(system, workload, distribution, operation=None):
+        found = [row for row in runs.of(rows, system=system, workload=workload, distribution=distribution)
+                 if operation in (None, row["operation"])]
+        return found[0] if found else None
+
+    def throughput(system, workload):
+        pair = [row_of(system, workload, distribution) for distribution in DISTRIBUTIONS]
+        shown = dict.fromkeys(figure(row["throughput_mops"]) for row in pair if row)
+        return " / ".join(shown) or "-"
+
+    lines = ["| M ops/s, zipfian / uniform | " + " | ".join(options.workloads) + " |", "|---|" + "---:|" * len(options.workloads)]
+    for system in options.systems:
+        cells = [throughput(system, workload) for workload in options.workloads]
+        lines.append(f"| {runs.LABELS.get(system, system)} | " + " | ".join(cells) + " |")
+    shown = [case for case in SUMMARY_LATENCIES if case[0] in options.workloads]
+    heads = [" ".join(part for part in (workload, keys if keys != "any" else "") if part) + f", {operation.lower()}"
+             for workload, keys, operation in shown]
+    lines += ["", "| latency, us: p50 / p99 / p99.9 / p99.99 | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(shown)]
+    for system in options.systems:
+        cells = []
+        for case in shown:
+            row = row_of(system, *case)
+            cells.append(" / ".join(figure(row[name]) for name in runs.PERCENTILES) if row else "-")
+        lines.append(f"| {runs.LABELS.get(system, system)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def plot(plt, options, rows, distribution):
     shape = {"figsize": (3.2 * len(options.workloads), 6), "squeeze": False, "sharex": False}
     picture, axes = plt.subplots(2, len(options.workloads), **shape)
@@ -77,9 +115,10 @@ def main(arguments):
     except (runs.Failed, OSError) as failure:
         print(f"{SCRIPT}: {failure}", file=sys.stderr)
         return 3
-    table = table_of(options, rows)
+    table, summary = table_of(options, rows), summary_of(options, rows)
     (options.out / "table.md").write_text(table)
-    print(table, end="")
+    (options.out / "summary.md").write_text(summary)
+    print(table + "\n" + summary, end="")
     if plt := runs.pyplot(SCRIPT):
         for distribution in DISTRIBUTIONS:
             plot(plt, options, rows, distribution)

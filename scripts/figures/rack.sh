@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A rack on the performance model: 10 memory servers, 10 compute servers, 640 clients. A table and plots of throughput and latency
-# percentiles for load A (inserts into a tree of full size) and workloads A to E, zipfian (0.99) and uniform, of this tree (its own code), of the verb programs of the
-# indexes it is compared with, of the uncached tree's and of the RF-tree's as its paper tells it. Needs a build; plots need
-# python3-matplotlib.
+# A rack on the performance model: 10 memory servers, 10 compute servers, 640 clients. Tables and plots of throughput and latency
+# percentiles for load A (inserts into a tree of full size) and workloads A to E, zipfian (0.99) and uniform, of this tree (its own
+# code), of the verb programs of the indexes it is compared with, of the uncached tree's and of the RF-tree's as its paper tells it.
+# Needs a build; plots need python3-matplotlib.
 #
 #   scripts/figures/rack.sh [options]
 #
@@ -23,7 +23,7 @@
 #   --bin DIR          where ycsb is (build/release/bin)
 #
 # A run that has its result in DIR/runs already is not repeated, so that an interrupted call goes on where it was: use --fresh
-# after a change of code, model or program. Data: DIR/results.csv, DIR/results.json, DIR/table.md. Exit code: 0; 2: wrong arguments;
+# after a change of code, model or program. Data: DIR/results.csv, DIR/results.json, DIR/table.md, DIR/summary.md. Exit code: 0; 2: wrong arguments;
 # 3: a run failed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
