@@ -64,6 +64,9 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
       "--sorted-leaves", run.sorted_leaves,
       "A tree of fixed8 that is created has sorted leaves, read and written whole, not parted "
       "ones");
+  app.add_flag("--hashed-leaves", run.hashed_leaves,
+               "The entries of parted leaves that this process writes are placed by a hash, not in "
+               "the order of keys; not with client: targets");
   app.add_option("--leaf-bytes", run.leaf_bytes,
                  "Page of a leaf in a tree that is created; 0: the default of its layout")
       ->capture_default_str()
@@ -134,6 +137,7 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .key_layout = run.workload.key_layout,
           .create_tree = line.phases.front() == Phase::kLoad,
           .sorted_leaves = run.sorted_leaves,
+          .hashed_leaves = run.hashed_leaves,
           .leaf_bytes = run.leaf_bytes,
           .node_bytes = run.node_bytes,
           .cache = run.cache,

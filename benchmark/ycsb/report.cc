@@ -137,6 +137,7 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["cache"] = configuration.cache;
   if (configuration.cache_bytes != 0) json["cache_bytes"] = configuration.cache_bytes;
   if (configuration.sorted_leaves) json["leaf_layout"] = "sorted";
+  if (configuration.hashed_leaves) json["leaf_placement"] = "hashed";
   if (configuration.leaf_bytes != 0) json["leaf_bytes"] = configuration.leaf_bytes;
   if (configuration.node_bytes != 0) json["node_bytes"] = configuration.node_bytes;
   if (configuration.confidence_percent > 0) {

@@ -22,6 +22,7 @@ struct RunConfiguration {
   double rate = 0;  ///< operations per second, open loop; 0: closed loop
   uint64_t warmup = 0;
   bool sorted_leaves = false;  ///< of a tree that the load phase creates
+  bool hashed_leaves = false;  ///< parted ones are not ordered
   uint32_t leaf_bytes = 0;     ///< of a tree that the load phase creates; 0: its layout's default
   uint32_t node_bytes = 0;
   bool cache = true;

@@ -80,7 +80,9 @@ struct TargetOptions {
   KeyLayout key_layout = KeyLayout::kFixed8;
   bool create_tree = true;     ///< else the tree must be there
   bool sorted_leaves = false;  ///< of a tree that is created, where they could be parted
-  uint32_t leaf_bytes = 0;     ///< of a tree that is created; 0: its layout's default
+  bool hashed_leaves =
+      false;  ///< parted ones that this process writes whole, where they could be ordered
+  uint32_t leaf_bytes = 0;  ///< of a tree that is created; 0: its layout's default
   uint32_t node_bytes = 0;
   bool cache = true;         ///< false: every inner node is read from the pool
   uint64_t cache_bytes = 0;  ///< the most that the cache may take; 0: no bound

@@ -40,9 +40,11 @@ enum class Mutation : uint8_t {
   kPassedMarkForgotten,        ///< an entry goes past its home part, which does not say so
   kCombinesOtherLeaves,        ///< a change is made in a leaf that another cached path led to
   kServedBeforeWriteBack,      ///< a change made for another is told done before it is in the pool
+  kScanTrustsOpenChains,       ///< a scan does not ask for the parts that entries went on to
+  kScanTrustsPlacementHint,    ///< a scan believes what is remembered of a leaf's placement
   kNoUpkeep,                   ///< a member that is idle lets go no lock that it has lost sight of
 };
-inline constexpr uint8_t kMutations = 30;
+inline constexpr uint8_t kMutations = 32;
 
 #ifdef FARLEAF_MUTABLE
 bool Mutated(Mutation mutation);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kStateUnused = 0, kStateTree = 1;
 constexpr size_t kStateAt = 0, kRootAt = 8, kCrcAt = 16, kBodyAt = 20, kFormatAt = 22, kNameAt = 32;
-constexpr uint8_t kEntryFormat = 2;
+constexpr uint8_t kEntryFormat = 3;
 constexpr uint64_t kCatalogBytes = uint64_t{dsm::kCatalogEntries} * dsm::kCatalogEntryBytes;
 constexpr uint64_t kCreationWaitMs = 10'000;
 constexpr int kTornReadsMax = 1'000;

@@ -2,8 +2,9 @@
 // part went past.
 //
 // The cached separators say which fences the leaf should have. If the part's digest is theirs, the leaf
-// was alive with just these fences when the part was read, and the part's answer is the leaf's, present
-// or absent. If it is another, the cache is stale: the leaf is read whole, and its parent beside it.
+// was alive with just these fences when the part was read. Where it says that it is the key's home, its
+// answer is the leaf's, present or absent; else the home is read next. If the digest is another, the cache
+// is stale: the leaf is read whole, and its parent beside it.
 #include "dsm/base/mutation.h"
 #include "index/blink/tree.h"
 
@@ -29,6 +30,12 @@ void BlinkTree::NoteHints(GlobalAddress leaf, const LeafParts& parts) {
   hints_.Update(leaf, fresh.about, fresh.bits);
 }
 
+PartMask BlinkTree::UsualWindow(const SearchCache::LeafPath& path, uint64_t key) const {
+  const PartHints hints{hints_.Load(path.node)};
+  const LeafHomes homes(PartsOf(info_.geometry.leaf_bytes), hints.placement(), path.range);
+  return WindowToRead(key, homes, hints);
+}
+
 Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::string_view key,
                                                           std::string* value, PageBuffer& page,
                                                           bool* covers) {
@@ -36,14 +43,13 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
   if (!path.complete || path.node.is_null()) co_return std::nullopt;
   const auto image = page.image(info_.geometry, 0);
   const uint64_t number = LoadBig64(key.data());
-  const size_t parts = PartsOf(info_.geometry.leaf_bytes);
-  PartMask window = WindowToRead(number, parts, {hints_.Load(path.node)});
+  PartMask window = UsualWindow(path, number);
   for (int reads = 0; reads < kPartReadsMax; ++reads) {
     Batch batch(path.node.server());
     AddPartReads(path.node, window, image, batch);
     Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) co_return status;
-    const LeafParts leaf(image, window);
+    const LeafParts leaf(image, window, path.range);
     if (!leaf.Fits(path.fence_digest)) [[unlikely]] {
       if (!leaf.HasDigest(path.fence_digest)) break;
       stats_.torn_reads.fetch_add(1, std::memory_order_relaxed);
@@ -57,7 +63,7 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
     }
     if (at.outcome == LeafParts::Outcome::kNo) co_return false;
     stats_.more_parts.fetch_add(1, std::memory_order_relaxed);
-    window |= PartMask{1} << at.part | WindowToRead(number, parts, {hints_.Load(path.node)});
+    window |= PartMask{1} << at.part | UsualWindow(path, number);
   }
   stats_.stale_parts.fetch_add(1, std::memory_order_relaxed);
   Result<PageState> state = PageState::kForeign;

@@ -28,9 +28,10 @@ OpenOutcome OpenLeaf(const Geometry& geometry, std::span<const std::byte> raw,
 }
 
 void PackLeaf(const Geometry& geometry, std::span<const std::byte> node,
-              std::span<const std::byte> previous_raw, std::span<std::byte> raw) {
+              std::span<const std::byte> previous_raw, std::span<std::byte> raw,
+              Placement placement) {
   FARLEAF_CHECK(!StandsAsNode(geometry, 0), "no parted leaf", geometry.leaf_bytes);
-  PackPartedLeaf(geometry, ConstNode(geometry, node), previous_raw, raw);
+  PackPartedLeaf(geometry, ConstNode(geometry, node), previous_raw, raw, placement);
 }
 
 OpenOutcome OpenLeafInPlace(const Geometry& geometry, std::span<std::byte> image) {

@@ -17,6 +17,7 @@
 #include <span>
 
 #include "index/blink/geometry.h"
+#include "index/blink/leaf_homes.h"
 #include "index/blink/node.h"
 
 namespace farleaf::index {
@@ -34,7 +35,8 @@ OpenOutcome OpenLeaf(const Geometry& geometry, std::span<const std::byte> raw,
 /// `previous_raw`, so that few bytes change; empty: a new page. `raw` is no part of the others.
 /// REQUIRES: !StandsAsNode(geometry, 0).
 void PackLeaf(const Geometry& geometry, std::span<const std::byte> node,
-              std::span<const std::byte> previous_raw, std::span<std::byte> raw);
+              std::span<const std::byte> previous_raw, std::span<std::byte> raw,
+              Placement placement = Placement::kOrdered);
 /// OpenLeaf whose node takes the raw image's place, if kValid; else `image` stays as it is.
 OpenOutcome OpenLeafInPlace(const Geometry& geometry, std::span<std::byte> image);
 /// PackLeaf of a new page, likewise.

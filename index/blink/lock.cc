@@ -368,12 +368,32 @@ void BlinkTree::AddRedoRecord(LockedPage& locked, size_t bytes, Batch& batch) {
 }
 
 void BlinkTree::AddWriteBack(LockedPage& locked, Batch& batch) {
+  if (options_.placement == Placement::kHashed) locked.placement = Placement::kHashed;
   const auto raw = locked.Pack(info_.geometry);
-  if (locked.packed) {
-    NoteHints(locked.address, LeafParts(raw, AllParts(PartsOf(info_.geometry.leaf_bytes))));
-  }
+  if (locked.packed) NoteWholeLeaf(locked, raw);
   AddRedo(locked, locked.before.image(info_.geometry, locked.level()), raw, batch);
-  AddImage(locked, raw, batch);
+  if (locked.packed && locked.added) {
+    AddLeafAndEntry(locked, raw, batch);
+  } else {
+    AddImage(locked, raw, batch);
+  }
+}
+
+void BlinkTree::NoteWholeLeaf(LockedPage& locked, std::span<std::byte> raw) {
+  const PartMask all = AllParts(PartsOf(info_.geometry.leaf_bytes));
+  NoteHints(locked.address, LeafParts(raw, all, RangeOf(locked.node(info_.geometry))));
+}
+
+void BlinkTree::AddLeafAndEntry(LockedPage& locked, std::span<std::byte> raw, Batch& batch) {
+  const PartMask all = AllParts(PartsOf(info_.geometry.leaf_bytes));
+  const LeafParts leaf(raw, all, RangeOf(locked.node(info_.geometry)));
+  const LeafParts::Place place = leaf.Find(*locked.added);
+  FARLEAF_CHECK(place.outcome == LeafParts::Outcome::kYes, locked.address, *locked.added);
+  const size_t begin = place.part * kPartBytes, end = begin + kPartBytes;
+  const uint64_t offset = locked.address.offset();
+  if (begin > 0) batch.Write(offset, raw.first(begin));
+  batch.Write(offset + end, raw.subspan(end));
+  batch.Write(offset + begin, raw.subspan(begin, kPartBytes));
 }
 
 void BlinkTree::AddImage(LockedPage& locked, std::span<const std::byte> raw, Batch& batch) {

@@ -24,8 +24,10 @@
 namespace farleaf::index {
 
 namespace {
-/// A leaf filled less than this takes a key away from its usual parts rather than being split.
+/// A hashed leaf filled less than this takes a key away from its usual parts rather than being split.
 constexpr size_t kSlotsPercentBeforeSplit = 40;
+/// An ordered leaf filled less than this is hashed rather than split.
+constexpr size_t kOrderedPercentBeforeSplit = 60;
 /// Runs of parts that are written one by one; more are written as one, if the whole leaf is in hand.
 constexpr size_t kWritesMax = 2;
 
@@ -71,9 +73,12 @@ BlinkTree::Applied BlinkTree::Apply(LeafParts& leaf, EntryChange& change, PartMa
     return Applied::kDone;
   }
   LeafParts::Place room = leaf.FindRoom(change.number, kChainParts);
-  if (room.outcome == Outcome::kNo && leaf.whole() &&
-      leaf.count() * 100 < kSlotsPercentBeforeSplit * leaf.parts() * kPartSlots) {
-    room = leaf.FindRoom(change.number, leaf.parts());
+  if (room.outcome == Outcome::kNo && leaf.whole()) {
+    const size_t percent = leaf.count() * 100 / (leaf.parts() * kPartSlots);
+    if (leaf.homes().ordered() && percent < kOrderedPercentBeforeSplit) {
+      return Applied::kNeedsHashing;
+    }
+    if (percent < kSlotsPercentBeforeSplit) room = leaf.FindRoom(change.number, leaf.parts());
   }
   if (room.outcome == Outcome::kNotLoaded) return Applied::kNeedsLeaf;
   if (room.outcome == Outcome::kNo)
@@ -83,14 +88,15 @@ BlinkTree::Applied BlinkTree::Apply(LeafParts& leaf, EntryChange& change, PartMa
 }
 
 Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedPage& leaf) {
-  const size_t parts = PartsOf(info_.geometry.leaf_bytes);
   if (caching()) {
     const SearchCache::LeafPath path = cache_.FindLeaf(change.key);
     if (path.complete && !path.node.is_null()) [[likely]] {
       change.fence_digest = path.fence_digest;
       const PartHints hints{hints_.Load(path.node)};
-      change.window = change.may_create ? WindowToCreate(change.number, parts, hints)
-                                        : WindowToRead(change.number, parts, hints);
+      const LeafHomes homes(PartsOf(info_.geometry.leaf_bytes), hints.placement(), path.range);
+      change.window = change.may_create ? WindowToCreate(change.number, homes, hints)
+                                        : WindowToRead(change.number, homes, hints);
+      leaf.range = path.range;
       leaf.wanted = change.window;
       leaf.work = &change;
       Status status = co_await LockPage(op, path.node, LeftLockClass(0), WaitDeadlineNs(op), leaf);
@@ -117,7 +123,7 @@ Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedP
   leaf.wanted = 0;
   leaf.work = nullptr;
   Status status = co_await LockNodeFor(op, change.key, 0, LeftLockClass(0), leaf);
-  if (status.ok()) leaf.BeginPartChanges(AllParts(parts));
+  if (status.ok()) leaf.BeginLeafChanges(info_.geometry);
   co_return status;
 }
 
@@ -143,7 +149,7 @@ Task<Status> BlinkTree::ReadWholeLeaf(OpContext& op, LockedPage& leaf, GlobalAdd
   }
   leaf.loaded = 0;
   if (leaf.Open(geometry) == OpenOutcome::kValid) {
-    leaf.BeginPartChanges(AllParts(PartsOf(geometry.leaf_bytes)));
+    leaf.BeginLeafChanges(geometry);
   }
   co_return Status::Ok();
 }
@@ -210,6 +216,26 @@ Task<Status> BlinkTree::WriteBackParts(OpContext& op, LockedPage& leaf, PartMask
   co_return status;
 }
 
+Task<Status> BlinkTree::HashAndInsert(OpContext& op, LockedPage& leaf,
+                                      const PendingEntry& pending) {
+  Node node = leaf.node(info_.geometry);
+  Status status = node.ValidateOpened();  // what comes from the pool is not trusted
+  if (!status.ok()) {
+    Status unlocked = co_await Unlock(op, leaf);
+    if (!unlocked.ok()) co_return unlocked;
+    co_return status;
+  }
+  const bool fits = node.Insert(node.Search(pending.key).index, pending.key, pending.value);
+  FARLEAF_CHECK(fits, leaf.address, node.count());
+  Seal(leaf);
+  leaf.placement = Placement::kHashed;
+  leaf.added = LoadBig64(pending.key.data());
+  stats_.leaves_hashed.fetch_add(1, std::memory_order_relaxed);
+  Batch batch(leaf.address.server());
+  status = co_await WriteBackAndUnlock(op, leaf, batch);
+  co_return status;
+}
+
 Task<Result<ModifyResult>> BlinkTree::ModifyInParts(OpContext& op, std::string_view key,
                                                     const ModifyFunction& modify,
                                                     CurrentValue use) {
@@ -243,10 +269,14 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
     if (!unlocked.ok()) co_return unlocked;
     co_return NotANode(leaf.address);
   }
-  if (applied == Applied::kNeedsSplit) {
+  if (applied != Applied::kDone) {
     PendingEntry pending;
     pending.key = change.key;
     pending.value = {change.replacement, false};
+    if (applied == Applied::kNeedsHashing) {
+      Status status = co_await HashAndInsert(op, leaf, pending);
+      co_return status;
+    }
     Batch batch(leaf.address.server());
     Status status = co_await SplitAndInsert(op, leaf, pending, batch);
     co_return status;

@@ -11,7 +11,8 @@ namespace farleaf::index {
 struct BlinkTree::WantedLeaf {
   GlobalAddress address;
   uint64_t fence_digest = 0;  ///< as cached
-  PartMask window = 0;        ///< of its parts, if it is read in part
+  LeafRange range;
+  PartMask window = 0;  ///< of its parts, if it is read in part
   std::vector<size_t> keys;
 };
 
@@ -48,7 +49,7 @@ void JoinSameLeaves(std::vector<Leaf>& wanted) {
 
 void BlinkTree::AnswerFromParts(const WantedLeaf& wanted, std::span<std::byte> image,
                                 MultiGetState& state) {
-  const LeafParts leaf(image, wanted.window);
+  const LeafParts leaf(image, wanted.window, wanted.range);
   if (!leaf.Fits(wanted.fence_digest)) {
     state.rest.insert(state.rest.end(), wanted.keys.begin(), wanted.keys.end());
     return;
@@ -150,11 +151,10 @@ Task<Status> BlinkTree::MultiGet(OpContext& op, std::span<const std::string_view
       state.rest.push_back(i);
       continue;
     }
-    wanted.push_back({path.node, path.fence_digest, 0, {i}});
+    wanted.push_back({path.node, path.fence_digest, path.range, 0, {i}});
     if (!state.guesses.empty()) state.guesses[i] = GuessValue(keys[i]);
     if (reads_parts()) {
-      wanted.back().window = WindowToRead(
-          LoadBig64(keys[i].data()), PartsOf(info_.geometry.leaf_bytes), {hints_.Load(path.node)});
+      wanted.back().window = UsualWindow(path, LoadBig64(keys[i].data()));
     }
   }
   JoinSameLeaves(wanted);

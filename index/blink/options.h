@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "dsm/base/status.h"
+#include "index/blink/leaf_homes.h"
 
 namespace farleaf::index {
 
@@ -34,6 +35,9 @@ struct TreeOptions {
   /// What is remembered of where out-of-line values are, 8 bytes a value, so that a get reads the value
   /// beside the leaf (value_hints.h); rounded down to a power of two. 0: nothing.
   uint64_t value_hint_bytes = uint64_t{16} << 20;
+  /// How this process places the entries of a parted leaf that it writes whole. kOrdered: in the order of
+  /// keys where they are spread evenly, so that a scan reads parts of leaves; kHashed: it reads all.
+  Placement placement = Placement::kOrdered;
 
   Status Validate() const;
 };

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "dsm/address.h"
@@ -66,6 +67,13 @@ struct LockedPage {
   /// Of a parted leaf: the parts that are to be read with the lock (none: the whole page, and its node is
   /// made), and those that then are in hand, in `before` and `raw`.
   PartMask wanted = 0, loaded = 0;
+  LeafRange range;  ///< its fences, as far as they are known
+  /// How its entries are to be placed when it is written whole.
+  Placement placement = Placement::kOrdered;
+  /// The key that this whole write-back adds, if it adds one: its part is written last, for its home may
+  /// be another than before, and who saw it in the new part is not to miss it in the old one.
+  std::optional<uint64_t> added;
+  PartMask replayed = 0;  ///< of a lock taken over: parts whose check its redo record changed
   dsm::LocalLockTable::Work* work = nullptr;  ///< what the lock is for, if its holder may do it
   alignas(16) std::byte redo[dsm::RedoBytesMax(kPageBytesMax - 8)];  ///< the last record
 
@@ -112,7 +120,7 @@ struct LockedPage {
     const auto out = raw.image(geometry, level());
     std::span<const std::byte> previous;
     if (page_is == PageIs::kChanged) previous = before.image(geometry, level());
-    PackLeaf(geometry, image(geometry), previous, out);
+    PackLeaf(geometry, image(geometry), previous, out, placement);
     packed = true;
     return out;
   }
@@ -121,7 +129,12 @@ struct LockedPage {
   std::span<std::byte> handed_over(const Geometry& geometry) {
     return StandsAsNode(geometry, level()) ? image(geometry) : std::span<std::byte>();
   }
-  LeafParts parts(const Geometry& geometry) { return LeafParts(raw.image(geometry, 0), loaded); }
+  LeafParts parts(const Geometry& geometry) { return {raw.image(geometry, 0), loaded, range}; }
+  /// The leaf's node is in the buffer, and its raw image in `before`.
+  void BeginLeafChanges(const Geometry& geometry) {
+    range = RangeOf(node(geometry));
+    BeginPartChanges(AllParts(PartsOf(geometry.leaf_bytes)));
+  }
   /// The parts are in hand, in `before`.
   void BeginPartChanges(PartMask parts_read) {
     loaded = parts_read;

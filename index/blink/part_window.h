@@ -1,13 +1,14 @@
 // Which parts of a parted leaf an operation reads: as few as it can know to suffice.
 //
 // A compute server remembers of each part that it has met whether it was full, and whether entries had
-// gone past it. What it remembers may be out of date, and costs a round trip then, no more: whether
+// gone past it, and of each leaf whether its keys are placed by a hash. What it remembers may be out of date, and costs a round trip then, no more: whether
 // what was read suffices is said by the parts themselves (parted_leaf.h).
 //
 // Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "index/blink/parted_leaf.h"
 
@@ -18,9 +19,24 @@ using PartMask = uint32_t;  ///< bit i: part i
 constexpr PartMask AllParts(size_t parts) { return (PartMask{1} << parts) - 1; }
 
 /// What is remembered of a leaf's parts, in one word: bit 2i: part i was full, 2i + 1: entries went
-/// past it.
+/// past it; of leaves of at most 27 parts, bits 54..61: entries + 1, 0 if that is not known; bit 62: homes are
+/// hashed, else they are ordered where the leaf has both fences.
 struct PartHints {
   uint64_t word = 0;
+  static constexpr uint64_t kHashed = uint64_t{1} << 62;
+  Placement placement() const {
+    return (word & kHashed) != 0 ? Placement::kHashed : Placement::kOrdered;
+  }
+  static constexpr int kCountShift = 54;
+  static constexpr size_t kCountedPartsMax = 27;
+  static_assert(kCountedPartsMax * kPartSlots + 1 < 256);
+  static constexpr uint64_t kCountMask = uint64_t{255} << kCountShift;
+  /// `parts`: of the leaf. How many entries it had when it was last seen whole.
+  std::optional<double> count(size_t parts) const {
+    const uint64_t plus_one = (word & kCountMask) >> kCountShift;
+    if (parts > kCountedPartsMax || plus_one == 0) return std::nullopt;
+    return static_cast<double>(plus_one - 1);
+  }
   bool full(size_t part) const { return (word >> 2 * part & 1) != 0; }
   bool passed(size_t part) const { return (word >> (2 * part + 1) & 1) != 0; }
 };
@@ -31,6 +47,15 @@ struct FreshHints {
 };
 inline FreshHints HintsOf(const LeafParts& leaf) {
   FreshHints fresh;
+  if (leaf.loaded() == 0) return fresh;
+  fresh.about = PartHints::kHashed;
+  // Of a leaf without two fences nothing needs to be remembered.
+  const bool hashed = leaf.homes().bounded() && !leaf.homes().ordered();
+  fresh.bits = hashed ? PartHints::kHashed : 0;
+  if (leaf.whole() && leaf.parts() <= PartHints::kCountedPartsMax) {
+    fresh.about |= PartHints::kCountMask;
+    fresh.bits |= uint64_t{leaf.count() + 1} << PartHints::kCountShift;
+  }
   for (PartMask rest = leaf.loaded(); rest != 0; rest &= rest - 1) {
     const auto i = static_cast<size_t>(std::countr_zero(rest));
     fresh.about |= uint64_t{3} << 2 * i;
@@ -41,23 +66,23 @@ inline FreshHints HintsOf(const LeafParts& leaf) {
 }
 
 /// The parts that hold the key if it is there.
-inline PartMask WindowToRead(uint64_t key, size_t parts, PartHints hints) {
-  size_t at = HomePart(key, parts);
+inline PartMask WindowToRead(uint64_t key, const LeafHomes& homes, PartHints hints) {
+  size_t at = homes.Of(key);
   PartMask window = PartMask{1} << at;
-  for (size_t i = 1; i < parts && hints.passed(at); ++i) {
-    at = at + 1 == parts ? 0 : at + 1;
+  for (size_t i = 1; i < homes.parts() && hints.passed(at); ++i) {
+    at = homes.Next(at);
     window |= PartMask{1} << at;
   }
   return window;
 }
 
 /// Those, and one with room for it; the whole leaf if it is to be split.
-inline PartMask WindowToCreate(uint64_t key, size_t parts, PartHints hints) {
-  size_t at = HomePart(key, parts);
+inline PartMask WindowToCreate(uint64_t key, const LeafHomes& homes, PartHints hints) {
+  size_t at = homes.Of(key);
   PartMask window = PartMask{1} << at;
-  for (size_t taken = 1; taken < parts && (hints.passed(at) || hints.full(at)); ++taken) {
-    if (taken >= kChainParts && !hints.passed(at)) return AllParts(parts);
-    at = at + 1 == parts ? 0 : at + 1;
+  for (size_t taken = 1; taken < homes.parts() && (hints.passed(at) || hints.full(at)); ++taken) {
+    if (taken >= kChainParts && !hints.passed(at)) return AllParts(homes.parts());
+    at = homes.Next(at);
     window |= PartMask{1} << at;
   }
   return window;
@@ -68,7 +93,7 @@ inline PartMask PutIn(LeafParts& leaf, const LeafParts::Place& room, uint64_t ke
                       const void* value) {
   leaf.Put(room, key, value);
   PartMask changed = PartMask{1} << room.part;
-  for (size_t at = HomePart(key, leaf.parts()); at != room.part; at = leaf.Next(at)) {
+  for (size_t at = leaf.homes().Of(key); at != room.part; at = leaf.Next(at)) {
     changed |= PartMask{1} << at;
   }
   return changed;

@@ -46,6 +46,12 @@ uint64_t TrailerDigest(const std::byte* trailer) {
                      fence(internal::kFlagNoLow, kLow), fence(internal::kFlagNoHigh, kHigh));
 }
 
+LeafRange TrailerRange(const std::byte* trailer) {
+  const uint8_t none = internal::kFlagNoLow | internal::kFlagNoHigh;
+  if ((internal::PageFlags(trailer) & none) != 0) return {};
+  return {LoadBig64(trailer + kLow), LoadBig64(trailer + kHigh)};
+}
+
 OpenOutcome CheckTrailer(const std::byte* trailer) {
   const auto version = Field<uint64_t>(trailer, offsetof(PageHeader, version));
   const bool checks = !Mutated(Mutation::kSkipChecksum);
@@ -64,8 +70,9 @@ struct Entry {
 };
 
 /// Whether every part between a key's home and `part` says that entries went past it.
-bool WayIsMarked(std::span<const std::byte> raw, size_t parts, uint64_t key, size_t part) {
-  for (size_t at = HomePart(key, parts); at != part; at = at + 1 == parts ? 0 : at + 1) {
+bool WayIsMarked(std::span<const std::byte> raw, const LeafHomes& homes, uint64_t key,
+                 size_t part) {
+  for (size_t at = homes.Of(key); at != part; at = homes.Next(at)) {
     if (!ConstPart(raw.data() + at * kPartBytes).passed()) return false;
   }
   return true;
@@ -121,7 +128,7 @@ void Part::Seal() {
 }
 
 LeafParts::Place LeafParts::Find(uint64_t key) const {
-  size_t at = HomePart(key, parts_);
+  size_t at = homes_.Of(key);
   for (size_t i = 0; i < parts_; ++i, at = Next(at)) {
     if (!Has(at)) return {Outcome::kNotLoaded, at};
     const size_t slot = part(at).Find(key);
@@ -132,7 +139,7 @@ LeafParts::Place LeafParts::Find(uint64_t key) const {
 }
 
 LeafParts::Place LeafParts::FindRoom(uint64_t key, size_t chain) const {
-  size_t at = HomePart(key, parts_);
+  size_t at = homes_.Of(key);
   for (size_t i = 0; i < std::min(chain, parts_); ++i, at = Next(at)) {
     if (!Has(at)) return {Outcome::kNotLoaded, at};
     if (!part(at).full()) {
@@ -150,7 +157,7 @@ void LeafParts::SetValue(const Place& place, const void* value) {
 void LeafParts::Put(const Place& place, uint64_t key, const void* value) {
   Mutable(place.part).Put(place.slot, key, value);
   Mutable(place.part).Seal();
-  for (size_t at = HomePart(key, parts_); at != place.part; at = Next(at)) {
+  for (size_t at = homes_.Of(key); at != place.part; at = Next(at)) {
     if (part(at).passed() || Mutated(Mutation::kPassedMarkForgotten)) continue;
     Mutable(at).SetPassed(true);
     Mutable(at).Seal();
@@ -198,17 +205,21 @@ OpenOutcome OpenPartedLeaf(const Geometry& geometry, std::span<const std::byte> 
     return opened;
   const auto version = Field<uint64_t>(trailer, offsetof(PageHeader, version));
   const uint64_t digest = TrailerDigest(trailer);
+  const Placement placement = ConstPart(raw.data()).placement();
+  const LeafHomes homes(parts, placement, TrailerRange(trailer));
+  if (homes.ordered() != (placement == Placement::kOrdered)) return OpenOutcome::kTorn;
   std::array<Entry, kPartsMax * kPartSlots> entries;
   size_t count = 0;
   for (size_t p = 0; p < parts; ++p) {
     const ConstPart part(raw.data() + p * kPartBytes);
-    const bool belongs = part.digest() == digest && part.structure() == (version & kStructureMask);
+    const bool belongs =
+        part.digest() == digest && part.structure() == StructureOf(version, placement);
     if (!part.Intact() || (!belongs && !Mutated(Mutation::kSkipChecksum)))
       return OpenOutcome::kTorn;
     for (uint32_t rest = part.used(); rest != 0; rest &= rest - 1) {
       const auto slot = static_cast<size_t>(std::countr_zero(rest));
       // The entry has landed and a mark has not: who asks its home next is told that it is absent.
-      if (!WayIsMarked(raw, parts, part.key(slot), p)) return OpenOutcome::kTorn;
+      if (!WayIsMarked(raw, homes, part.key(slot), p)) return OpenOutcome::kTorn;
       entries[count++] = {part.key(slot), LoadLittle<uint64_t>(part.value(slot))};
     }
   }
@@ -231,15 +242,15 @@ namespace {
 /// Takes over from the leaf's image before what stays and stands at home, each entry in its place, with
 /// the node's values. Returns which of the node's entries that were: the others find room anew, so that no
 /// part is passed that has some again.
-std::array<bool, kPartsMax * kPartSlots> KeepEntries(const ConstNode& node, LeafParts& parts,
+std::array<bool, kPartsMax * kPartSlots> KeepEntries(const ConstNode& node, const LeafHomes& homes,
                                                      std::span<std::byte> raw) {
   std::array<bool, kPartsMax * kPartSlots> kept{};
-  for (size_t p = 0; p < parts.parts(); ++p) {
+  for (size_t p = 0; p < homes.parts(); ++p) {
     Part part(raw.data() + p * kPartBytes);
     part.SetPassed(false);
     for (uint32_t rest = part.used(); rest != 0; rest &= rest - 1) {
       const auto slot = static_cast<size_t>(std::countr_zero(rest));
-      const bool at_home = HomePart(part.key(slot), parts.parts()) == p;
+      const bool at_home = homes.Of(part.key(slot)) == p;
       const auto at =
           node.Search(internal::PageChars(raw.data(), p * kPartBytes + Part::SlotOffset(slot), 8));
       if (!at_home || !at.found || kept[at.index]) {
@@ -253,36 +264,56 @@ std::array<bool, kPartsMax * kPartSlots> KeepEntries(const ConstNode& node, Leaf
   return kept;
 }
 
-}  // namespace
-
-void PackPartedLeaf(const Geometry& geometry, const ConstNode& node,
-                    std::span<const std::byte> previous, std::span<std::byte> raw) {
-  FARLEAF_DCHECK(node.is_leaf() && geometry.layout == Layout::kFixed8);
+/// Puts the node's entries into the parts, at most `chain` from their homes on. False: one finds no room.
+bool PlaceEntries(const ConstNode& node, std::span<const std::byte> previous, Placement placement,
+                  size_t chain, std::span<std::byte> raw) {
   if (previous.empty()) {
     std::memset(raw.data(), 0, raw.size());
   } else {
     std::memcpy(raw.data(), previous.data(), raw.size());
   }
-  LeafParts parts(raw, 0);
-  parts = LeafParts(raw, parts.all());
-  FARLEAF_CHECK(node.count() <= parts.parts() * kPartSlots, node.count(), parts.parts());
-  const auto kept = KeepEntries(node, parts, raw);
+  const size_t parts = PartsOf(static_cast<uint32_t>(raw.size() + 8));
+  const uint32_t structure = StructureOf(node.version(), placement);
+  for (size_t p = 0; p < parts; ++p) Part(raw.data() + p * kPartBytes).SetIdentity(0, structure);
+  LeafParts leaf(raw, (uint32_t{1} << parts) - 1, RangeOf(node));
+  const auto kept = KeepEntries(node, leaf.homes(), raw);
   for (size_t i = 0; i < node.count(); ++i) {
     if (kept[i]) continue;
     const uint64_t key = LoadBig64(node.image().data() + Fixed8::kKeys + 8 * i);
-    const LeafParts::Place place = parts.FindRoom(key, parts.parts());
-    FARLEAF_CHECK(place.outcome == LeafParts::Outcome::kYes, i, node.count());
-    parts.Put(place, key, node.Value(i).bytes.data());
+    const LeafParts::Place place = leaf.FindRoom(key, chain);
+    if (place.outcome != LeafParts::Outcome::kYes) return false;
+    leaf.Put(place, key, node.Value(i).bytes.data());
   }
-  std::byte* const trailer = raw.data() + parts.parts() * kPartBytes;
+  return true;
+}
+
+}  // namespace
+
+LeafRange RangeOf(const ConstNode& leaf) {
+  if (!leaf.has_low() || !leaf.has_high()) return {};
+  return {Fixed8::Low(leaf.image().data()), Fixed8::High(leaf.image().data())};
+}
+
+void PackPartedLeaf(const Geometry& geometry, const ConstNode& node,
+                    std::span<const std::byte> previous, std::span<std::byte> raw,
+                    Placement wanted) {
+  FARLEAF_DCHECK(node.is_leaf() && geometry.layout == Layout::kFixed8);
+  const size_t parts = PartsOf(geometry.leaf_bytes);
+  FARLEAF_CHECK(node.count() <= parts * kPartSlots, node.count(), parts);
+  const bool ordered = wanted == Placement::kOrdered && RangeOf(node).bounded() &&
+                       PlaceEntries(node, previous, Placement::kOrdered, kOrderedChainParts, raw);
+  const bool placed = ordered || PlaceEntries(node, previous, Placement::kHashed, parts, raw);
+  FARLEAF_CHECK(placed, node.count(), parts);
+  std::byte* const trailer = raw.data() + parts * kPartBytes;
   CopyHeader(node.image().data(), Fixed8::kLow, trailer, kLow);
   internal::SetPageCount(trailer, 0);
   StoreLittle(trailer + kTail, node.version());
   StoreLittle(trailer, TrailerChecksum(trailer));
   const uint64_t digest = TrailerDigest(trailer);
-  for (size_t p = 0; p < parts.parts(); ++p) {
+  const Placement placement = ordered ? Placement::kOrdered : Placement::kHashed;
+  for (size_t p = 0; p < parts; ++p) {
     Part part(raw.data() + p * kPartBytes);
-    part.SetIdentity(digest, static_cast<uint32_t>(node.version() & kStructureMask));
+    part.SetIdentity(digest, StructureOf(node.version(), placement));
     part.Seal();
   }
 }

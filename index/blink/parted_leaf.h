@@ -1,10 +1,10 @@
 // The parted leaf of fixed8 trees: a leaf that is read and written in part.
 //
 // The page is `parts` parts of two cache lines each, then a trailer of one line whose last 8 bytes
-// are the page's lock word. An entry stands in the part that its key hashes to (its home), or, where
-// that was full, in one of the parts behind it (the last is followed by the first): every full part
-// that it went past says so. So one part answers for a key, present or absent, unless it says that
-// entries went past it; then the next one is asked too.
+// are the page's lock word. An entry stands in its home, the part that the leaf's placement gives its
+// key (leaf_homes.h), or, where that was full, in one of the parts behind it (the last is followed by
+// the first): every full part that it went past says so. So one part answers for a key, present or
+// absent, unless it says that entries went past it; then the next one is asked too.
 //
 //   a part: offset  bytes  what
 //           0       6      check of bytes [6, 128)
@@ -18,12 +18,14 @@
 //           tree, level 0, flags, version, right sibling, count 0), low fence, high fence, the
 //           version again, the lock word
 //
-// The structure is the low 24 bits of the leaf's version, which grows when the leaf is written whole
-// (split, merge, reuse), not when a part changes. An entry moves to another part only then.
+// The structure is the low 23 bits of the leaf's version, which grows when the leaf is written whole
+// (split, merge, another placement, reuse), not when a part changes, and the placement in bit 23: 1 is
+// ordered. An entry moves to another part only when the structure changes.
 //
 // What a reader may conclude:
 //   - one part, intact, whose digest is that of the cached fences: the leaf was alive with exactly
-//     these fences when the part was read, so the part is the one to ask;
+//     these fences when the part was read; if it is the key's home by the placement that it states, it
+//     is the part to ask;
 //   - several parts from one READ, all with the same structure: the leaf was not written whole in
 //     between, and no entry that stayed throughout moved;
 //   - the whole leaf: what it holds is what readers of parts find. While an insert that went past full
@@ -33,7 +35,8 @@
 // thousand million pass, and a part has no version at its end.
 //
 // Invariants of a leaf at rest: all parts carry the same structure and digest, the trailer's; no key
-// stands twice; an entry's home and every part between that and its own say that entries went past.
+// stands twice; an entry's home and every part between that and its own say that entries went past;
+// a leaf is ordered only if it has both fences.
 // Memory safety: whatever the bytes, no function leaves the image.
 // Thread rule: views; as thread-safe as the bytes behind them.
 #pragma once
@@ -45,6 +48,7 @@
 
 #include "dsm/base/bytes.h"
 #include "index/blink/geometry.h"
+#include "index/blink/leaf_homes.h"
 #include "index/blink/node.h"
 
 namespace farleaf::index {
@@ -54,17 +58,17 @@ inline constexpr uint32_t kLeafTrailerBytes = 64;  ///< lock word included
 inline constexpr size_t kPartSlots = 7;
 /// An insert looks for room in so many parts, from the key's home on, before the leaf is split.
 inline constexpr size_t kChainParts = 3;
-inline constexpr uint32_t kStructureMask = 0xffffff;
+/// A leaf that is written whole is ordered if its entries find room in so many: some is left for others.
+inline constexpr size_t kOrderedChainParts = 2;
+inline constexpr uint32_t kStructureVersionMask = 0x7fffff, kStructureOrdered = 0x800000;
+
+constexpr uint32_t StructureOf(uint64_t version, Placement placement) {
+  return static_cast<uint32_t>(version & kStructureVersionMask) |
+         (placement == Placement::kOrdered ? kStructureOrdered : 0);
+}
 
 constexpr size_t PartsOf(uint32_t leaf_bytes) {
   return (leaf_bytes - kLeafTrailerBytes) / kPartBytes;
-}
-
-/// The part that a key belongs to.
-inline size_t HomePart(uint64_t key, size_t parts) {
-  uint64_t mixed = key * 0x9e3779b97f4a7c15;
-  mixed = (mixed ^ mixed >> 32) * 0xd6e8feb86659fd93;
-  return static_cast<size_t>((mixed >> 32) * parts >> 32);
 }
 
 /// Read-only view of one part.
@@ -76,6 +80,9 @@ class ConstPart {
   uint64_t digest() const { return LoadLittle<uint64_t>(data_ + 8) & ((uint64_t{1} << 48) - 1); }
   uint32_t structure() const {
     return uint32_t{LoadLittle<uint8_t>(data_ + 7)} << 16 | LoadLittle<uint16_t>(data_ + 14);
+  }
+  Placement placement() const {
+    return (LoadLittle<uint8_t>(data_ + 7) & 0x80) != 0 ? Placement::kOrdered : Placement::kHashed;
   }
   uint32_t used() const { return LoadLittle<uint8_t>(data_ + 6) & kSlotMask; }  ///< bit i: slot i
   bool full() const { return used() == kSlotMask; }
@@ -124,11 +131,13 @@ class Part : public ConstPart {
 /// what was read.
 class LeafParts {
  public:
-  /// `image`: the page without its lock word; `loaded`: bit i: part i.
-  LeafParts(std::span<std::byte> image, uint32_t loaded)
+  /// `image`: the page without its lock word; `loaded`: bit i: part i; `range`: the leaf's fences, by which
+  /// keys have the homes that the placement stated by the parts gives them.
+  LeafParts(std::span<std::byte> image, uint32_t loaded, LeafRange range)
       : data_(image.data()),
         parts_(PartsOf(static_cast<uint32_t>(image.size() + 8))),
-        loaded_(loaded) {}
+        loaded_(loaded),
+        homes_(parts_, StatedPlacement(), range) {}
 
   enum class Outcome : uint8_t {
     kYes,
@@ -155,6 +164,7 @@ class LeafParts {
   /// Whether something that is loaded, intact or not, has it.
   bool HasDigest(uint64_t digest) const;
 
+  const LeafHomes& homes() const { return homes_; }
   size_t parts() const { return parts_; }
   uint32_t loaded() const { return loaded_; }
   uint32_t all() const { return (uint32_t{1} << parts_) - 1; }
@@ -166,19 +176,29 @@ class LeafParts {
   bool Has(size_t part) const { return (loaded_ >> part & 1) != 0; }
 
  private:
+  Placement StatedPlacement() const {
+    if (loaded_ == 0) return Placement::kHashed;
+    return part(static_cast<size_t>(std::countr_zero(loaded_))).placement();
+  }
   Part Mutable(size_t i) { return Part(data_ + i * kPartBytes); }
   std::byte* data_;
   size_t parts_;
   uint32_t loaded_;
+  LeafHomes homes_;
 };
+
+/// The fences of a leaf's node, if it has both.
+LeafRange RangeOf(const ConstNode& leaf);
 
 /// Verifies a leaf's whole image and turns it into the sorted node that ConstNode views, of the same
 /// size. A key that stands twice or where nobody looks for it, parts of two structures: torn.
 OpenOutcome OpenPartedLeaf(const Geometry& geometry, std::span<const std::byte> raw,
                            std::span<std::byte> node);
 /// The reverse, with the node's version. What stands in `previous` (the leaf's image before; empty:
-/// none) keeps its place if it stays. REQUIRES: at most kPartSlots entries a part.
+/// none) keeps its place if it stays, and that is its home still. `wanted`: kOrdered: ordered if there are
+/// two fences and the keys are spread evenly enough. REQUIRES: at most kPartSlots entries a part.
 void PackPartedLeaf(const Geometry& geometry, const ConstNode& node,
-                    std::span<const std::byte> previous, std::span<std::byte> raw);
+                    std::span<const std::byte> previous, std::span<std::byte> raw,
+                    Placement wanted = Placement::kOrdered);
 
 }  // namespace farleaf::index

@@ -378,9 +378,20 @@ Task<Result<Recovery>> BlinkTree::TakeOver(OpContext& op, DeadLock& dead, Recove
   taken.follow_up = dead.record->follow_up;
   taken.follow_up_word = dead.record->follow_up_word;
   if (plan != RecoveryPlan::kVoid) {
-    dsm::ApplyRedo(*dead.record, taken.arrival(info_.geometry));
+    ReplayRedo(*dead.record, taken);
   }
   co_return Recovery::kOver;
+}
+
+void BlinkTree::ReplayRedo(const dsm::RedoRecord& record, LockedPage& taken) {
+  const auto image = taken.arrival(info_.geometry);
+  const bool parted = !StandsAsNode(info_.geometry, taken.level());
+  const size_t parts = parted ? PartsOf(info_.geometry.leaf_bytes) : 0;
+  std::array<uint64_t, kLeafPartsMax> checks;
+  const auto check = [&](size_t i) { return LoadLittle<uint64_t>(&image[i * kPartBytes]); };
+  for (size_t i = 0; i < parts; ++i) checks[i] = check(i);
+  dsm::ApplyRedo(record, image);
+  for (size_t i = 0; i < parts; ++i) taken.replayed |= PartMask{checks[i] != check(i)} << i;
 }
 
 void BlinkTree::NoteUnresolved(OpContext& op, UnresolvedLocks::Lock lock, const Status& why) {

@@ -2,6 +2,7 @@
 // member's own. Each step may be the last: what stands in the pool then, with the copied record, is one
 // of the cases that recovery begins with.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "index/blink/publication.h"
@@ -31,6 +32,7 @@ Task<Status> BlinkTree::FinishRecovery(OpContext& op, const DeadLock& dead, Reco
     cache_.Install(taken.address, taken.node(geometry).image());
   }
   Batch batch(taken.address.server());
+  if (taken.replayed != 0) AddTornParts(taken, batch);
   AddImage(taken, taken.arrival(geometry), batch);
   const bool frees = taken.redo_kind == dsm::RedoKind::kChange && !taken.follow_up.is_null();
   if (plan == RecoveryPlan::kReplay && !frees) {
@@ -58,6 +60,20 @@ Task<Status> BlinkTree::FinishRecovery(OpContext& op, const DeadLock& dead, Reco
     status = co_await PublishWhole(context, taken, GlobalAddress());
   }
   co_return status;
+}
+
+// An entry that a whole write-back added may have its home in another part than before. Its author wrote
+// that part last; here, all parts that are to change fail their checks first, so that nobody finds it in a
+// new part, and somebody later misses it in an old one. What fails is in the record: a word that differs
+// from the after-image.
+void BlinkTree::AddTornParts(LockedPage& taken, Batch& batch) {
+  const auto torn = taken.raw.image(info_.geometry, 0);
+  const auto image = taken.arrival(info_.geometry);
+  std::memcpy(torn.data(), image.data(), torn.size());
+  for (PartMask rest = taken.replayed; rest != 0; rest &= rest - 1) {
+    torn[static_cast<size_t>(std::countr_zero(rest)) * kPartBytes] ^= std::byte{1};
+  }
+  batch.Write(taken.address.offset(), torn);
 }
 
 Task<Status> BlinkTree::FreeOldBlock(OpContext& op, GlobalAddress block, uint64_t unique_id,

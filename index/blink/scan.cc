@@ -7,26 +7,10 @@
 #include <algorithm>
 
 #include "dsm/base/mutation.h"
+#include "index/blink/scan_state.h"
 #include "index/blink/tree.h"
 
 namespace farleaf::index {
-
-/// A scan on its way. Lives in Scan's frame.
-struct BlinkTree::ScanState {
-  ScanRange range;
-  std::vector<KeyValue>* rows;
-  std::string position;    ///< forward: the next key to cover; reverse: keys below it are next
-  bool from_last = false;  ///< reverse: `position` is not set yet, begin at the very end
-  bool done = false;
-  bool find_one_leaf = false;  ///< the cache's chain broke
-  std::vector<GlobalAddress> leaves;
-  std::vector<std::byte> images;
-  std::vector<std::pair<size_t, OutOfLineValue>> to_fetch;  ///< row, where its value is
-
-  bool forward() const { return range.direction == ScanDirection::kForward; }
-  uint64_t bytes = 0;  ///< of keys and values in the rows
-  bool full() const { return rows->size() >= range.limit || bytes >= range.bytes_max; }
-};
 
 Status BlinkTree::CheckBound(std::string_view bound) const {
   const Geometry& geometry = info_.geometry;
@@ -74,21 +58,29 @@ Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValu
 
 void BlinkTree::ChooseScanLeaves(ScanState& state) const {
   state.leaves.clear();
+  state.cached.clear();
   if (!caching() || state.find_one_leaf || cache_.root().address.is_null()) return;
   // Half of the first leaf lies before the range on average; a little more makes a second round trip
   // rare.
   const double per_leaf =
       static_cast<double>(entries_per_leaf_x16_.load(std::memory_order_relaxed)) / 16;
   const auto remaining = static_cast<double>(state.range.limit - state.rows->size());
-  const double wanted = std::min(remaining / std::max(per_leaf, 1.0) + 1.75,
-                                 static_cast<double>(options_.scan_leaves_max));
-  const auto count = static_cast<size_t>(wanted);
+  const bool parted = reads_parts();  // what is read of them is decided leaf by leaf
+  const double ahead = parted ? 1.5 * remaining / std::max(per_leaf, 1.0) + 3
+                              : remaining / std::max(per_leaf, 1.0) + 1.75;
+  const auto count =
+      static_cast<size_t>(std::min(ahead, static_cast<double>(options_.scan_leaves_max)));
   if (state.forward()) {
-    cache_.LeavesFrom(state.position, state.range.end, count, &state.leaves);
+    cache_.LeavesFrom(state.position, state.range.end, count, &state.cached);
   } else {
     const auto from =
         state.from_last ? std::nullopt : std::optional<std::string_view>(state.position);
-    cache_.LeavesBefore(from, count, &state.leaves);
+    cache_.LeavesBefore(from, count, &state.cached);
+  }
+  if (parted) {
+    PlanScan(state);
+  } else {
+    for (const CachedLeaf& leaf : state.cached) state.leaves.push_back({leaf});
   }
 }
 
@@ -108,14 +100,28 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
   state.images.resize(state.leaves.size() * image_bytes);
   std::vector<Batch> batches;
   for (size_t i = 0; i < state.leaves.size(); ++i) {
-    const GlobalAddress address = state.leaves[i];
-    dsm::BatchFor(batches, address.server())
-        .Read(address.offset(), std::span(state.images).subspan(i * image_bytes, image_bytes));
+    const ScanLeaf& leaf = state.leaves[i];
+    const auto image = std::span(state.images).subspan(i * image_bytes, image_bytes);
+    Batch& batch = dsm::BatchFor(batches, leaf.address.server());
+    if (leaf.window != 0) {
+      AddPartReads(leaf.address, leaf.window, image, batch);
+    } else {
+      batch.Read(leaf.address.offset(), image);
+    }
   }
   Status status = co_await op.worker.RoundTrip(batches, op.counts);
   if (!status.ok()) co_return status;
   for (size_t i = 0; i < state.leaves.size() && !state.done && !state.full(); ++i) {
     const auto image = std::span(state.images).subspan(i * image_bytes, image_bytes);
+    if (state.leaves[i].window != 0) {
+      const ScanTaken taken = TakeScanParts(state, state.leaves[i], image);
+      const bool stalls = i == 0 && taken == ScanTaken::kTooLittle;
+      // What is remembered may be given up when several threads note it: once, no more.
+      state.find_one_leaf = taken == ScanTaken::kNoLeaf || (stalls && state.stalled);
+      state.stalled = stalls;
+      if (taken != ScanTaken::kLeaf) break;
+      continue;
+    }
     if (OpenPage(geometry, 0, image) != OpenOutcome::kValid || !IsNextLeaf(state, image)) {
       state.find_one_leaf = true;
       break;

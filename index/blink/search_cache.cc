@@ -69,6 +69,11 @@ uint64_t FenceDigestOf(const ConstNode& node) {
 }
 
 uint64_t ChildFenceDigest(const ConstNode& node, size_t i) {
+  LeafRange range;
+  return ChildFenceDigest(node, i, &range);
+}
+
+uint64_t ChildFenceDigest(const ConstNode& node, size_t i, LeafRange* range) {
   const size_t count = node.count();
   const GlobalAddress child = node.Child(i);
   size_t first = i, last = i;
@@ -84,6 +89,7 @@ uint64_t ChildFenceDigest(const ConstNode& node, size_t i) {
     } else if (node.has_high()) {
       high = internal::Fixed8::High(page);
     }
+    if (low && high) *range = {*low, *high};
     return FenceDigestFixed8(node.tree(), low, high);
   }
   const internal::BytesPage bytes = BytesPageOf(node);
@@ -307,7 +313,7 @@ SearchCache::LeafPath SearchCache::FindLeaf(std::string_view key) const {
   Parent parent;
   LeafPath path{Descend(key, Side::kAt, 0, &parent)};
   if (!path.complete) return path;
-  path.fence_digest = parent.node ? ChildFenceDigest(View(parent.node), parent.entry)
+  path.fence_digest = parent.node ? ChildFenceDigest(View(parent.node), parent.entry, &path.range)
                                   : FenceDigest(tree_, std::nullopt, std::nullopt);
   return path;
 }
@@ -347,11 +353,21 @@ const SearchCache::CachedNode* SearchCache::LastLevel1() const {
   return nullptr;
 }
 
+void SearchCache::AddLeaf(const ConstNode& node, size_t i, std::vector<CachedLeaf>* leaves) const {
+  // One child may stand in a run of entries (index/blink/README.md): read it once.
+  const GlobalAddress child = node.Child(i);
+  if (!leaves->empty() && leaves->back().address == child) return;
+  CachedLeaf& leaf = leaves->emplace_back(CachedLeaf{child});
+  if (geometry_.leaf_layout == LeafLayout::kParted) {
+    leaf.fence_digest = ChildFenceDigest(node, i, &leaf.range);
+  }
+}
+
 void SearchCache::LeavesFrom(std::string_view from, std::optional<std::string_view> end, size_t max,
-                             std::vector<GlobalAddress>* leaves) const {
+                             std::vector<CachedLeaf>* leaves) const {
   leaves->clear();
   if (root().level == 0) {
-    leaves->push_back(root().address);
+    leaves->push_back({root().address});
     return;
   }
   const CachedNode* cached = FindLevel1(from, Side::kAt);
@@ -361,8 +377,7 @@ void SearchCache::LeavesFrom(std::string_view from, std::optional<std::string_vi
     const ConstNode node = View(cached);
     for (; i < node.count() && leaves->size() < max; ++i) {
       if (!leaves->empty() && end && node.CompareKey(i, *end) >= 0) return;
-      // One child may stand in a run of entries (index/blink/README.md): read it once.
-      if (leaves->empty() || leaves->back() != node.Child(i)) leaves->push_back(node.Child(i));
+      AddLeaf(node, i, leaves);
     }
     if (leaves->size() >= max || node.right().is_null()) return;
     const CachedNode* next = Load(node.right());
@@ -376,10 +391,10 @@ void SearchCache::LeavesFrom(std::string_view from, std::optional<std::string_vi
 }
 
 void SearchCache::LeavesBefore(std::optional<std::string_view> from, size_t max,
-                               std::vector<GlobalAddress>* leaves) const {
+                               std::vector<CachedLeaf>* leaves) const {
   leaves->clear();
   if (root().level == 0) {
-    leaves->push_back(root().address);
+    leaves->push_back({root().address});
     return;
   }
   const CachedNode* cached = from ? FindLevel1(*from, Side::kBefore) : LastLevel1();
@@ -388,7 +403,7 @@ void SearchCache::LeavesBefore(std::optional<std::string_view> from, size_t max,
     const ConstNode node = View(cached);
     size_t i = from ? node.ChildIndexBelow(*from) : node.count() - 1;
     for (;; --i) {
-      if (leaves->empty() || leaves->back() != node.Child(i)) leaves->push_back(node.Child(i));
+      AddLeaf(node, i, leaves);
       if (leaves->size() >= max) return;
       if (i == 0) break;
     }

@@ -36,6 +36,7 @@
 #include "dsm/epoch.h"
 #include "dsm/region_layout.h"
 #include "index/blink/geometry.h"
+#include "index/blink/leaf_homes.h"
 #include "index/blink/node.h"
 
 namespace farleaf::index {
@@ -61,6 +62,15 @@ enum class Side : uint8_t { kAt, kBefore };
 uint64_t FenceDigestOf(const ConstNode& node);
 /// The digest of the fences that an internal node gives the child of entry i, as FindLeaf has it.
 uint64_t ChildFenceDigest(const ConstNode& node, size_t i);
+/// The same of fixed8 keys, and these fences, if there are both.
+uint64_t ChildFenceDigest(const ConstNode& node, size_t i, LeafRange* range);
+
+/// A leaf that the cache names, and what it says of the leaf's fences.
+struct CachedLeaf {
+  GlobalAddress address;
+  uint64_t fence_digest = 0;
+  LeafRange range;
+};
 
 class SearchCache {
  public:
@@ -92,16 +102,17 @@ class SearchCache {
   /// not stale there.
   struct LeafPath : Path {
     uint64_t fence_digest = 0;  ///< 0 unless complete
+    LeafRange range;            ///< of fixed8: those fences, if they are two
   };
   LeafPath FindLeaf(std::string_view key) const;
 
-  /// Addresses of leaves in key order from the one that covers `from` (kForward), or the one before
+  /// Leaves, as FindLeaf has them (fences and digest of parted ones only), in key order from the one that covers `from` (kForward), or the one before
   /// `from` and those left of it (kReverse; nullopt: from the last). At most `max`; fewer where the
   /// cache ends. Forward stops before a leaf whose separator is >= `end`.
   void LeavesFrom(std::string_view from, std::optional<std::string_view> end, size_t max,
-                  std::vector<GlobalAddress>* leaves) const;
+                  std::vector<CachedLeaf>* leaves) const;
   void LeavesBefore(std::optional<std::string_view> from, size_t max,
-                    std::vector<GlobalAddress>* leaves) const;
+                    std::vector<CachedLeaf>* leaves) const;
 
   /// Puts an image that ConstNode::Open accepted into its slot, unless the slot holds a newer one.
   void Install(GlobalAddress address, std::span<const std::byte> image);
@@ -180,6 +191,8 @@ class SearchCache {
   /// The cached level-1 node that leads to `key`; null if the path is not cached.
   const CachedNode* FindLevel1(std::string_view key, Side side) const;
   const CachedNode* LastLevel1() const;
+  /// Adds the child of entry i, unless it is there already.
+  void AddLeaf(const ConstNode& node, size_t i, std::vector<CachedLeaf>* leaves) const;
 
   Geometry geometry_;
   TreeId tree_;

@@ -85,6 +85,8 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
       SealNode(Node(geometry, late.image(geometry, level)), right_version + 2);
       publication.child_changed = true;
       TakeOutPending(full, pending, &right_node);
+    } else if (!StandsAsNode(geometry, level)) {
+      left.added = LoadBig64(pending.key.data());
     }
     SealNode(right_node, right_version + 1);
     std::memcpy(left.buffer.bytes, left_image.bytes, geometry.image_bytes(level));
@@ -142,7 +144,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
 }
 
 PartMask BlinkTree::PutLate(LockedPage& right, const PendingEntry& pending) const {
-  right.BeginPartChanges(AllParts(PartsOf(info_.geometry.leaf_bytes)));
+  right.BeginLeafChanges(info_.geometry);
   LeafParts parts = right.parts(info_.geometry);
   const uint64_t number = LoadBig64(pending.key.data());
   const LeafParts::Place room = parts.FindRoom(number, parts.parts());
@@ -170,13 +172,13 @@ Task<Status> BlinkTree::ClaimSibling(OpContext& op, const LockedPage& left, Lock
 void BlinkTree::AddNewPage(LockedPage& fresh, Batch& batch) {
   // What the page was is of no use to anyone: half of the new one that is not linked is discarded.
   AddRedo(fresh, {}, {}, batch);
+  if (options_.placement == Placement::kHashed) fresh.placement = Placement::kHashed;
   const auto raw = fresh.Pack(info_.geometry, LockedPage::PageIs::kNew);
   const size_t image_bytes = raw.size();
   if (fresh.packed) {  // the lock word goes with it
     std::memcpy(raw.data() + image_bytes, fresh.buffer.bytes + image_bytes, sizeof(uint64_t));
   }
-  if (fresh.packed)
-    NoteHints(fresh.address, LeafParts(raw, AllParts(PartsOf(info_.geometry.leaf_bytes))));
+  if (fresh.packed) NoteWholeLeaf(fresh, raw);
   fresh.BeginChanges(info_.geometry);
   batch.Write(fresh.address.offset(), {raw.data(), image_bytes + sizeof(uint64_t)});
   if (fresh.level() > 0) batch.Write(ChangeCounterOffset(fresh.address), raw.subspan(8, 8));

@@ -80,10 +80,13 @@ struct TreeStats {
   std::atomic<uint64_t> reused_values{0};  ///< blocks that held another value than the leaf named
   std::atomic<uint64_t> stale_value_hints{0};  ///< blocks read beside a leaf that named another one
   // Of leaves read in part:
-  std::atomic<uint64_t> stale_parts{0};  ///< parts of a leaf whose fences are not the cached ones
-  std::atomic<uint64_t> more_parts{0};   ///< the answer lay in a part that had not been read
-  std::atomic<uint64_t> combined{0};     ///< changes made by another's holder of the leaf's lock
+  std::atomic<uint64_t> stale_parts{0};    ///< parts of a leaf whose fences are not the cached ones
+  std::atomic<uint64_t> more_parts{0};     ///< the answer lay in a part that had not been read
+  std::atomic<uint64_t> leaves_hashed{0};  ///< that were ordered, and had no room for a key
+  std::atomic<uint64_t> combined{0};       ///< changes made by another's holder of the leaf's lock
 };
+
+struct WantedKeys;  // scan_plan.h
 
 class BlinkTree final : public RangeIndex {
  public:
@@ -183,6 +186,9 @@ class BlinkTree final : public RangeIndex {
   void AddPartReads(GlobalAddress leaf, PartMask parts, std::span<std::byte> image,
                     Batch& batch) const;
   void NoteHints(GlobalAddress leaf, const LeafParts& parts);
+  void NoteWholeLeaf(LockedPage& locked, std::span<std::byte> raw);
+  /// The parts of a leaf that hold the key, if what is remembered of it is right.
+  PartMask UsualWindow(const SearchCache::LeafPath& path, uint64_t key) const;
   /// From the parts of one leaf, if the cached fences are its own: whether the key is there; nullopt:
   /// they cannot tell. Then `page` holds the leaf that covers the key, if the page led to one.
   Task<Result<std::optional<bool>>> GetFromParts(OpContext& op, std::string_view key,
@@ -201,7 +207,7 @@ class BlinkTree final : public RangeIndex {
   Task<Status> FetchWanted(OpContext& op, MultiGetState& state);
 
   // modify_parts.cc
-  enum class Applied : uint8_t { kDone, kNeedsLeaf, kNeedsSplit };
+  enum class Applied : uint8_t { kDone, kNeedsLeaf, kNeedsHashing, kNeedsSplit };
   void Decide(EntryChange& change, std::optional<std::string_view> current) const;
   /// Makes the change in the parts in hand, and notes which of them it changed; or nothing.
   Applied Apply(LeafParts& leaf, EntryChange& change, PartMask* dirty) const;
@@ -215,6 +221,8 @@ class BlinkTree final : public RangeIndex {
   Task<Status> ReadWholeLeaf(OpContext& op, LockedPage& leaf, GlobalAddress parent);
   /// Makes a change under its leaf's lock, and those that wait for it, and lets the leaf go.
   Task<Status> ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change);
+  /// Writes an ordered leaf whole, hashed, with a new entry that finds no room in it as it is.
+  Task<Status> HashAndInsert(OpContext& op, LockedPage& leaf, const PendingEntry& pending);
   void Combine(LockedPage& leaf, LeafParts& parts, uint64_t fence_digest, PartMask* dirty,
                dsm::LocalLockTable::TakenWork* served);
   void AddPartsWriteBack(LockedPage& leaf, PartMask dirty, Batch& batch);
@@ -265,6 +273,8 @@ class BlinkTree final : public RangeIndex {
                std::span<const std::byte> after, Batch& batch);
   /// WRITE of the raw image and, in the search layer, of its change counter.
   void AddImage(LockedPage& locked, std::span<const std::byte> raw, Batch& batch);
+  /// The same of a parted leaf to which the write-back adds a key.
+  void AddLeafAndEntry(LockedPage& locked, std::span<std::byte> raw, Batch& batch);
   /// WRITE of the redo record, of the image and, in the search layer, of its change counter. Once a
   /// batch while the page is locked.
   void AddWriteBack(LockedPage& locked, Batch& batch);
@@ -320,6 +330,7 @@ class BlinkTree final : public RangeIndex {
   Task<Result<Recovery>> TakeOverAndFinish(OpContext& op, DeadLock& dead, RecoveryPlan plan);
   Task<Result<Recovery>> TakeOver(OpContext& op, DeadLock& dead, RecoveryPlan plan,
                                   LockedPage& taken);
+  void ReplayRedo(const dsm::RedoRecord& record, LockedPage& taken);
   /// `lock`: without tree and worker.
   void NoteUnresolved(OpContext& op, UnresolvedLocks::Lock lock, const Status& why);
   void Resolved(GlobalAddress address, uint64_t word);
@@ -329,6 +340,8 @@ class BlinkTree final : public RangeIndex {
   // recover_finish.cc
   Task<Status> FinishRecovery(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
                               LockedPage& taken);
+  /// WRITE of the image with parts that nobody believes in the place of those that are to change.
+  void AddTornParts(LockedPage& taken, Batch& batch);
   /// Frees the value block that a write-back has ceased to name, if nobody has.
   Task<Status> FreeOldBlock(OpContext& op, GlobalAddress block, uint64_t unique_id, BlockWas was);
   /// The same for a write-back of this member that was in doubt, and has landed.
@@ -450,6 +463,7 @@ class BlinkTree final : public RangeIndex {
 
   // scan.cc
   struct ScanState;
+  struct ScanLeaf;
   Status CheckBound(std::string_view bound) const;
   std::string LowestKey() const;
   std::string HighestKey() const;
@@ -459,6 +473,19 @@ class BlinkTree final : public RangeIndex {
   void TakeScanLeaf(ScanState& state, const ConstNode& leaf);
   void AddScanRow(ScanState& state, const ConstNode& leaf, size_t i);
   void NoteLeafFill(size_t entries);
+  // scan_parts.cc
+  enum class LeafIs : uint8_t { kNext, kLater };
+  /// What a scan wants of a leaf with these fences, the one that covers `position` or one that comes later.
+  std::optional<WantedKeys> WantedOf(const ScanState& state, LeafRange range, LeafIs leaf_is) const;
+  /// Which parts of the cached leaves are to be read.
+  void PlanScan(ScanState& state) const;
+  enum class ScanTaken : uint8_t {
+    kLeaf,       ///< all that is wanted of it
+    kSome,       ///< `position` has moved, and is in the leaf still
+    kTooLittle,  ///< what was read proves nothing; what is remembered of the leaf is right now
+    kNoLeaf,     ///< it is not the next leaf, or torn
+  };
+  ScanTaken TakeScanParts(ScanState& state, const ScanLeaf& planned, std::span<std::byte> image);
   Task<Status> FetchScanValues(OpContext& op, ScanState& state);
 
   dsm::Pool* pool_;

@@ -53,7 +53,7 @@ void CheckOpened(size_t parts, const Bytes& image, const Bytes& node_image) {
     FARLEAF_CHECK(node.Value(i).bytes.size() == 8);
   }
   Bytes copy = image;
-  const LeafParts leaf(copy, (uint32_t{1} << parts) - 1);
+  const LeafParts leaf(copy, (uint32_t{1} << parts) - 1, RangeOf(node));
   FARLEAF_CHECK(leaf.count() == node.count(), leaf.count(), node.count());
   for (size_t i = 0; i < node.count(); ++i) {
     const LeafParts::Place place = leaf.Find(LoadBig64(node.Key(i).data()));

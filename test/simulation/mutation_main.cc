@@ -77,6 +77,10 @@ constexpr Case kCases[] = {
      Leaves::kParted},
     {Mutation::kServedBeforeWriteBack, "served_before_write_back", "hot_key", "none", 100,
      Leaves::kParted},
+    {Mutation::kScanTrustsOpenChains, "scan_trusts_open_chains", "scans", "none", 300,
+     Leaves::kParted},
+    {Mutation::kScanTrustsPlacementHint, "scan_trusts_placement_hint", "scans", "none", 300,
+     Leaves::kParted},
     {Mutation::kNoUpkeep, "no_upkeep", "hot_key", "partitions", 200},
 };
 static_assert(std::size(kCases) + 1 == kMutations, "each mutation, save none, is proven");

@@ -45,7 +45,10 @@ void SimulatedPool::Join() {
                              ? index::CreateTree(op, *joined.pool, kTreeName, options_.geometry)
                              : index::OpenTree(op, *joined.pool, kTreeName));
   FARLEAF_CHECK(info.ok(), info.status());
-  joined.tree = std::make_unique<index::BlinkTree>(joined.pool.get(), *info, options_.tree);
+  index::TreeOptions tree_options = options_.tree;
+  // Members that do not agree on the placement of leaves: what each remembers of them is often wrong.
+  if (compute_servers_.size() % 4 == 2) tree_options.placement = index::Placement::kHashed;
+  joined.tree = std::make_unique<index::BlinkTree>(joined.pool.get(), *info, tree_options);
   compute_servers_.push_back(std::move(joined));
 }
 

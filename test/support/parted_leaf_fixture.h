@@ -41,7 +41,9 @@ struct LeafHead {
   std::optional<uint64_t> low, high;
   uint64_t version = 1;
   bool dead = false;
+  Placement wanted = Placement::kOrdered;
 
+  LeafRange Range() const { return low && high ? LeafRange{*low, *high} : LeafRange{}; }
   bool Covers(uint64_t key) const { return (!low || key >= *low) && (!high || key < *high); }
   uint64_t Digest() const {
     if (dead) return 0;
@@ -50,7 +52,7 @@ struct LeafHead {
     if (high) high_key = Big(*high);
     return FenceDigest(tree, low_key, high_key);
   }
-  uint32_t Structure() const { return static_cast<uint32_t>(version & kStructureMask); }
+  uint32_t Structure(Placement placement) const { return StructureOf(version, placement); }
 };
 
 /// The sorted, sealed node, in a heap block of exactly its size.
@@ -77,7 +79,7 @@ inline Bytes PackedLeaf(size_t parts, const LeafHead& head, const LeafEntries& e
   const Geometry geometry = PartedGeometry(parts);
   const Bytes node = NodeOf(parts, head, entries);
   Bytes raw(LeafImageBytes(parts), std::byte{0xa5});
-  PackPartedLeaf(geometry, ConstNode(geometry, node), previous, raw);
+  PackPartedLeaf(geometry, ConstNode(geometry, node), previous, raw, head.wanted);
   return raw;
 }
 
@@ -102,6 +104,9 @@ struct PartBytes {
   uint64_t digest = 0;
   uint64_t key[kPartSlots] = {}, value[kPartSlots] = {};
 
+  Placement placement() const {
+    return structure >> 23 != 0 ? Placement::kOrdered : Placement::kHashed;
+  }
   bool full() const { return used == 0x7f; }
   std::optional<size_t> SlotOf(uint64_t wanted) const {
     for (size_t i = 0; i < kPartSlots; ++i) {
@@ -132,6 +137,11 @@ inline PartBytes DecodedPart(std::span<const std::byte> image, size_t part) {
   return decoded;
 }
 
+/// The homes that a leaf gives to keys.
+inline LeafHomes HomesOf(std::span<const std::byte> image, const LeafHead& head) {
+  return {(image.size() + 8) / 128, DecodedPart(image, 0).placement(), head.Range()};
+}
+
 /// What the invariants of a leaf at rest have against this one, of which `entries` is the content; ""
 /// if nothing. kExact: only the parts that an entry went past may say so.
 enum class Marks : uint8_t { kEnough, kExact };
@@ -140,16 +150,19 @@ inline std::string LeafFault(std::span<const std::byte> image, const LeafHead& h
   const size_t parts = (image.size() + 8) / 128;
   LeafEntries seen;
   std::vector<bool> passed(parts, false);
+  const LeafHomes homes = HomesOf(image, head);
+  const Placement placement = DecodedPart(image, 0).placement();
+  if (homes.ordered() != (placement == Placement::kOrdered)) return "ordered, and not bounded";
   for (size_t p = 0; p < parts; ++p) {
     const PartBytes part = DecodedPart(image, p);
     const std::string name = "part " + std::to_string(p);
     if (!ConstPart(image.data() + 128 * p).Intact()) return name + " is not intact";
-    if (part.structure != head.Structure()) return name + " has another structure";
+    if (part.structure != head.Structure(placement)) return name + " has another structure";
     if (part.digest != head.Digest()) return name + " has another digest";
     for (size_t i = 0; i < kPartSlots; ++i) {
       if ((part.used >> i & 1) == 0) continue;
       if (!seen.emplace(part.key[i], part.value[i]).second) return name + " repeats a key";
-      for (size_t at = HomePart(part.key[i], parts); at != p; at = (at + 1) % parts) {
+      for (size_t at = homes.Of(part.key[i]); at != p; at = (at + 1) % parts) {
         if (!DecodedPart(image, at).passed) return name + ": way from home is not marked";
         passed[at] = true;
       }
@@ -164,35 +177,43 @@ inline std::string LeafFault(std::span<const std::byte> image, const LeafHead& h
 }
 
 /// A random key whose home is `home`.
-inline uint64_t KeyOfHome(size_t home, size_t parts, Random* random) {
+inline uint64_t KeyOfHome(size_t home, const LeafHomes& homes, Random* random) {
+  if (homes.ordered()) {
+    const uint64_t first = homes.FirstKeyOf(home);
+    return first + random->Below(homes.EndKeyOf(home) - first);
+  }
   for (;;) {
     const uint64_t key = random->Next() >> (random->OneIn(2) ? 0 : 44);
-    if (HomePart(key, parts) == home) return key;
+    if (homes.Of(key) == home) return key;
   }
+}
+inline uint64_t KeyOfHome(size_t home, size_t parts, Random* random) {
+  return KeyOfHome(home, LeafHomes(parts, Placement::kHashed, {}), random);
 }
 
 /// Keys that make a leaf's life hard, in ways chosen by `style`: anywhere; all of one home; of the last
 /// two parts, so that what goes past wraps; of three neighbours; counting up.
 inline constexpr uint64_t kKeyStyles = 5;
-inline std::vector<uint64_t> AwkwardKeys(uint64_t style, size_t parts, size_t count,
+inline std::vector<uint64_t> AwkwardKeys(uint64_t style, const LeafHomes& homes, size_t count,
                                          Random* random) {
   std::vector<uint64_t> keys;
-  const size_t home = random->Below(parts);
-  const uint64_t first = random->Next() >> 1;
+  const size_t parts = homes.parts(), home = random->Below(parts);
+  const uint64_t first = homes.ordered() ? KeyOfHome(home / 2, homes, random) : random->Next() >> 1;
   while (keys.size() < count) {
     uint64_t key = 0;
     switch (style % kKeyStyles) {
       case 0:
         key = random->OneIn(20) ? 0 - random->Below(2) : random->Next();
+        if (homes.ordered()) key = KeyOfHome(random->Below(parts), homes, random);
         break;
       case 1:
-        key = KeyOfHome(home, parts, random);
+        key = KeyOfHome(home, homes, random);
         break;
       case 2:
-        key = KeyOfHome(parts - 1 - random->Below(2), parts, random);
+        key = KeyOfHome(parts - 1 - random->Below(2), homes, random);
         break;
       case 3:
-        key = KeyOfHome((home + random->Below(3)) % parts, parts, random);
+        key = KeyOfHome((home + random->Below(3)) % parts, homes, random);
         break;
       default:
         key = first + keys.size();
@@ -200,6 +221,10 @@ inline std::vector<uint64_t> AwkwardKeys(uint64_t style, size_t parts, size_t co
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
   }
   return keys;
+}
+inline std::vector<uint64_t> AwkwardKeys(uint64_t style, size_t parts, size_t count,
+                                         Random* random) {
+  return AwkwardKeys(style, LeafHomes(parts, Placement::kHashed, {}), count, random);
 }
 
 }  // namespace farleaf::index

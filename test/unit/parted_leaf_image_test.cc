@@ -19,14 +19,22 @@ LeafHead RandomHead(Random* random) {
   if (!random->OneIn(3)) head.high = head.low.value_or(0) + 1 + random->Below(uint64_t{1} << 62);
   head.version = random->OneIn(2) ? random->Next() : 1 + random->Below(4);
   head.dead = random->OneIn(8);
+  if (random->OneIn(4)) head.wanted = Placement::kHashed;
   return head;
 }
 
-LeafEntries RandomEntries(size_t parts, uint64_t style, Random* random) {
+/// Keys between the fences as often as not, and so that either placement is hard to keep.
+LeafHomes HomesToFill(size_t parts, const LeafHead& head, Random* random) {
+  const bool ordered = random->OneIn(2);
+  return {parts, ordered ? Placement::kOrdered : Placement::kHashed, head.Range()};
+}
+
+LeafEntries RandomEntries(const LeafHomes& homes, uint64_t style, Random* random) {
+  const size_t parts = homes.parts();
   const size_t most = parts * kPartSlots;
   const size_t count = random->OneIn(4) ? most : random->Below(most + 1);
   LeafEntries entries;
-  for (const uint64_t key : AwkwardKeys(style, parts, count, random)) entries[key] = random->Next();
+  for (const uint64_t key : AwkwardKeys(style, homes, count, random)) entries[key] = random->Next();
   return entries;
 }
 
@@ -55,7 +63,8 @@ TEST(PartedImageTest, PackedAndOpenedIsTheSameNodeByteForByte) {
       SCOPED_TRACE("parts " + std::to_string(parts) + ", seed " + std::to_string(seed));
       Random random(seed * 100 + parts);
       const LeafHead head = RandomHead(&random);
-      const LeafEntries entries = RandomEntries(parts, seed, &random);
+      const LeafHomes homes = HomesToFill(parts, head, &random);
+      const LeafEntries entries = RandomEntries(homes, seed, &random);
       const Bytes node = NodeOf(parts, head, entries);
       const Bytes raw = PackedLeaf(parts, head, entries);
       ASSERT_EQ(LeafFault(raw, head, entries, Marks::kExact), "");
@@ -63,7 +72,7 @@ TEST(PartedImageTest, PackedAndOpenedIsTheSameNodeByteForByte) {
       ASSERT_EQ(Open(parts, raw, &opened), OpenOutcome::kValid);
       ASSERT_EQ(opened, node);
       Bytes searched = raw;
-      const LeafParts leaf(searched, (uint32_t{1} << parts) - 1);
+      const LeafParts leaf(searched, (uint32_t{1} << parts) - 1, head.Range());
       for (const auto& [key, value] : entries) {
         const auto place = leaf.Find(key);
         ASSERT_EQ(place.outcome, LeafParts::Outcome::kYes);
@@ -74,7 +83,7 @@ TEST(PartedImageTest, PackedAndOpenedIsTheSameNodeByteForByte) {
 }
 
 /// `entries` with some gone, some changed and some new.
-LeafEntries Changed(LeafEntries entries, size_t parts, uint64_t style, Random* random) {
+LeafEntries Changed(LeafEntries entries, const LeafHomes& homes, uint64_t style, Random* random) {
   for (auto at = entries.begin(); at != entries.end();) {
     if (random->OneIn(3)) {
       at = entries.erase(at);
@@ -83,8 +92,8 @@ LeafEntries Changed(LeafEntries entries, size_t parts, uint64_t style, Random* r
     if (random->OneIn(4)) at->second = random->Next();
     ++at;
   }
-  const size_t room = parts * kPartSlots - entries.size();
-  for (const uint64_t key : AwkwardKeys(style, parts, random->Below(room + 1), random)) {
+  const size_t room = homes.parts() * kPartSlots - entries.size();
+  for (const uint64_t key : AwkwardKeys(style, homes, random->Below(room + 1), random)) {
     entries[key] = random->Next();
   }
   return entries;
@@ -98,11 +107,12 @@ TEST(PartedImageTest, WhatStaysKeepsItsPlaceAndOnlyWhatChangedIsWritten) {
       SCOPED_TRACE("parts " + std::to_string(parts) + ", seed " + std::to_string(seed));
       Random random(seed * 100 + parts);
       LeafHead head = RandomHead(&random);
-      const LeafEntries before = RandomEntries(parts, seed, &random);
+      const LeafHomes homes = HomesToFill(parts, head, &random);
+      const LeafEntries before = RandomEntries(homes, seed, &random);
       const Bytes previous = PackedLeaf(parts, head, before);
-      const LeafEntries after = Changed(before, parts, seed + random.Below(2), &random);
+      const LeafEntries after = Changed(before, homes, seed + random.Below(2), &random);
       ++head.version;
-      if (random.OneIn(2)) head.high = head.low.value_or(0) + 1;
+      if (random.OneIn(2)) head.high = head.low.value_or(0) + 1 + (random.Next() >> 3);
       const Bytes raw = PackedLeaf(parts, head, after, previous);
       ASSERT_EQ(LeafFault(raw, head, after, Marks::kExact), "");
       Bytes opened;
@@ -117,7 +127,8 @@ TEST(PartedImageTest, WhatStaysKeepsItsPlaceAndOnlyWhatChangedIsWritten) {
       for (const auto& [key, value] : after) {
         const size_t place = places.at(key), slot = place / 7 * 16 + 2 + place % 7 * 2;
         const auto old = before.find(key);
-        const bool stays = old != before.end() && old_places.at(key) / 7 == HomePart(key, parts);
+        const bool stays =
+            old != before.end() && old_places.at(key) / 7 == HomesOf(raw, head).Of(key);
         if (stays) {
           ASSERT_EQ(place, old_places.at(key));
         }
@@ -139,13 +150,13 @@ TEST(PartedImageTest, WhatStaysKeepsItsPlaceAndOnlyWhatChangedIsWritten) {
               static_cast<unsigned long long>(changed_words));
 }
 
-TEST(PartedImageTest, ASplitRewritesTwoWordsOfEachPartAndTheTrailer) {
+TEST(PartedImageTest, ASplitOfAHashedLeafRewritesTwoWordsOfEachPartAndTheTrailer) {
   LeafEntries all, left;
   Random random(1);
   for (uint64_t i = 0; i < 40; ++i) all[i] = random.Next();
   left.insert(all.begin(), all.find(20));
-  const Bytes before = PackedLeaf(8, {7, 0, 100, 5, false}, all);
-  const Bytes after = PackedLeaf(8, {7, 0, 20, 6, false}, left, before);
+  const Bytes before = PackedLeaf(8, {7, 0, 100, 5, false, Placement::kHashed}, all);
+  const Bytes after = PackedLeaf(8, {7, 0, 20, 6, false, Placement::kHashed}, left, before);
   size_t words = 0;
   for (size_t at = 0; at < after.size(); at += 8) {
     words += LoadLittle<uint64_t>(&after[at]) != LoadLittle<uint64_t>(&before[at]);
@@ -160,7 +171,7 @@ TEST(PartedImageTest, AnyPageMayBeThePreviousOne) {
     Random random(seed);
     const size_t parts = kLeafPartsMin + random.Below(kLeafPartsMax - kLeafPartsMin + 1);
     const LeafHead head = RandomHead(&random);
-    const LeafEntries entries = RandomEntries(parts, seed, &random);
+    const LeafEntries entries = RandomEntries(HomesToFill(parts, head, &random), seed, &random);
     Bytes previous(LeafImageBytes(parts));
     for (std::byte& byte : previous) byte = static_cast<std::byte>(random.Next());
     for (const auto& [key, value] : entries) {  // some of them, once, twice, and anywhere
@@ -197,8 +208,8 @@ TEST(PartedImageTest, StructureIsTheVersionsLowBitsAndWraps) {
       std::copy_n(previous.begin() + static_cast<ptrdiff_t>(p * kPartBytes), kPartBytes,
                   mixed.begin() + static_cast<ptrdiff_t>(p * kPartBytes));
       EXPECT_EQ(Open(5, mixed, &opened), OpenOutcome::kTorn);
-      EXPECT_FALSE(LeafParts(mixed, 0x1f).Fits(head.Digest()));
-      EXPECT_TRUE(LeafParts(mixed, 1u << p).Fits(head.Digest()));
+      EXPECT_FALSE(LeafParts(mixed, 0x1f, {}).Fits(head.Digest()));
+      EXPECT_TRUE(LeafParts(mixed, 1u << p, {}).Fits(head.Digest()));
     }
   }
 }
@@ -211,13 +222,13 @@ TEST(PartedImageTest, ADeadLeafFitsNoFences) {
   ASSERT_EQ(Open(6, image, &opened), OpenOutcome::kValid);
   EXPECT_TRUE(ConstNode(PartedGeometry(6), opened).dead());
   for (uint32_t loaded = 1; loaded < 0x40; ++loaded) {
-    EXPECT_FALSE(LeafParts(image, loaded).Fits(alive.Digest()));
+    EXPECT_FALSE(LeafParts(image, loaded, {}).Fits(alive.Digest()));
   }
 }
 
 TEST(PartedImageTest, EveryChangedByteIsTorn) {
   Random random(7);
-  LeafEntries entries = RandomEntries(7, 0, &random);
+  LeafEntries entries = RandomEntries(LeafHomes(7, Placement::kHashed, {}), 0, &random);
   Bytes image = PackedLeaf(7, {7, 1, std::nullopt, 9, false}, entries), opened;
   for (std::byte& byte : image) {
     const std::byte good = byte;
@@ -293,6 +304,61 @@ TEST(PartedImageTest, AnEntryWhoseWayFromHomeIsNotMarkedIsTorn) {
       part.Seal();
     }
     EXPECT_EQ(Open(4, image, &opened), marked == 9 ? OpenOutcome::kValid : OpenOutcome::kTorn);
+  }
+}
+
+TEST(PartedImageTest, ALeafIsOrderedIfItHasTwoFencesAndItsKeysAreSpreadBetweenThem) {
+  LeafEntries even, dense;
+  for (uint64_t i = 0; i < 64; ++i) even[1000 + 100 * i] = i;
+  for (uint64_t i = 0; i < 30; ++i) dense[1000 + i] = i;
+  const auto placement = [](const LeafHead& head, const LeafEntries& entries) {
+    const Bytes raw = PackedLeaf(16, head, entries);
+    EXPECT_EQ(LeafFault(raw, head, entries, Marks::kExact), "");
+    return DecodedPart(raw, 7).placement();
+  };
+  EXPECT_EQ(placement({7, 1000, 7400, 5, false}, even), Placement::kOrdered);
+  EXPECT_EQ(placement({7, 1000, 7400, 5, false}, {}), Placement::kOrdered);
+  EXPECT_EQ(placement({7, 1000, 7400, 5, false, Placement::kHashed}, even), Placement::kHashed);
+  EXPECT_EQ(placement({7, 1000, std::nullopt, 5, false}, even), Placement::kHashed);
+  EXPECT_EQ(placement({7, std::nullopt, 7400, 5, false}, even), Placement::kHashed);
+  EXPECT_EQ(placement({7, 1000, 7400, 5, false}, dense), Placement::kHashed);
+  EXPECT_EQ(placement({7, 1000, 1030, 5, false}, dense), Placement::kOrdered);
+}
+
+TEST(PartedImageTest, PartsOfAnOrderedLeafAreInTheOrderOfKeys) {
+  for (uint64_t seed = 0; seed < test::Amount{20, 100, 1000}; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const uint64_t low = random.Next() >> 1;
+    const LeafHead head{7, low, low + 1 + (random.Next() >> (1 + random.Below(50))), 5, false};
+    LeafEntries entries;
+    for (uint64_t i = 0; i < 40; ++i) entries[low + random.Below(*head.high - low)] = i;
+    const Bytes raw = PackedLeaf(16, head, entries);
+    ASSERT_EQ(LeafFault(raw, head, entries, Marks::kExact), "");
+    if (DecodedPart(raw, 0).placement() != Placement::kOrdered) continue;
+    const LeafHomes homes = HomesOf(raw, head);
+    for (const auto& [key, place] : PlacesOf(raw, 16)) {
+      const size_t part = place / kPartSlots, home = homes.Of(key);
+      EXPECT_LT((part + 16 - home) % 16, kOrderedChainParts);
+      EXPECT_LE(homes.FirstKeyOf(home), key);
+      EXPECT_LT(key, homes.EndKeyOf(home));
+    }
+  }
+}
+
+TEST(PartedImageTest, AnOrderedLeafWithoutTwoFencesIsTorn) {
+  for (const uint8_t flag : {internal::kFlagNoLow, internal::kFlagNoHigh}) {
+    LeafHead head{7, std::nullopt, std::nullopt, 2, false};
+    if (flag == internal::kFlagNoLow) head.high = 9;
+    if (flag == internal::kFlagNoHigh) head.low = 1;
+    Bytes image = PackedLeaf(4, head, {{3, 1}}), opened;
+    ASSERT_EQ(Open(4, image, &opened), OpenOutcome::kValid);
+    for (size_t p = 0; p < 4; ++p) {
+      Part part(image.data() + p * kPartBytes);
+      part.SetIdentity(head.Digest(), head.Structure(Placement::kOrdered));
+      part.Seal();
+    }
+    EXPECT_EQ(Open(4, image, &opened), OpenOutcome::kTorn);
   }
 }
 

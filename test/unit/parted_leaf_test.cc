@@ -17,9 +17,10 @@ namespace {
 using Outcome = LeafParts::Outcome;
 
 /// Where the walk from the key's home ends, by the bytes.
-LeafParts::Place ExpectedFind(std::span<const std::byte> image, size_t parts, uint32_t loaded,
-                              uint64_t key) {
-  for (size_t i = 0, at = HomePart(key, parts); i < parts; ++i, at = (at + 1) % parts) {
+LeafParts::Place ExpectedFind(std::span<const std::byte> image, const LeafHomes& homes,
+                              uint32_t loaded, uint64_t key) {
+  const size_t parts = homes.parts();
+  for (size_t i = 0, at = homes.Of(key); i < parts; ++i, at = (at + 1) % parts) {
     if ((loaded >> at & 1) == 0) return {Outcome::kNotLoaded, at};
     const PartBytes part = DecodedPart(image, at);
     if (const auto slot = part.SlotOf(key)) return {Outcome::kYes, at, *slot};
@@ -28,9 +29,10 @@ LeafParts::Place ExpectedFind(std::span<const std::byte> image, size_t parts, ui
   return {Outcome::kNo};
 }
 
-LeafParts::Place ExpectedRoom(std::span<const std::byte> image, size_t parts, uint32_t loaded,
-                              uint64_t key, size_t chain) {
-  for (size_t i = 0, at = HomePart(key, parts); i < chain; ++i, at = (at + 1) % parts) {
+LeafParts::Place ExpectedRoom(std::span<const std::byte> image, const LeafHomes& homes,
+                              uint32_t loaded, uint64_t key, size_t chain) {
+  const size_t parts = homes.parts();
+  for (size_t i = 0, at = homes.Of(key); i < chain; ++i, at = (at + 1) % parts) {
     if ((loaded >> at & 1) == 0) return {Outcome::kNotLoaded, at};
     if (!DecodedPart(image, at).full()) return {Outcome::kYes, at};
   }
@@ -40,19 +42,23 @@ LeafParts::Place ExpectedRoom(std::span<const std::byte> image, size_t parts, ui
 /// A leaf and a map of the same content. What is not loaded is hidden by bytes that mean nothing.
 class LeafModel {
  public:
-  LeafModel(size_t parts, uint64_t seed)
-      : parts_(parts), random_(seed), image_(PackedLeaf(parts, head_, {})) {
-    keys_ = AwkwardKeys(seed, parts, parts * kPartSlots + 12, &random_);
+  LeafModel(size_t parts, uint64_t seed, LeafHead head)
+      : head_(head),
+        parts_(parts),
+        random_(seed),
+        image_(PackedLeaf(parts, head_, {})),
+        homes_(HomesOf(image_, head)) {
+    keys_ = AwkwardKeys(seed, homes_, parts * kPartSlots + 12, &random_);
   }
 
   void Step() {
     const uint64_t key = keys_[random_.Below(keys_.size())];
     const uint32_t loaded = Loaded(key);
     Bytes buffer = Hidden(loaded);
-    LeafParts leaf(buffer, loaded);
+    LeafParts leaf(buffer, loaded, head_.Range());
     ASSERT_EQ(leaf.count(), EntriesIn(loaded));
     const LeafParts::Place found = leaf.Find(key);
-    ASSERT_NO_FATAL_FAILURE(ExpectPlace(found, ExpectedFind(image_, parts_, loaded, key)));
+    ASSERT_NO_FATAL_FAILURE(ExpectPlace(found, ExpectedFind(image_, homes_, loaded, key)));
     if (found.outcome == Outcome::kNotLoaded) {
       ++not_loaded_;
       return ExpectDependsOn(found.part, loaded, key);
@@ -80,9 +86,10 @@ class LeafModel {
   /// Everything, a window from the key's home on, or anything.
   uint32_t Loaded(uint64_t key) {
     if (random_.OneIn(2)) return All();
-    if (random_.OneIn(3)) return static_cast<uint32_t>(random_.Next()) & All();
+    if (random_.OneIn(3))
+      return 1u << random_.Below(parts_) | (static_cast<uint32_t>(random_.Next()) & All());
     uint32_t loaded = 0;
-    const size_t home = HomePart(key, parts_), window = 1 + random_.Below(4);
+    const size_t home = homes_.Of(key), window = 1 + random_.Below(4);
     for (size_t i = 0; i < window; ++i) loaded |= uint32_t{1} << (home + i) % parts_;
     return loaded;
   }
@@ -123,8 +130,9 @@ class LeafModel {
       Part missing(buffer.data() + part * kPartBytes);
       std::fill_n(buffer.begin() + static_cast<ptrdiff_t>(part * kPartBytes), kPartBytes,
                   std::byte{0});
+      missing.SetIdentity(head_.Digest(), DecodedPart(image_, part).structure);
       if (holds) missing.Put(3, key, "8 bytes.");
-      const LeafParts leaf(buffer, loaded | uint32_t{1} << part);
+      const LeafParts leaf(buffer, loaded | uint32_t{1} << part, head_.Range());
       ASSERT_EQ(leaf.Find(key).outcome, holds ? Outcome::kYes : Outcome::kNo);
     }
   }
@@ -143,7 +151,7 @@ class LeafModel {
   void Insert(uint64_t key, uint32_t loaded, LeafParts* leaf) {
     const size_t chain = random_.OneIn(3) ? 1 + random_.Below(parts_) : kChainParts;
     const LeafParts::Place room = leaf->FindRoom(key, chain);
-    const LeafParts::Place expected = ExpectedRoom(image_, parts_, loaded, key, chain);
+    const LeafParts::Place expected = ExpectedRoom(image_, homes_, loaded, key, chain);
     ASSERT_EQ(room.outcome, expected.outcome);
     if (room.outcome == Outcome::kNo) {
       ++refused_;
@@ -170,10 +178,11 @@ class LeafModel {
     }
   }
 
-  const LeafHead head_{7, 3, std::nullopt, 41, false};
+  const LeafHead head_;
   const size_t parts_;
   Random random_;
   Bytes image_, hidden_;
+  const LeafHomes homes_;
   std::vector<uint64_t> keys_;
   LeafEntries model_;
   uint64_t refused_ = 0, not_loaded_ = 0;
@@ -183,10 +192,12 @@ TEST(LeafPartsTest, BehavesLikeAMapWhicheverPartsAreInHand) {
   uint64_t refused = 0, not_loaded = 0;
   size_t fullest = 0;
   for (size_t parts = kLeafPartsMin; parts <= kLeafPartsMax; ++parts) {
-    for (uint64_t style = 0; style < kKeyStyles; ++style) {
-      const uint64_t seed = parts * kKeyStyles + style;
+    for (uint64_t style = 0; style < 2 * kKeyStyles; ++style) {
+      const uint64_t seed = parts * 2 * kKeyStyles + style;
       SCOPED_TRACE("parts " + std::to_string(parts) + ", seed " + std::to_string(seed));
-      LeafModel leaf(parts, seed);
+      LeafHead head{7, 3, std::nullopt, 41, false};
+      if (style >= kKeyStyles) head.high = 1000 + (uint64_t{1} << (20 + parts));  // ordered
+      LeafModel leaf(parts, seed, head);
       const uint64_t steps = test::Amount{100, 500, 10'000};
       for (uint64_t step = 0; step < steps; ++step) {
         ASSERT_NO_FATAL_FAILURE(leaf.Step()) << step;
@@ -214,7 +225,7 @@ TEST(LeafPartsTest, AChainOfAllPartsFillsTheLeafAndWraps) {
     LeafEntries model;
     while (model.size() < parts * kPartSlots) {
       const uint64_t key = KeyOfHome(parts - 1, parts, &random);
-      LeafParts leaf(image, (uint32_t{1} << parts) - 1);
+      LeafParts leaf(image, (uint32_t{1} << parts) - 1, {});
       if (leaf.Find(key).outcome == Outcome::kYes) continue;
       const size_t full = model.size() / kPartSlots;  // parts, from the last on
       if (full > 0) {
@@ -227,7 +238,7 @@ TEST(LeafPartsTest, AChainOfAllPartsFillsTheLeafAndWraps) {
       leaf.Put(room, key, &value);
       ASSERT_EQ(LeafFault(image, head, model, Marks::kExact), "");
     }
-    const LeafParts leaf(image, (uint32_t{1} << parts) - 1);
+    const LeafParts leaf(image, (uint32_t{1} << parts) - 1, {});
     EXPECT_TRUE(leaf.whole());
     EXPECT_EQ(leaf.count(), model.size());
     EXPECT_EQ(leaf.FindRoom(KeyOfHome(0, parts, &random), parts).outcome, Outcome::kNo);
@@ -239,7 +250,7 @@ TEST(LeafPartsTest, AChainOfAllPartsFillsTheLeafAndWraps) {
 TEST(LeafPartsTest, AFreedSlotIsNotAnEntryAndServesTheNextOne) {
   Random random(5);
   Bytes image = PackedLeaf(4, {}, {});
-  LeafParts leaf(image, 0xf);
+  LeafParts leaf(image, 0xf, {});
   const uint64_t first = KeyOfHome(2, 4, &random), second = KeyOfHome(2, 4, &random), value = 9;
   leaf.Put(leaf.FindRoom(first, 1), first, &value);
   leaf.Remove(leaf.Find(first));
@@ -251,33 +262,34 @@ TEST(LeafPartsTest, AFreedSlotIsNotAnEntryAndServesTheNextOne) {
 }
 
 TEST(LeafPartsTest, FitsExactlyIfAllInHandIsIntactOfTheseFencesAndOfOneStructure) {
-  const LeafHead head{7, 10, 1'000'000, 0x1234567, false};
+  const LeafHead head{7, 10, 1'000, 0x1234567, false};
   const uint64_t digest = head.Digest();
-  const Bytes good = PackedLeaf(8, head, {{11, 1}, {12, 2}, {13, 3}});
+  const Bytes good = PackedLeaf(8, head, {{11, 1}, {300, 2}, {999, 3}});
   for (const uint32_t loaded : {0x1u, 0x80u, 0xffu, 0x91u}) {
     SCOPED_TRACE(loaded);
     Bytes image = good;
-    EXPECT_TRUE(LeafParts(image, loaded).Fits(digest));
-    EXPECT_FALSE(LeafParts(image, loaded).Fits(digest ^ 1));
+    EXPECT_TRUE(LeafParts(image, loaded, head.Range()).Fits(digest));
+    EXPECT_FALSE(LeafParts(image, loaded, head.Range()).Fits(digest ^ 1));
     for (size_t p = 0; p < 8; ++p) {
       const bool in_hand = (loaded >> p & 1) != 0;
       image = good;
       image[p * kPartBytes + 100] ^= std::byte{1};
-      EXPECT_EQ(LeafParts(image, loaded).Fits(digest), !in_hand);
+      EXPECT_EQ(LeafParts(image, loaded, head.Range()).Fits(digest), !in_hand);
       image = good;
       Part part(image.data() + p * kPartBytes);
-      for (const uint32_t structure : {0x234566u, 0x224567u, 0xa34567u}) {
+      for (const uint32_t structure : {0xa34566u, 0xa24567u, 0x234567u, 0xe34567u}) {
         part.SetIdentity(digest, structure);
         part.Seal();
-        EXPECT_EQ(LeafParts(image, loaded).Fits(digest), !in_hand || std::popcount(loaded) == 1);
+        EXPECT_EQ(LeafParts(image, loaded, head.Range()).Fits(digest),
+                  !in_hand || std::popcount(loaded) == 1);
       }
-      part.SetIdentity(digest ^ uint64_t{1} << 47, head.Structure());
+      part.SetIdentity(digest ^ uint64_t{1} << 47, head.Structure(Placement::kOrdered));
       part.Seal();
-      EXPECT_EQ(LeafParts(image, loaded).Fits(digest), !in_hand);
+      EXPECT_EQ(LeafParts(image, loaded, head.Range()).Fits(digest), !in_hand);
     }
   }
   Bytes image = good;
-  EXPECT_FALSE(LeafParts(image, 0).Fits(digest));
+  EXPECT_FALSE(LeafParts(image, 0, {}).Fits(digest));
 }
 
 TEST(LeafPartsTest, IdentityTakesAllOfItsBitsAndNoOther) {
@@ -289,7 +301,7 @@ TEST(LeafPartsTest, IdentityTakesAllOfItsBitsAndNoOther) {
     const uint32_t used = view.used();
     const bool passed = view.passed();
     const uint64_t digest = i == 0 ? (uint64_t{1} << 48) - 1 : random.Next() >> 16;
-    const auto structure = i == 0 ? kStructureMask : static_cast<uint32_t>(random.Next() >> 40);
+    const auto structure = i == 0 ? 0xffffffu : static_cast<uint32_t>(random.Next() >> 40);
     Part(bytes).SetIdentity(digest, structure);
     EXPECT_EQ(view.digest(), digest);
     EXPECT_EQ(view.structure(), structure);

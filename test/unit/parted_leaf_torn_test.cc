@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "index/blink/parted_leaf.h"
@@ -26,9 +27,9 @@ struct LeafState {
   }
 };
 
-Answer AskParts(Bytes* image, uint32_t loaded, uint64_t digest, uint64_t key) {
-  const LeafParts leaf(*image, loaded);
-  if (!leaf.Fits(digest)) return std::nullopt;
+Answer AskParts(Bytes* image, uint32_t loaded, const LeafHead& believed, uint64_t key) {
+  const LeafParts leaf(*image, loaded, believed.Range());
+  if (!leaf.Fits(believed.Digest())) return std::nullopt;
   const LeafParts::Place place = leaf.Find(key);
   if (place.outcome == LeafParts::Outcome::kNotLoaded) return std::nullopt;
   if (place.outcome == LeafParts::Outcome::kNo) return Answer(std::in_place, std::nullopt);
@@ -77,13 +78,25 @@ Bytes Mixed(const Bytes& before, const Bytes& after, const std::vector<size_t>& 
   return image;
 }
 
+/// Of the homes that the leaf has now.
+std::vector<uint64_t> KeysFor(uint64_t style, const LeafState& state, size_t count,
+                              Random* random) {
+  return AwkwardKeys(style, HomesOf(state.image, state.head), count, random);
+}
+
+/// Every other seed's is ordered, with wide fences.
 LeafState RandomLeaf(size_t parts, uint64_t seed, Random* random) {
   LeafState state;
   state.head.version = 1 + random->Below(100);
+  if (seed / 5 % 2 == 1) {
+    state.head.low = 1000;
+    state.head.high = 1000 + (uint64_t{1} << (10 + seed % 50));
+  }
+  state.image = PackedLeaf(parts, state.head, {});
   // Often parts just full, which nothing went past yet.
   const size_t count =
       random->OneIn(2) ? 7 + 7 * random->Below(2) : random->Below(parts * kPartSlots);
-  for (const uint64_t key : AwkwardKeys(seed, parts, count, random)) {
+  for (const uint64_t key : KeysFor(seed, state, count, random)) {
     state.entries[key] = random->Below(100);
   }
   state.image = PackedLeaf(parts, state.head, state.entries);
@@ -93,16 +106,16 @@ LeafState RandomLeaf(size_t parts, uint64_t seed, Random* random) {
 /// One put, update or remove, by parts, of `of_key` or any. Returns its key; nullopt: there was no room.
 std::optional<uint64_t> ChangeOne(size_t parts, uint64_t style, LeafState* state, Random* random,
                                   std::optional<uint64_t> of_key = std::nullopt) {
-  uint64_t key = AwkwardKeys(style, parts, 1, random)[0];
+  uint64_t key = KeysFor(style, *state, 1, random)[0];
   const size_t home = random->Below(parts);
   if (DecodedPart(state->image, home).full()) {
-    key = KeyOfHome(home, parts, random);  // goes past its home
+    key = KeyOfHome(home, HomesOf(state->image, state->head), random);  // goes past its home
   } else if (!state->entries.empty() && !random->OneIn(4)) {
     const auto at = static_cast<long>(random->Below(state->entries.size()));
     key = std::next(state->entries.begin(), at)->first;
   }
   if (of_key) key = *of_key;
-  LeafParts leaf(state->image, (uint32_t{1} << parts) - 1);
+  LeafParts leaf(state->image, (uint32_t{1} << parts) - 1, state->head.Range());
   const uint64_t value = random->OneIn(4) ? 0 : 1000 + random->Below(1000);
   const LeafParts::Place found = leaf.Find(key);
   if (found.outcome == LeafParts::Outcome::kYes && random->OneIn(2)) {
@@ -142,11 +155,11 @@ Told TellOf(Bytes* image, size_t parts, const std::vector<LeafState>& states, ui
     told.from = std::max(told.from, first);
     told.to = std::min(told.to, last);
   };
-  const uint64_t digest = states[0].head.Digest();
-  const size_t home = HomePart(key, parts);
+  const LeafHead& head = states[0].head;
+  const size_t home = HomesOf(states[0].image, head).Of(key);
   for (size_t window = 1; window <= parts; ++window) {
-    add(AskParts(image, Window(home, window, parts), digest, key));
-    add(AskParts(image, Window(home + parts - 1, window, parts), digest, key));
+    add(AskParts(image, Window(home, window, parts), head, key));
+    add(AskParts(image, Window(home + parts - 1, window, parts), head, key));
   }
   add(AskLeaf(OpenedLeaf(parts, *image), key));
   return told;
@@ -214,9 +227,9 @@ TEST(TornPartsTest, EverySubsetOfAWriteBacksWordsIsTrueOfSomeStateAndNoReaderGoe
 }
 
 /// Ways in which a leaf is written whole.
-enum class Rewrite : uint8_t { kSplit, kMerge, kPackedAnew, kDeath, kReuse };
+enum class Rewrite : uint8_t { kSplit, kMerge, kPackedAnew, kDeath, kReuse, kHashed };
 constexpr Rewrite kRewrites[] = {Rewrite::kSplit, Rewrite::kMerge, Rewrite::kPackedAnew,
-                                 Rewrite::kDeath, Rewrite::kReuse};
+                                 Rewrite::kDeath, Rewrite::kReuse, Rewrite::kHashed};
 
 LeafState Rewritten(size_t parts, Rewrite how, const LeafState& before, Random* random) {
   LeafState after = before;
@@ -224,7 +237,11 @@ LeafState Rewritten(size_t parts, Rewrite how, const LeafState& before, Random* 
   Bytes previous = before.image;
   switch (how) {
     case Rewrite::kSplit:
-      after.head.high = before.entries.empty() ? 1000 : before.entries.rbegin()->first / 2 + 1;
+      after.head.high = before.head.low.value_or(0) + 1000;
+      if (!before.entries.empty()) {
+        const uint64_t low = before.head.low.value_or(0);
+        after.head.high = low + (before.entries.rbegin()->first - low) / 2 + 1;
+      }
       after.entries.erase(after.entries.lower_bound(*after.head.high), after.entries.end());
       break;
     case Rewrite::kMerge:
@@ -235,6 +252,9 @@ LeafState Rewritten(size_t parts, Rewrite how, const LeafState& before, Random* 
       break;
     case Rewrite::kPackedAnew:
       previous.clear();
+      break;
+    case Rewrite::kHashed:
+      after.head.wanted = Placement::kHashed;
       break;
     case Rewrite::kDeath:
       after.head.dead = true;
@@ -272,8 +292,8 @@ TEST(TornLeafTest, APartIsIntactOnlyAsItWasBeforeOrAfterForEverySubsetOfItsWords
   for (uint64_t seed = 0; seed < test::Amount{5, 25, 500}; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
-    const LeafState before = LeafToRewrite(4, seed, kRewrites[seed % 5], &random);
-    const LeafState after = Rewritten(4, kRewrites[seed % 5], before, &random);
+    const LeafState before = LeafToRewrite(4, seed, kRewrites[seed % 6], &random);
+    const LeafState after = Rewritten(4, kRewrites[seed % 6], before, &random);
     for (size_t p = 0; p < 4; ++p) {
       const auto words = ChangedWords(before.image, after.image, p * 16, 16);
       ASSERT_GE(words.size(), 2u);
@@ -313,8 +333,8 @@ TEST(TornLeafTest, PartsOfOneReadThatFitAreAllOfOneImage) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const size_t parts = kLeafPartsMin + random.Below(6);
-    const LeafState before = LeafToRewrite(parts, seed, kRewrites[seed % 5], &random);
-    const LeafState after = Rewritten(parts, kRewrites[seed % 5], before, &random);
+    const LeafState before = LeafToRewrite(parts, seed, kRewrites[seed % 6], &random);
+    const LeafState after = Rewritten(parts, kRewrites[seed % 6], before, &random);
     std::set<uint64_t> keys;
     for (const auto& state : {before, after}) {
       for (const auto& [key, value] : state.entries) keys.insert(key);
@@ -327,7 +347,7 @@ TEST(TornLeafTest, PartsOfOneReadThatFitAreAllOfOneImage) {
         for (const uint64_t key : keys) {
           for (const LeafState* state : {&before, &after}) {  // whose fences the reader believes
             if (state->head.dead || !state->head.Covers(key)) continue;
-            const auto answer = AskParts(&image, loaded, state->head.Digest(), key);
+            const auto answer = AskParts(&image, loaded, state->head, key);
             if (!answer) continue;
             const bool same_fences = before.head.Digest() == after.head.Digest();
             const bool was = *answer == before.At(key), is = *answer == after.At(key);
@@ -362,8 +382,8 @@ TEST(TornLeafTest, AWholeLeafOpensOnlyAsItWasBeforeOrAfter) {
   for (uint64_t seed = 0; seed < test::Amount{10, 100, 1000}; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
-    const LeafState before = LeafToRewrite(4, seed, kRewrites[seed % 5], &random);
-    const LeafState after = Rewritten(4, kRewrites[seed % 5], before, &random);
+    const LeafState before = LeafToRewrite(4, seed, kRewrites[seed % 6], &random);
+    const LeafState after = Rewritten(4, kRewrites[seed % 6], before, &random);
     // Every subset of the trailer's words, with every part as it was or is.
     const auto words = ChangedWords(before.image, after.image, 64, 7);
     for (uint64_t landed = 0; landed < uint64_t{16} << words.size(); ++landed) {
@@ -389,7 +409,7 @@ std::vector<LeafState> History(size_t parts, uint64_t seed, Random* random) {
   for (uint64_t i = 0; i < 12; ++i) {
     LeafState next = states.back();
     if (i == rewrite_at) {
-      next = Rewritten(parts, kRewrites[random->Below(3)], next, random);
+      next = Rewritten(parts, kRewrites[std::array{0, 1, 2, 5}[random->Below(4)]], next, random);
     } else if (const auto key = ChangeOne(parts, seed, &next, random);
                !key || !next.head.Covers(*key)) {
       continue;
@@ -437,10 +457,9 @@ TEST(TornLeafTest, AnswersFromAReadAcrossManyChangesWereTrueDuringIt) {
       const auto opened = OpenedLeaf(parts, image);
       for (const uint64_t key : keys) {
         if (!believed.head.Covers(key)) continue;
-        const size_t home = HomePart(key, parts);
+        const size_t home = HomesOf(believed.image, believed.head).Of(key);
         for (size_t window = 1; window <= 3; ++window) {
-          const auto answer =
-              AskParts(&image, Window(home, window, parts), believed.head.Digest(), key);
+          const auto answer = AskParts(&image, Window(home, window, parts), believed.head, key);
           if (!answer) continue;
           ++by_parts;
           ASSERT_TRUE(was_true(key, *answer, believed.head.Digest())) << key;

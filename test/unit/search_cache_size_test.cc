@@ -32,12 +32,12 @@ TEST_P(CacheSizeTest, TwoMegabytesHoldAMillionKeys) {
   }
   const SearchCache& cache = local.tree().cache();
   LeafHints hints(local.tree().info().geometry.leaf_bytes, local.pool().layouts());
-  std::vector<GlobalAddress> leaves;
+  std::vector<CachedLeaf> leaves;
   dsm::EpochDomain::Participant reader(&local.pool().epochs());
   reader.GoOnline();
   cache.LeavesFrom(Fixed(0), std::nullopt, keys, &leaves);
   reader.GoOffline();
-  for (const GlobalAddress leaf : leaves) hints.Update(leaf, 0, 1);
+  for (const CachedLeaf& leaf : leaves) hints.Update(leaf.address, 0, 1);
   const uint64_t bytes = cache.bytes() + hints.bytes();
   std::printf(
       "%s: %lu keys, %zu leaves, %lu nodes; nodes and slots %lu, hints %lu: %.2f bytes a key\n",
