@@ -36,9 +36,12 @@ void Mend(size_t parts, Bytes* image) {
                 version, (flags & index::internal::kFlagDead) != 0};
   if ((flags & index::internal::kFlagNoLow) == 0) head.low = LoadBig64(trailer.data() + 32);
   if ((flags & index::internal::kFlagNoHigh) == 0) head.high = LoadBig64(trailer.data() + 40);
+  // As the first part says, if the leaf may be ordered.
+  const Placement placement =
+      head.Range().bounded() ? ConstPart(image->data()).placement() : Placement::kHashed;
   for (size_t p = 0; p < parts; ++p) {
     Part part(image->data() + p * kPartBytes);
-    part.SetIdentity(head.Digest(), head.Structure());
+    part.SetIdentity(head.Digest(), head.Structure(placement));
     part.Seal();
   }
 }
@@ -70,7 +73,8 @@ void CheckOpened(size_t parts, const Bytes& image, const Bytes& node_image) {
 
 /// Changes to parts of which nothing was checked.
 void Exercise(size_t parts, uint32_t loaded, Bytes image) {
-  LeafParts leaf(image, loaded);
+  const std::span<const std::byte> trailer = std::span(image).subspan(parts * kPartBytes);
+  LeafParts leaf(image, loaded, {LoadBig64(&trailer[32]), LoadBig64(&trailer[40])});
   leaf.Fits(leaf.part(0).digest());
   FARLEAF_CHECK(leaf.count() <= parts * kPartSlots);
   for (size_t p = 0; p < parts; ++p) {
@@ -103,9 +107,10 @@ std::vector<std::string> FuzzSeeds() {
       Random random(parts * 10 + style);
       LeafEntries entries;
       const size_t count = style == 4 ? parts * kPartSlots : 3 * parts;
-      for (const uint64_t key : AwkwardKeys(style, parts, count, &random)) entries[key] = key;
       LeafHead head{3, 1, std::nullopt, 0xffffff + style, style == 3};
-      if (style == 2) head.high = 1 << 20;
+      if (style % 2 == 0) head.high = 1 << 20;  // ordered, if it can be
+      const LeafHomes homes(parts, Placement::kOrdered, head.Range());
+      for (const uint64_t key : AwkwardKeys(style, homes, count, &random)) entries[key] = key;
       std::string seed(1, static_cast<char>(parts));
       char loaded[4];
       StoreLittle(loaded, static_cast<uint32_t>(style == 1 ? 0b10110 : ~0));
