@@ -91,6 +91,21 @@ size_t EncodeRedo(const RedoHead& head, std::span<const std::byte> before,
   return end;
 }
 
+size_t RedoExtents(const RedoHead& head, std::span<const std::byte> record,
+                   std::span<RedoExtent> out) {
+  size_t count = 0;
+  for (auto rest = record.subspan(head.header_bytes()); !rest.empty(); ++count) {
+    const auto range = FirstRange(rest);
+    FARLEAF_CHECK(range, count, rest.size());
+    if (count < out.size()) {
+      out[count] = {static_cast<uint32_t>(range->offset),
+                    static_cast<uint32_t>(range->bytes.size())};
+    }
+    rest = rest.subspan(kRedoRangeHeaderBytes + range->bytes.size());
+  }
+  return count;
+}
+
 size_t CopyRedo(const RedoRecord& record, uint64_t lock_word, std::span<std::byte> out) {
   const size_t header_bytes = record.header_bytes();
   const size_t record_bytes = header_bytes + record.ranges.size();

@@ -99,6 +99,10 @@ size_t EncodeRedo(const RedoHead& head, std::span<const std::byte> before,
 size_t EncodeRedo(const RedoHead& head, std::span<const std::byte> before,
                   std::span<const std::byte> after, std::span<const RedoExtent> extents,
                   std::span<std::byte> out);
+/// The ranges of the record that EncodeRedo made with this head: how many, and the first of them that `out`
+/// has room for.
+size_t RedoExtents(const RedoHead& head, std::span<const std::byte> record,
+                   std::span<RedoExtent> out);
 /// The same record under another head, for a taker's slot. `out`: kRedoHeaderBytes + ranges.
 size_t CopyRedo(const RedoRecord& record, uint64_t lock_word, std::span<std::byte> out);
 

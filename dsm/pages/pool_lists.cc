@@ -195,10 +195,10 @@ Task<Status> Allocator::Trim(OpContext& op) {
   const uint64_t seen_ns = due_ns.load(std::memory_order_relaxed);
   if (seen_ns == UINT64_MAX || op.worker.clock().NowNs() < seen_ns) co_return Status::Ok();
   due_ns.store(UINT64_MAX);
-  const size_t held_max = options_.local_free_pages_max;
   for (auto& slot : state_->classes) {
     ClassPages* pages = slot.load(std::memory_order_acquire);
     if (pages == nullptr) continue;
+    const size_t held_max = options_.FreePagesMax(pages->page_class);
     for (size_t i = 0; i < layouts_.size(); ++i) {
       LocalPages& local = pages->servers[i];
       if (local.size() <= held_max) continue;

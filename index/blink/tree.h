@@ -269,10 +269,16 @@ class BlinkTree final : public RangeIndex {
   dsm::RedoHead RedoHeadOf(const LockedPage& locked) const;
   void AddRedoRecord(LockedPage& locked, size_t bytes, Batch& batch);
   /// WRITE of the redo record of what changed since BeginChanges: it stands ahead of what it is about.
-  void AddRedo(LockedPage& locked, std::span<const std::byte> before,
-               std::span<const std::byte> after, Batch& batch);
+  /// Returns its length.
+  size_t AddRedo(LockedPage& locked, std::span<const std::byte> before,
+                 std::span<const std::byte> after, Batch& batch);
+  /// WRITEs of what changed of the raw image, as the redo record in hand has it, if that is less than all.
+  void AddChanged(const LockedPage& locked, std::span<const std::byte> raw, size_t redo_bytes,
+                  Batch& batch);
+  /// In the search layer.
+  void AddChangeCounter(const LockedPage& locked, std::span<const std::byte> raw, Batch& batch);
   /// WRITE of the raw image and, in the search layer, of its change counter.
-  void AddImage(LockedPage& locked, std::span<const std::byte> raw, Batch& batch);
+  void AddImage(const LockedPage& locked, std::span<const std::byte> raw, Batch& batch);
   /// The same of a parted leaf to which the write-back adds a key.
   void AddLeafAndEntry(LockedPage& locked, std::span<std::byte> raw, Batch& batch);
   /// WRITE of the redo record, of the image and, in the search layer, of its change counter. Once a
