@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -85,6 +86,28 @@ TEST(RedoRecordTest, OfExtentsIsThatOfAllThatChangedInThem) {
     Bytes slot(kRedoSlotBytes);
     slot.resize(EncodeRedo(kHead, before, after, extents, slot));
     ASSERT_EQ(slot, whole) << "run " << run;
+  }
+}
+
+TEST(RedoRecordTest, ItsExtentsCoverAllThatChanged) {
+  const uint64_t seed = 20'261'121;
+  SCOPED_TRACE(seed);
+  Random random(seed);
+  for (int run = 0; run < 500; ++run) {
+    const Bytes before = RandomBytes(random, 1'016), after = Changed(random, before);
+    const Bytes record = Encoded(kHead, before, after);
+    std::vector<RedoExtent> extents(128);
+    extents.resize(RedoExtents(kHead, record, extents));
+    Bytes image = before;
+    for (const RedoExtent& extent : extents) {
+      std::copy_n(after.begin() + extent.offset, extent.length, image.begin() + extent.offset);
+    }
+    ASSERT_EQ(image, after);
+    std::vector<RedoExtent> first(1);
+    ASSERT_EQ(RedoExtents(kHead, record, first), extents.size());
+    if (!extents.empty()) {
+      ASSERT_EQ(first[0].offset, extents[0].offset);
+    }
   }
 }
 
