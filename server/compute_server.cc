@@ -11,6 +11,7 @@
 #include "dsm/base/log.h"
 #include "dsm/base/random.h"
 #include "dsm/bootstrap/open_fabric.h"
+#include "server/frontend/open_tree.h"
 
 namespace farleaf::server {
 
@@ -28,24 +29,6 @@ bool IsLoopback(const sockaddr_storage& address) {
   return address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-dsm::Task<Status> PrepareTree(TreeHost& host, dsm::OpContext& op, NewTree tree) {
-  const auto opened = co_await host.Open(op, tree.name);
-  if (opened.ok()) {
-    if (opened->info.layout == tree.layout) co_return Status::Ok();
-    co_return Status::InvalidArgument("tree \"" + tree.name + "\" exists with layout " +
-                                      std::string(TreeLayoutName(opened->info.layout)) + ", not " +
-                                      std::string(TreeLayoutName(tree.layout)));
-  }
-  if (opened.status().code() != StatusCode::kNotFound) co_return opened.status();
-  const auto created = co_await host.Create(op, tree);
-  // Another compute server that starts with the same option may have been faster.
-  if (!created.ok() && created.status().code() == StatusCode::kAlreadyExists) {
-    const auto again = co_await host.Open(op, tree.name);
-    co_return again.status();
-  }
-  co_return created.status();
-}
-
 Status PrepareTrees(TreeHost& host, const std::vector<NewTree>& trees, const Clock& clock) {
   constexpr uint64_t kPrepareMs = 30'000;
   auto worker = host.OpenWorker();
@@ -53,9 +36,16 @@ Status PrepareTrees(TreeHost& host, const std::vector<NewTree>& trees, const Clo
   for (const NewTree& tree : trees) {
     dsm::FabricCounts counts;
     dsm::OpContext op{**worker, counts, clock.NowNs() + kPrepareMs * kNsPerMs};
-    FARLEAF_RETURN_IF_ERROR((*worker)->Run(PrepareTree(host, op, tree)));
+    const auto prepared = (*worker)->Run(OpenOrCreateTree(host, op, tree));
+    if (!prepared.ok()) return prepared.status();
   }
   return Status::Ok();
+}
+
+Status CheckTreeName(const std::string& name) {
+  if (!name.empty() && name.size() <= protocol::kTreeNameBytesMax) return Status::Ok();
+  return Status::InvalidArgument("tree \"" + name + "\": a name has 1 to " +
+                                 std::to_string(protocol::kTreeNameBytesMax) + " bytes");
 }
 
 }  // namespace
@@ -88,10 +78,7 @@ Result<NewTree> ParseTreeOption(const std::string& text) {
     return Status::InvalidArgument("tree \"" + text +
                                    "\": NAME:LAYOUT is wanted, LAYOUT being fixed8 or bytes");
   }
-  if (tree.name.empty() || tree.name.size() > protocol::kTreeNameBytesMax) {
-    return Status::InvalidArgument("tree \"" + text + "\": a name has 1 to " +
-                                   std::to_string(protocol::kTreeNameBytesMax) + " bytes");
-  }
+  FARLEAF_RETURN_IF_ERROR(CheckTreeName(tree.name));
   return tree;
 }
 
@@ -109,6 +96,21 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
   schema.AddBool("insecure", "allow addresses other than loopback, without authentication",
                  &options->insecure);
   schema.AddString("unix_socket", "path of a Unix socket for clients", &options->native.unix_path);
+  memcached::Options& memcached = options->native.memcached;
+  schema.AddStringList("memcached_listen",
+                       "addresses for memcached's text protocol, HOST:PORT; none by default",
+                       &memcached.listen);
+  schema.AddString("record_tree", "the tree of memcached's items, created unless it exists",
+                   &memcached.tree);
+  schema.AddBytes("memcached_value_bytes_max", "larger values are refused",
+                  &memcached.limits.value_bytes_max, 1 << 10, kRecordDataBytesMax);
+  schema.AddBytes("memcached_line_bytes_max", "a connection with a longer line is closed",
+                  &memcached.limits.line_bytes_max, 2 << 10, uint64_t{64} << 20);
+  schema.AddBytes("memcached_out_bytes_max",
+                  "with more unsent answers a connection's commands wait",
+                  &memcached.limits.out_bytes_max, 4 << 10, uint64_t{1} << 30);
+  schema.AddInteger("expiry_sweep_s", "how long a turn takes that deletes all expired items",
+                    &memcached.expiry_sweep_s, 1, 86'400);
   schema.AddInteger("threads", "threads that serve clients", &options->native.threads, 1, 256);
   schema.AddStringList("trees", "trees to create unless they exist, NAME:LAYOUT (fixed8, bytes)",
                        &options->trees);
@@ -157,7 +159,11 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
 Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerOptions& options,
                                                             uint64_t seed, const Clock* clock) {
   FARLEAF_RETURN_IF_ERROR(options.tree.Validate());
-  if (!options.insecure) FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.listen));
+  if (!options.insecure) {
+    FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.listen));
+    FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.memcached.listen));
+  }
+  FARLEAF_RETURN_IF_ERROR(CheckTreeName(options.native.memcached.tree));
   std::vector<NewTree> trees;
   for (const std::string& text : options.trees) {
     auto tree = ParseTreeOption(text);
@@ -207,10 +213,14 @@ Status ComputeServer::Join(uint64_t seed) {
 Status ComputeServer::Rejoin(uint64_t seed) {
   if (native_) {
     // The ports that the system chose are the ones that clients know.
-    constexpr std::string_view kScheme = "farleaf://";
-    for (size_t i = 0; i < options_.native.listen.size(); ++i) {
-      options_.native.listen[i] = native_->urls()[i].substr(kScheme.size());
-    }
+    const auto keep = [](const std::vector<std::string>& urls, std::vector<std::string>* listen) {
+      constexpr std::string_view kBehindScheme = "://";
+      for (size_t i = 0; i < listen->size(); ++i) {
+        (*listen)[i] = urls[i].substr(urls[i].find(kBehindScheme) + kBehindScheme.size());
+      }
+    };
+    keep(native_->urls(), &options_.native.listen);
+    keep(native_->memcached_urls(), &options_.native.memcached.listen);
   }
   StopServing();
   host_.reset();

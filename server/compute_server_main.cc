@@ -41,9 +41,11 @@ Status Announce(const ComputeServerOptions& options, ComputeServer& server) {
   dsm::Pool& pool = server.pool();
   FARLEAF_LOG(info, "{} joined {} memory servers over {}", pool.self().ToString(),
               pool.fabric().regions().size(), pool.fabric().name());
-  for (const std::string& url : server.native().urls()) FARLEAF_LOG(info, "serving {}", url);
-  return options.ready_file.empty() ? Status::Ok()
-                                    : WriteReadyFile(options.ready_file, server.native().urls());
+  std::vector<std::string> urls = server.native().urls();
+  const std::vector<std::string>& memcached = server.native().memcached_urls();
+  urls.insert(urls.end(), memcached.begin(), memcached.end());
+  for (const std::string& url : urls) FARLEAF_LOG(info, "serving {}", url);
+  return options.ready_file.empty() ? Status::Ok() : WriteReadyFile(options.ready_file, urls);
 }
 
 void Withdraw(const ComputeServerOptions& options) {

@@ -418,7 +418,9 @@ void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
                      "of a leaf's page; 0: the default");
   create->add_option("--node-bytes", arguments->geometry.node_bytes,
                      "of an internal node's page; 0: the default");
-  create->add_option("--leaf-layout", arguments->leaf_layout, "sorted, or parted (fixed8 only, and its default)")
+  create
+      ->add_option("--leaf-layout", arguments->leaf_layout,
+                   "sorted, or parted (fixed8 only, and its default)")
       ->check(CLI::IsMember({"sorted", "parted"}));
   create->add_option("--key-bytes-max", arguments->geometry.key_bytes_max, "0: the default");
   create->add_option("--inline-value-bytes-max", arguments->geometry.inline_value_bytes_max,

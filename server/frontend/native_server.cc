@@ -8,6 +8,8 @@
 
 #include "client/endpoint.h"
 #include "client/internal/socket.h"
+#include "server/frontend/native_service.h"
+#include "server/frontend/open_tree.h"
 #include "server/frontend/server_thread.h"
 
 namespace farleaf::server {
@@ -55,7 +57,7 @@ Result<Fd> Listen(const Endpoint& endpoint, const SocketAddress& address) {
   return fd;
 }
 
-Status AddListener(Endpoint endpoint, std::vector<Fd>* listeners, std::vector<std::string>* urls) {
+Result<Fd> ListenOn(Endpoint endpoint, std::string* url) {
   const auto addresses = client::internal::Resolve(endpoint);
   if (!addresses.ok()) return Status::InvalidArgument(std::string(addresses.status().message()));
   auto fd = Listen(endpoint, addresses->front());
@@ -69,46 +71,119 @@ Status AddListener(Endpoint endpoint, std::vector<Fd>* listeners, std::vector<st
         ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port
                                           : reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
   }
-  urls->push_back(endpoint.ToString());
-  listeners->push_back(std::move(*fd));
-  return Status::Ok();
+  *url = endpoint.ToString();
+  return std::move(*fd);
 }
 
 }  // namespace
 
+// The services of each thread, by number.
+constexpr size_t kNativeService = 0, kMemcachedService = 1;
+
+struct NativeServer::Listening {
+  std::vector<ServerThread::Listener> listeners;
+};
+
 Result<std::unique_ptr<NativeServer>> NativeServer::Start(TreeHost* host, const Clock* clock,
                                                           NativeServerOptions options) {
-  std::unique_ptr<NativeServer> server(new NativeServer(host, std::move(options)));
-  std::vector<Fd> listeners;
-  for (const std::string& address : server->options_.listen) {
-    auto endpoint = client::ParseHostPort(address);
-    if (!endpoint.ok()) return endpoint.status();
-    FARLEAF_RETURN_IF_ERROR(AddListener(std::move(*endpoint), &listeners, &server->urls_));
-  }
-  if (!server->options_.unix_path.empty()) {
-    auto endpoint = client::ParseUnixPath(server->options_.unix_path);
-    if (!endpoint.ok()) return endpoint.status();
-    FARLEAF_RETURN_IF_ERROR(AddListener(std::move(*endpoint), &listeners, &server->urls_));
-  }
-  if (listeners.empty()) {
-    return Status::InvalidArgument("a server needs a listen address or a Unix socket path");
-  }
+  std::unique_ptr<NativeServer> server(new NativeServer(host, clock, std::move(options)));
+  Listening listening;
+  FARLEAF_RETURN_IF_ERROR(server->Listen(&listening));
+  if (!server->memcached_urls_.empty()) FARLEAF_RETURN_IF_ERROR(server->OpenRecords());
   std::vector<ServerThread*> threads;
   for (uint32_t i = 0; i < std::max(server->options_.threads, 1u); ++i) {
-    auto thread = ServerThread::Create({host, clock, &server->options_,
-                                        [at = server.get()] { return at->StatsText(); },
-                                        [at = server.get()] { return at->Connections().open; }});
+    auto thread = server->NewThread(i);
     if (!thread.ok()) return thread.status();
     threads.push_back(thread->get());
     server->threads_.push_back(std::move(*thread));
   }
-  threads.front()->AcceptFor(std::move(listeners), threads);
+  threads.front()->AcceptFor(std::move(listening.listeners), threads);
   for (ServerThread* thread : threads) thread->Start();
   return server;
 }
 
-NativeServer::NativeServer(TreeHost* host, NativeServerOptions options)
-    : host_(host), options_(std::move(options)) {}
+NativeServer::NativeServer(TreeHost* host, const Clock* clock, NativeServerOptions options)
+    : host_(host), clock_(clock), start_ns_(clock->NowNs()), options_(std::move(options)) {}
+
+Status NativeServer::Listen(Listening* listening) {
+  const auto add = [&](Result<Endpoint> endpoint, size_t service, std::vector<std::string>* urls) {
+    if (!endpoint.ok()) return endpoint.status();
+    std::string url;
+    auto socket = ListenOn(std::move(*endpoint), &url);
+    if (!socket.ok()) return socket.status();
+    listening->listeners.push_back({std::move(*socket), service});
+    urls->push_back(std::move(url));
+    return Status::Ok();
+  };
+  for (const std::string& address : options_.listen) {
+    FARLEAF_RETURN_IF_ERROR(add(client::ParseHostPort(address), kNativeService, &urls_));
+  }
+  if (!options_.unix_path.empty()) {
+    FARLEAF_RETURN_IF_ERROR(add(client::ParseUnixPath(options_.unix_path), kNativeService, &urls_));
+  }
+  for (const std::string& address : options_.memcached.listen) {
+    FARLEAF_RETURN_IF_ERROR(
+        add(client::ParseHostPort(address), kMemcachedService, &memcached_urls_));
+  }
+  for (std::string& url : memcached_urls_) {
+    url.replace(0, url.find(':'), "memcached");
+  }
+  if (listening->listeners.empty()) {
+    return Status::InvalidArgument("a server needs a listen address or a Unix socket path");
+  }
+  return Status::Ok();
+}
+
+Status NativeServer::OpenRecords() {
+  constexpr uint64_t kOpenMs = 30'000;
+  auto worker = host_->OpenWorker();
+  if (!worker.ok()) return worker.status();
+  dsm::FabricCounts counts;
+  dsm::OpContext op{**worker, counts, clock_->NowNs() + kOpenMs * kNsPerMs};
+  const auto tree =
+      (*worker)->Run(OpenOrCreateTree(*host_, op, NewTree{.name = options_.memcached.tree}));
+  if (!tree.ok()) return tree.status().WithContext("the records' tree");
+  const Clock* const wall = options_.wall_clock ? options_.wall_clock : &system_clock_;
+  keyspace_ = std::make_unique<memcached::Keyspace>(tree->index, wall);
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<ServerThread>> NativeServer::NewThread(uint32_t number) {
+  ServerThread::Deps deps;
+  deps.host = host_;
+  deps.clock = clock_;
+  deps.options = {options_.connections_max, options_.deadline_ms_default, options_.hello_timeout_ms,
+                  options_.idle_timeout_ms, options_.drain_ms};
+  deps.open_connections = [this] { return Connections().open; };
+  deps.services.push_back([this](ServingThread& thread) {
+    return std::make_unique<NativeService>(
+        NativeService::Deps{&thread, host_, clock_, [this] { return StatsText(); }},
+        NativeService::Options{options_.connection, options_.connections_max,
+                               options_.deadline_ms_default, options_.deadline_ms_max,
+                               options_.instance});
+  });
+  if (keyspace_) {
+    memcached::Counters* const counters =
+        counters_.emplace_back(std::make_unique<memcached::Counters>()).get();
+    deps.services.push_back([this, number, counters](ServingThread& thread) {
+      return std::make_unique<memcached::Service>(memcached::Service::Deps{
+          &thread, keyspace_.get(), options_.memcached, options_.deadline_ms_default, number == 0,
+          [this](memcached::ServerFacts* facts) { GatherFacts(facts); }, counters});
+    });
+  }
+  return ServerThread::Create(std::move(deps));
+}
+
+void NativeServer::GatherFacts(memcached::ServerFacts* facts) const {
+  const ConnectionCounts connections = Connections();
+  facts->connections_open = connections.open;
+  facts->connections_accepted = connections.accepted;
+  facts->connections_refused = connections.refused;
+  facts->connections_max = options_.connections_max;
+  facts->threads = static_cast<uint32_t>(threads_.size());
+  facts->uptime_s = (clock_->NowNs() - start_ns_) / kNsPerSecond;
+  for (const auto& counters : counters_) counters->AddTo(&facts->counters);
+}
 
 NativeServer::~NativeServer() { Stop(); }
 
@@ -143,6 +218,11 @@ std::string NativeServer::StatsText() const {
       fmt::format("connections.accepted {}\nconnections.open {}\nconnections.refused {}\n",
                   connections.accepted, connections.open, connections.refused);
   Stats().AppendTo(&text);
+  if (keyspace_) {
+    memcached::Counters sum;
+    for (const auto& counters : counters_) counters->AddTo(&sum);
+    sum.AppendTo(&text);
+  }
   host_->AppendStats(&text);
   return text;
 }

@@ -1,4 +1,5 @@
-// NativeServer: serves a TreeHost's trees over the native protocol, on TCP and Unix sockets.
+// NativeServer: serves a TreeHost's trees over the native protocol, on TCP and Unix sockets, and records in one
+// of them over memcached's protocol, where that is asked for.
 //
 // Each of its threads has an epoll loop and a dsm::Worker. The first thread accepts, and gives each
 // connection to the thread with the fewest, for life: that thread reads, runs and answers all its
@@ -15,6 +16,7 @@
 
 #include "dsm/base/clock.h"
 #include "dsm/base/result.h"
+#include "server/frontend/memcached/service.h"
 #include "server/frontend/native_connection.h"
 #include "server/frontend/operation_stats.h"
 #include "server/frontend/tree_host.h"
@@ -35,6 +37,9 @@ struct NativeServerOptions {
   uint64_t idle_timeout_ms = 0;  ///< closes a connection without requests; 0: never
   uint64_t drain_ms = 5'000;     ///< what Stop grants to running requests
   uint64_t instance = 0;         ///< told in the hello; drawn at random by main
+  memcached::Options memcached;
+  /// Time since 1970, by which records expire; null: the system's. Outlives the server.
+  const Clock* wall_clock = nullptr;
 };
 
 class NativeServer {
@@ -58,17 +63,30 @@ class NativeServer {
 
   /// URLs of what it listens on, with the ports that were chosen.
   const std::vector<std::string>& urls() const { return urls_; }
+  /// Likewise, memcached://HOST:PORT.
+  const std::vector<std::string>& memcached_urls() const { return memcached_urls_; }
   OperationStats Stats() const;
   ConnectionCounts Connections() const;
   /// Lines `name value`: connections, operations, and the host's own.
   std::string StatsText() const;
 
  private:
-  NativeServer(TreeHost* host, NativeServerOptions options);
+  struct Listening;
+  NativeServer(TreeHost* host, const Clock* clock, NativeServerOptions options);
+  Status Listen(Listening* listening);
+  Status OpenRecords();
+  /// `number`: the thread's, among all.
+  Result<std::unique_ptr<ServerThread>> NewThread(uint32_t number);
+  void GatherFacts(memcached::ServerFacts* facts) const;
 
   TreeHost* const host_;
+  const Clock* const clock_;
+  const uint64_t start_ns_;
   const NativeServerOptions options_;
-  std::vector<std::string> urls_;
+  const WallClock system_clock_;
+  std::vector<std::string> urls_, memcached_urls_;
+  std::unique_ptr<memcached::Keyspace> keyspace_;  // null: memcached's protocol is not spoken
+  std::vector<std::unique_ptr<memcached::Counters>> counters_;  // of the threads
   std::vector<std::unique_ptr<ServerThread>> threads_;
 };
 

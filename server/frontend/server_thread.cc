@@ -26,6 +26,9 @@ Result<std::unique_ptr<ServerThread>> ServerThread::Create(Deps deps) {
   thread->worker_ = std::move(*worker);
   thread->epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   thread->wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  for (const MakeService& make : thread->deps_.services) {
+    thread->services_.push_back(make(*thread));
+  }
   if (!thread->epoll_.valid() || !thread->wake_.valid()) {
     return Status::IoError("epoll: " + client::internal::ErrnoText(errno));
   }
@@ -42,12 +45,13 @@ ServerThread::~ServerThread() {
   Join();
 }
 
-void ServerThread::AcceptFor(std::vector<Fd> listeners, std::vector<ServerThread*> threads) {
+void ServerThread::AcceptFor(std::vector<Listener> listeners, std::vector<ServerThread*> threads) {
   listeners_ = std::move(listeners);
   threads_ = std::move(threads);
-  for (Fd& listener : listeners_) {
+  for (Listener& listener : listeners_) {
     epoll_event event{EPOLLIN, {.ptr = &listener}};
-    FARLEAF_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener.get(), &event) == 0, errno);
+    FARLEAF_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener.socket.get(), &event) == 0,
+                  errno);
   }
 }
 
@@ -59,12 +63,12 @@ void ServerThread::Join() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ServerThread::Adopt(Fd socket, std::string peer_name) {
+void ServerThread::Adopt(Accepted accepted) {
   counts_.open.fetch_add(1);
   counts_.accepted.fetch_add(1);
   {
     std::lock_guard lock(mutex_);
-    inbox_.emplace_back(std::move(socket), std::move(peer_name));
+    inbox_.push_back(std::move(accepted));
     has_inbox_.store(true);
   }
   const uint64_t one = 1;
@@ -128,6 +132,9 @@ void ServerThread::Turn() {
     if (now_ns >= std::min(next_sweep_ns_, drain_end_ns_)) {
       CloseIdlePeers(now_ns);
       if (!keeping_up_ && !stopping_) worker_->Spawn(RunUpkeep());
+      for (const auto& service : services_) {
+        if (!stopping_) service->Tick();
+      }
     }
   }
 }
@@ -138,7 +145,7 @@ void ServerThread::HandleEvent(void* owner, uint32_t what) {
     [[maybe_unused]] const ssize_t drained = ::read(wake_.get(), &ignored, sizeof ignored);
     return;
   }
-  for (const Fd& listener : listeners_) {
+  for (const Listener& listener : listeners_) {
     if (&listener == owner) return AcceptAll(listener);
   }
   Peer& peer = *static_cast<Peer*>(owner);
@@ -146,7 +153,7 @@ void ServerThread::HandleEvent(void* owner, uint32_t what) {
   Receive(peer);
   // Both directions are gone: what was received is executed, and nobody waits for answers.
   if (what & (EPOLLHUP | EPOLLERR)) {
-    while (peer.socket.valid() && peer.wants_input()) Receive(peer);
+    while (peer.socket.valid() && peer.connection->wants_input()) Receive(peer);
     DropSocket(peer);
   }
 }
@@ -179,26 +186,26 @@ std::string NameOf(const sockaddr_storage& address) {
 
 }  // namespace
 
-void ServerThread::AcceptAll(const Fd& listener) {
+void ServerThread::AcceptAll(const Listener& listener) {
   while (!stopping_ && !stop_requested_.load()) {
     sockaddr_storage address{};
     socklen_t bytes = sizeof address;
-    Fd socket(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&address), &bytes,
+    Fd socket(::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes,
                         SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       FARLEAF_LOG(warn, "cannot accept connections: {}; trying again in a second",
                   client::internal::ErrnoText(errno));
-      for (const Fd& each : listeners_) {
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, each.get(), nullptr);
+      for (const Listener& each : listeners_) {
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, each.socket.get(), nullptr);
       }
       accept_paused_ = true;
       return;
     }
     // Those beyond the limit are refused when they have said hello (or else a refusal might be lost
     // with the connection), and closed at once when they are too many for that, too.
-    if (deps_.open_connections() >= deps_.options->connections_max + kRefusalsMax) {
+    if (deps_.open_connections() >= deps_.options.connections_max + kRefusalsMax) {
       counts_.refused.fetch_add(1);
       continue;
     }
@@ -210,27 +217,28 @@ void ServerThread::AcceptAll(const Fd& listener) {
     ServerThread* const emptiest = *std::min_element(
         threads_.begin(), threads_.end(),
         [](auto* a, auto* b) { return a->counts_.open.load() < b->counts_.open.load(); });
-    emptiest->Adopt(std::move(socket), NameOf(address));
+    emptiest->Adopt({std::move(socket), NameOf(address), listener.service});
   }
 }
 
 void ServerThread::TakeInbox() {
-  std::vector<std::pair<Fd, std::string>> taken;
+  std::vector<Accepted> taken;
   {
     std::lock_guard lock(mutex_);
     taken.swap(inbox_);
     has_inbox_.store(false);
   }
-  for (auto& [socket, name] : taken) AddPeer(std::move(socket), std::move(name));
+  for (Accepted& accepted : taken) AddPeer(std::move(accepted));
 }
 
-void ServerThread::AddPeer(Fd socket, std::string peer_name) {
+void ServerThread::AddPeer(Accepted accepted) {
   if (stopping_) {
     counts_.open.fetch_sub(1);
     return;
   }
-  auto* const peer =
-      new Peer(this, deps_.options->connection, std::move(socket), std::move(peer_name));
+  auto* const peer = new Peer(std::move(accepted.socket), std::move(accepted.peer_name));
+  peer->connection = services_[accepted.service]->NewConnection();
+  peer->connection->set_peer(peer);
   peer->last_input_ns = deps_.clock->NowNs();
   peers_.push_back(*peer);
   epoll_event event{EPOLLIN, {.ptr = peer}};
@@ -244,22 +252,22 @@ void ServerThread::AddPeer(Fd socket, std::string peer_name) {
 }
 
 void ServerThread::Receive(Peer& peer) {
-  if (!peer.socket.valid() || !peer.wants_input()) return;
-  const auto space = peer.InputSpace();
+  if (!peer.socket.valid() || !peer.connection->wants_input()) return;
+  const auto space = peer.connection->InputSpace();
   const ssize_t n = ::recv(peer.socket.get(), space.data(), space.size(), 0);
   if (n > 0) {
     peer.last_input_ns = arrival_ns_;
-    peer.InputArrived(static_cast<size_t>(n));
+    peer.connection->InputArrived(static_cast<size_t>(n));
   } else if (n == 0) {
-    peer.InputEnded();
+    peer.connection->InputEnded();
   } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
     DropSocket(peer);
   }
 }
 
 void ServerThread::DropSocket(Peer& peer) {
-  peer.InputEnded();
-  peer.Abandon();
+  peer.connection->InputEnded();
+  peer.connection->Abandon();
   // By itself a close takes the socket out of the set only if no other process holds it, as one that
   // was forked from this one does.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.socket.get(), nullptr);
@@ -285,26 +293,28 @@ void ServerThread::SettleTouched() {
 
 bool ServerThread::Settle(Peer& peer) {
   if (!peer.socket.valid()) return true;
-  peer.Continue();
+  peer.connection->Continue();
   if (!Send(peer)) {
     DropSocket(peer);
     return true;
   }
-  peer.Continue();  // sending may have ended a pause; its answers wait for the next turn
-  if (peer.finished()) return true;
-  SetEvents(peer, (peer.wants_input() ? EPOLLIN : 0u) | (peer.output().empty() ? 0u : EPOLLOUT));
+  peer.connection
+      ->Continue();  // sending may have ended a pause; its answers wait for the next turn
+  if (peer.connection->finished()) return true;
+  SetEvents(peer, (peer.connection->wants_input() ? EPOLLIN : 0u) |
+                      (peer.connection->output().empty() ? 0u : EPOLLOUT));
   return false;
 }
 
 bool ServerThread::Send(Peer& peer) {
-  while (!peer.output().empty()) {
-    const std::string_view output = peer.output();
+  while (!peer.connection->output().empty()) {
+    const std::string_view output = peer.connection->output();
     const ssize_t n = ::send(peer.socket.get(), output.data(), output.size(), MSG_NOSIGNAL);
     if (n < 0) {
       if (errno == EINTR) continue;
       return errno == EAGAIN || errno == EWOULDBLOCK;
     }
-    peer.OutputSent(static_cast<size_t>(n));
+    peer.connection->OutputSent(static_cast<size_t>(n));
   }
   return true;
 }
@@ -319,14 +329,14 @@ void ServerThread::SetEvents(Peer& peer, uint32_t events) {
 void ServerThread::Close(Peer& peer) {
   if (!peer.closed) {
     peer.closed = true;
-    const Status& failure = peer.failure();
+    const Status& failure = peer.connection->failure();
     if (!failure.ok() && !stopping_) {
       counts_.refused.fetch_add(1);
       FARLEAF_LOG(warn, "connection from {} closed: {}", peer.name, failure.ToString());
     }
     DropSocket(peer);
   }
-  if (peer.running > 0) return;  // its last request settles it again
+  if (peer.running > 0 || peer.touched) return;  // to be settled again, and closed then
   counts_.open.fetch_sub(1);
   delete &peer;
 }
@@ -335,25 +345,25 @@ void ServerThread::CloseIdlePeers(uint64_t now_ns) {
   next_sweep_ns_ = now_ns + kSweepNs;
   if (accept_paused_) {
     accept_paused_ = false;
-    for (Fd& listener : listeners_) {
+    for (Listener& listener : listeners_) {
       epoll_event event{EPOLLIN, {.ptr = &listener}};
-      ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener.get(), &event);
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener.socket.get(), &event);
     }
   }
   const bool drain_over = now_ns >= drain_end_ns_;
   if (drain_over) drain_end_ns_ = UINT64_MAX;
   for (Peer& peer : peers_) {
     const uint64_t idle_ms = (now_ns - std::min(now_ns, peer.last_input_ns)) / kNsPerMs;
-    const auto& options = *deps_.options;
+    const auto& options = deps_.options;
     if (drain_over) {
       DropSocket(peer);
-    } else if (!peer.greeted() && idle_ms > options.hello_timeout_ms) {
-      peer.Refuse(Status::DeadlineExceeded("no hello within " +
-                                           std::to_string(options.hello_timeout_ms) + " ms"));
+    } else if (!peer.connection->greeted() && idle_ms > options.hello_timeout_ms) {
+      peer.connection->Refuse(Status::DeadlineExceeded(
+          "no hello within " + std::to_string(options.hello_timeout_ms) + " ms"));
     } else if (options.idle_timeout_ms > 0 && idle_ms > options.idle_timeout_ms &&
-               peer.in_flight() == 0 && peer.output().empty()) {
-      peer.Refuse(Status::DeadlineExceeded("no request for " +
-                                           std::to_string(options.idle_timeout_ms) + " ms"));
+               peer.connection->in_flight() == 0 && peer.connection->output().empty()) {
+      peer.connection->Refuse(Status::DeadlineExceeded(
+          "no request for " + std::to_string(options.idle_timeout_ms) + " ms"));
     } else {
       continue;
     }
@@ -361,91 +371,29 @@ void ServerThread::CloseIdlePeers(uint64_t now_ns) {
   }
 }
 
+void ServerThread::Serve(Connection& connection, dsm::Task<void> task) {
+  ++connection.peer()->running;
+  worker_->Spawn(std::move(task));
+}
+
+void ServerThread::Served(Connection& connection) {
+  --connection.peer()->running;
+  Touch(*connection.peer());
+}
+
 void ServerThread::BeginStop() {
   stopping_ = true;
   listeners_.clear();
-  drain_end_ns_ = deps_.clock->NowNs() + deps_.options->drain_ms * kNsPerMs;
+  drain_end_ns_ = deps_.clock->NowNs() + deps_.options.drain_ms * kNsPerMs;
   for (Running& running : running_) {
     running.op->deadline_ns = std::min(running.op->deadline_ns, drain_end_ns_);
   }
   for (Peer& peer : peers_) {
     // What is already here is answered: "the server is stopping".
-    peer.Continue();
-    peer.InputEnded();
+    peer.connection->Continue();
+    peer.connection->InputEnded();
     Touch(peer);
   }
-}
-
-// ---- Requests ----
-
-protocol::ServerHello ServerThread::Hello() {
-  protocol::ServerHello hello;
-  hello.view = deps_.host->view();
-  hello.instance = deps_.options->instance;
-  if (stopping_) {
-    hello.code = StatusCode::kUnavailable;
-    hello.message = "the server is stopping";
-  } else if (deps_.open_connections() > deps_.options->connections_max) {
-    hello.code = StatusCode::kResourceExhausted;
-    hello.message = "the server has its " + std::to_string(deps_.options->connections_max) +
-                    " connections, the limit";
-  }
-  return hello;
-}
-
-void ServerThread::StartRequest(NativeConnection& connection, InputBlockRef block,
-                                protocol::Request request) {
-  Peer& peer = static_cast<Peer&>(connection);
-  protocol::Response response;
-  response.id = request.id;
-  response.opcode = request.opcode;
-  response.view = deps_.host->view();
-  if (stopping_) {
-    response.code = StatusCode::kUnavailable;
-    response.message = "the server is stopping";
-    return connection.Answer(response);
-  }
-  if (request.view != response.view) {
-    response.wrong_view = true;
-    return connection.Answer(response);
-  }
-  if (request.opcode == protocol::Opcode::kPing) return connection.Answer(response);
-  if (request.opcode == protocol::Opcode::kServerStats) {
-    const std::string text = deps_.stats_text();
-    response.text = text;
-    return connection.Answer(response);
-  }
-  ++peer.running;
-  worker_->Spawn(RunRequest(peer, std::move(block), std::move(request)));
-}
-
-dsm::Task<void> ServerThread::RunRequest(Peer& peer, [[maybe_unused]] InputBlockRef block,
-                                         protocol::Request request) {
-  const uint64_t arrival_ns = arrival_ns_;
-  const uint64_t asked_ms =
-      request.deadline_ms != 0 ? request.deadline_ms : deps_.options->deadline_ms_default;
-  OperationRecord record{request.opcode, StatusCode::kOk, 0, {}};
-  dsm::OpContext op{*worker_, record.counts,
-                    arrival_ns + std::min(asked_ms, deps_.options->deadline_ms_max) * kNsPerMs};
-  Running running(&op);
-  running_.push_back(running);
-  const HostedTree tree = FindTree(request.tree);
-  protocol::Response response;
-  response.id = request.id;
-  response.opcode = request.opcode;
-  ResponseStorage storage;
-  const Status status = co_await Execute(*deps_.host, tree, op, request, &response, &storage);
-  response.view = deps_.host->view();
-  if (!status.ok()) {
-    response.code = status.code();
-    response.message = status.message();
-  }
-  peer.Answer(response);
-  record.code = status.code();
-  record.latency_ns = deps_.clock->NowNs() - arrival_ns;
-  records_.push_back(record);
-  --peer.running;
-  Touch(peer);
 }
 
 // ---- Upkeep
@@ -453,8 +401,7 @@ dsm::Task<void> ServerThread::RunRequest(Peer& peer, [[maybe_unused]] InputBlock
 dsm::Task<void> ServerThread::RunUpkeep() {
   keeping_up_ = true;
   dsm::FabricCounts counts;
-  dsm::OpContext op{*worker_, counts,
-                    deps_.clock->NowNs() + deps_.options->deadline_ms_default * kNsPerMs};
+  dsm::OpContext op{*worker_, counts, deps_.clock->NowNs() + deps_.options.upkeep_ms * kNsPerMs};
   Running running(&op);
   running_.push_back(running);
   // What cannot be done yet is done a second later.
@@ -467,14 +414,6 @@ dsm::Task<void> ServerThread::RunLastUpkeep() {
   dsm::OpContext op{*worker_, counts, deps_.clock->NowNs() + kLastUpkeepNs};
   const Status kept = co_await KeepUpToTheEnd(*deps_.host, op);
   if (!kept.ok()) FARLEAF_LOG(warn, "stopping before all is in order: {}", kept.ToString());
-}
-
-HostedTree ServerThread::FindTree(uint32_t id) {
-  const auto known = trees_.find(id);
-  if (known != trees_.end()) return known->second;
-  const HostedTree found = deps_.host->Find(id);
-  if (found.index != nullptr) trees_.emplace(id, found);
-  return found;
 }
 
 }  // namespace farleaf::server

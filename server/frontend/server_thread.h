@@ -1,4 +1,5 @@
-// ServerThread: one thread of a NativeServer, its epoll loop, connections and worker.
+// ServerThread: one thread of a server, its epoll loop, connections and worker. It knows connections and the
+// services that make them, not their protocols.
 //
 // One turn of the loop: resume coroutines whose round trips are complete; take socket events and
 // start the requests they bring; parse on where a pause has ended; send what the turn has answered. Once a
@@ -21,25 +22,47 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "client/internal/socket.h"
 #include "dsm/op_context.h"
-#include "server/frontend/execute.h"
-#include "server/frontend/native_server.h"
+#include "server/frontend/serving_thread.h"
+#include "server/frontend/tree_host.h"
 
 namespace farleaf::server {
 
-class ServerThread final : public NativeConnection::Runner {
+/// A connection with its socket.
+struct Peer
+    : boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
+  using Fd = client::internal::Fd;
+  Peer(Fd fd, std::string peer_name) : socket(std::move(fd)), name(std::move(peer_name)) {}
+  Fd socket;
+  std::string name;
+  std::unique_ptr<Connection> connection;
+  uint64_t last_input_ns = 0;
+  uint32_t events = 0;   // registered with epoll
+  uint32_t running = 0;  // coroutines that serve it
+  bool touched = false;
+  bool closed = false;
+};
+
+class ServerThread final : public ServingThread {
  public:
   using Fd = client::internal::Fd;
+  using MakeService = std::function<std::unique_ptr<ProtocolService>(ServingThread&)>;
+  struct Options {
+    uint32_t connections_max;
+    uint64_t upkeep_ms;  ///< what one upkeep may take
+    uint64_t hello_timeout_ms;
+    uint64_t idle_timeout_ms;
+    uint64_t drain_ms;
+  };
   struct Deps {
     TreeHost* host;
-    const Clock* clock;
-    const NativeServerOptions* options;  ///< all outlive the thread
-    /// Text of the server's counters, for a client that asks.
-    std::function<std::string()> stats_text;
+    const Clock* clock;  ///< both outlive the thread
+    Options options;
+    std::vector<MakeService> services;  ///< the protocols, by a listener's `service`
     /// Of all threads.
     std::function<uint64_t()> open_connections;
   };
@@ -49,47 +72,46 @@ class ServerThread final : public NativeConnection::Runner {
     std::atomic<uint64_t> refused{0};
   };
 
+  /// Where connections of a protocol come in.
+  struct Listener {
+    Fd socket;
+    size_t service = 0;  ///< index in Deps::services
+  };
+  /// One that came in.
+  struct Accepted {
+    Fd socket;
+    std::string peer_name;
+    size_t service = 0;
+  };
+
   static Result<std::unique_ptr<ServerThread>> Create(Deps deps);
   ~ServerThread() override;
 
   /// Before Run: this thread accepts on `listeners` and distributes over `threads` (itself among
   /// them).
-  void AcceptFor(std::vector<Fd> listeners, std::vector<ServerThread*> threads);
+  void AcceptFor(std::vector<Listener> listeners, std::vector<ServerThread*> threads);
   void Start();
   /// Takes over a connected socket, from any thread.
-  void Adopt(Fd socket, std::string peer_name);
+  void Adopt(Accepted accepted);
   void RequestStop();
   void Join();
 
   OperationStats Stats() const;
   const Counts& counts() const { return counts_; }
 
-  // NativeConnection::Runner.
-  protocol::ServerHello Hello() override;
-  void StartRequest(NativeConnection& connection, InputBlockRef block,
-                    protocol::Request request) override;
+  // ServingThread.
+  dsm::Worker& worker() override { return *worker_; }
+  bool stopping() const override { return stopping_; }
+  bool full() const override { return deps_.open_connections() > deps_.options.connections_max; }
+  uint64_t arrival_ns() const override { return arrival_ns_; }
+  void Serve(Connection& connection, dsm::Task<void> task) override;
+  void Served(Connection& connection) override;
+  void Flush(Connection& connection) override { Touch(*connection.peer()); }
+  void RunAside(dsm::Task<void> task) override { worker_->Spawn(std::move(task)); }
+  void Link(Running& running) override { running_.push_back(running); }
+  void Record(OperationRecord record) override { records_.push_back(record); }
 
  private:
-  /// A connection with its socket.
-  struct Peer : NativeConnection,
-                boost::intrusive::list_base_hook<
-                    boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
-    Peer(Runner* runner, Limits limits, Fd fd, std::string peer_name)
-        : NativeConnection(runner, limits), socket(std::move(fd)), name(std::move(peer_name)) {}
-    Fd socket;
-    std::string name;
-    uint64_t last_input_ns = 0;
-    uint32_t events = 0;   // registered with epoll
-    uint32_t running = 0;  // coroutines that will answer
-    bool touched = false;
-    bool closed = false;
-  };
-  /// A request in execution; linked while it runs, so that a stop can cut its deadline.
-  struct Running : boost::intrusive::list_base_hook<
-                       boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
-    explicit Running(dsm::OpContext* context) : op(context) {}
-    dsm::OpContext* op;
-  };
   template <typename T>
   using List = boost::intrusive::list<T, boost::intrusive::constant_time_size<false>>;
 
@@ -99,9 +121,9 @@ class ServerThread final : public NativeConnection::Runner {
   void Turn();
   int WaitMs() const;
   void HandleEvent(void* owner, uint32_t what);
-  void AcceptAll(const Fd& listener);
+  void AcceptAll(const Listener& listener);
   void TakeInbox();
-  void AddPeer(Fd socket, std::string peer_name);
+  void AddPeer(Accepted accepted);
   void Receive(Peer& peer);
   void Touch(Peer& peer);
   void SettleTouched();
@@ -119,22 +141,19 @@ class ServerThread final : public NativeConnection::Runner {
   void PublishRecords();
   bool Drained() const;
 
-  dsm::Task<void> RunRequest(Peer& peer, InputBlockRef block, protocol::Request request);
-  HostedTree FindTree(uint32_t id);
-
   const Deps deps_;
   std::unique_ptr<dsm::Worker> worker_;
   std::thread thread_;
   Fd epoll_, wake_;
-  std::vector<Fd> listeners_;
+  std::vector<std::unique_ptr<ProtocolService>> services_;
+  std::vector<Listener> listeners_;
   bool accept_paused_ = false;  // no descriptors were left
   std::vector<ServerThread*> threads_;
   List<Peer> peers_;
   std::vector<Peer*> touched_;   // to be settled at the turn's end
   std::vector<Peer*> settling_;  // being settled
   List<Running> running_;
-  std::unordered_map<uint32_t, HostedTree> trees_;  // those found so far
-  uint64_t arrival_ns_ = 0;                         // of the requests being parsed
+  uint64_t arrival_ns_ = 0;  // of the requests being parsed
   uint64_t next_sweep_ns_ = 0;
   uint64_t drain_end_ns_ = UINT64_MAX;
   bool keeping_up_ = false;
@@ -146,7 +165,7 @@ class ServerThread final : public NativeConnection::Runner {
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> has_inbox_{false};
   mutable std::mutex mutex_;  // guards what follows
-  std::vector<std::pair<Fd, std::string>> inbox_;
+  std::vector<Accepted> inbox_;
   OperationStats stats_;
 };
 

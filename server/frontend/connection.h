@@ -1,0 +1,123 @@
+// Connection: the server's side of a byte stream, without its socket and whatever its protocol: bytes go
+// in, bytes come out. What every protocol shares is here: received blocks, output, back-pressure, failure,
+// abandonment. So that a fuzzer can be the peer of any of them.
+//
+// Invariants:
+//   - while a connection has enough to do (TooBusy) or too much waits to be sent, nothing more is begun: the
+//     rest stays unparsed, and wants_input() is false, which is the peer's back-pressure;
+//   - bytes handed to a protocol stay valid as long as the InputBlock that they came in;
+//   - after a failure nothing more is parsed; what is queued may still be sent.
+// Thread rule: one thread for life.
+#pragma once
+
+#include <boost/smart_ptr/intrusive_ptr.hpp>
+#include <boost/smart_ptr/intrusive_ref_counter.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "dsm/base/status.h"
+
+namespace farleaf::server {
+
+/// Received bytes, kept as long as a request looks at them.
+class InputBlock : public boost::intrusive_ref_counter<InputBlock, boost::thread_unsafe_counter> {
+ public:
+  explicit InputBlock(size_t size)
+      : bytes_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
+  std::span<std::byte> bytes() { return {bytes_.get(), size_}; }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  size_t size_;
+};
+using InputBlockRef = boost::intrusive_ptr<InputBlock>;
+
+/// A connection's socket, which belongs to the thread that serves it.
+struct Peer;
+
+class Connection {
+ public:
+  explicit Connection(size_t out_bytes_max) : out_bytes_max_(out_bytes_max) {}
+  virtual ~Connection() = default;
+  Connection(const Connection&) = delete;
+
+  /// Where to put received bytes; never empty.
+  std::span<std::byte> InputSpace();
+  /// `count` bytes were put there. Parses, and starts what they ask for.
+  void InputArrived(size_t count);
+  /// The peer sends no more.
+  void InputEnded() { input_ended_ = true; }
+  /// Parses on after a pause. Call when answers were given or output was sent.
+  void Continue();
+
+  std::string_view output() const { return std::string_view(out_).substr(out_sent_); }
+  void OutputSent(size_t count);
+
+  /// Whether the peer has said what its protocol wants to hear first.
+  virtual bool greeted() const { return true; }
+  /// Requests begun and not yet answered.
+  virtual uint32_t in_flight() const = 0;
+  bool wants_input() const { return !input_ended_ && failure_.ok() && !paused(); }
+  /// Nothing is left to do on this connection but to close it.
+  bool finished() const {
+    if (!output().empty()) return false;
+    return !failure_.ok() || (input_ended_ && in_flight() == 0 && !paused());
+  }
+  /// Why the peer is to be cut off; ok if it is not.
+  const Status& failure() const { return failure_; }
+  /// The socket is gone: later answers are dropped.
+  void Abandon();
+  /// Takes no more from the peer, as if it had sent no more.
+  void Refuse(Status why) {
+    if (failure_.ok()) failure_ = std::move(why);
+  }
+
+  Peer* peer() const { return peer_; }
+  void set_peer(Peer* peer) { peer_ = peer; }
+
+ protected:
+  static constexpr size_t kKeptBytesMax = 1 << 20;
+
+  /// Takes what is complete at the front of unparsed(), or fails. Returns whether it took anything.
+  virtual bool TakeInput() = 0;
+  /// How many bytes what stands at the front of unparsed() is known to need; 0: it is not known.
+  virtual size_t BytesWanted() const = 0;
+  /// Enough is in flight.
+  virtual bool TooBusy() const = 0;
+  /// Output was sent, or nobody waits for it any more.
+  virtual void OutputHasRoom() {}
+
+  bool output_full() const { return out_.size() - out_sent_ > out_bytes_max_; }
+  bool paused() const { return TooBusy() || output_full(); }
+  bool abandoned() const { return abandoned_; }
+  bool input_ended() const { return input_ended_; }
+  std::span<const std::byte> unparsed() const {
+    return block_ ? std::span<const std::byte>(block_->bytes()).subspan(begin_, end_ - begin_)
+                  : std::span<const std::byte>();
+  }
+  void Consume(size_t count) { begin_ += count; }
+  const InputBlockRef& block() const { return block_; }
+  std::string& out() { return out_; }
+
+ private:
+  static constexpr size_t kBlockBytes = 64 << 10;
+  static constexpr size_t kSpaceBytesMin = 4 << 10;
+
+  const size_t out_bytes_max_;
+  Peer* peer_ = nullptr;
+  InputBlockRef block_;
+  size_t begin_ = 0, end_ = 0;  // of what is unparsed in block_
+  std::string out_;
+  size_t out_sent_ = 0;
+  bool input_ended_ = false;
+  bool abandoned_ = false;
+  bool parsing_ = false;
+  Status failure_;
+};
+
+}  // namespace farleaf::server

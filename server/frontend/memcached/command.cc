@@ -1,0 +1,254 @@
+#include "server/frontend/memcached/command.h"
+
+#include <algorithm>
+#include <charconv>
+#include <climits>
+#include <limits>
+
+namespace farleaf::server::memcached {
+
+namespace {
+
+constexpr std::string_view kNames[kVerbCount] = {
+    "none",    "get", "gets", "gat",       "gats",  "set",     "add",       "replace", "append",
+    "prepend", "cas", "incr", "decr",      "touch", "delete",  "mg",        "ms",      "md",
+    "ma",      "me",  "mn",   "flush_all", "stats", "version", "verbosity", "quit",    "shutdown"};
+
+Verb FindVerb(std::string_view word) {
+  for (size_t i = 1; i < kVerbCount; ++i) {
+    if (kNames[i] == word) return static_cast<Verb>(i);
+  }
+  return Verb::kNone;
+}
+
+struct Words {
+  std::array<std::string_view, kTokensMax> word;
+  size_t count = 0;
+  bool last_is_noreply() const { return count > 1 && word[count - 1] == "noreply"; }
+};
+
+Words SplitWords(std::string_view line) {
+  Words words;
+  while (words.count < kTokensMax) {
+    const std::string_view word = TakeWord(&line);
+    if (word.empty()) break;
+    words.word[words.count++] = word;
+  }
+  return words;
+}
+
+void ParseKeys(std::string_view keys, Command* command) {
+  command->keys = keys;
+  if (std::string_view rest = keys; TakeWord(&rest).empty()) {
+    command->refusal = kError;
+    return;
+  }
+  for (std::string_view rest = keys;;) {
+    const std::string_view key = TakeWord(&rest);
+    if (key.empty()) return;
+    if (!IsKey(key)) command->refusal = kBadFormat;
+  }
+}
+
+void ParseGetAndTouch(std::string_view rest, Command* command) {
+  const std::string_view exptime = TakeWord(&rest);
+  ParseKeys(rest, command);
+  if (!command->refusal.empty()) return;
+  if (!ParseNumber(exptime, &command->exptime)) {
+    command->refusal = "CLIENT_ERROR invalid exptime argument";
+  }
+}
+
+void CheckValueBytes(int64_t bytes, const ParseLimits& limits, Command* command) {
+  if (bytes < 0 || bytes > INT_MAX - 2) {
+    command->refusal = kBadFormat;
+    return;
+  }
+  command->value_bytes = static_cast<size_t>(bytes);
+  if (*command->value_bytes > limits.value_bytes_max) command->refusal = kTooLarge;
+}
+
+void ParseStorage(const Words& words, const ParseLimits& limits, Command* command) {
+  const size_t wanted = command->verb == Verb::kCas ? 6 : 5;
+  if (words.count != wanted && words.count != wanted + 1) {
+    command->refusal = kError;
+    return;
+  }
+  command->quiet = words.last_is_noreply();
+  command->key = words.word[1];
+  int64_t bytes = 0;
+  if (!IsKey(command->key) || !ParseNumber(words.word[2], &command->flags) ||
+      !ParseNumber(words.word[3], &command->exptime) || !ParseNumber(words.word[4], &bytes) ||
+      (wanted == 6 && !ParseNumber(words.word[5], &command->cas))) {
+    command->refusal = kBadFormat;
+    return;
+  }
+  CheckValueBytes(bytes, limits, command);
+}
+
+/// incr, decr, touch: a key and a number.
+void ParseKeyAndNumber(const Words& words, Command* command) {
+  if (words.count != 3 && words.count != 4) {
+    command->refusal = kError;
+    return;
+  }
+  command->quiet = words.last_is_noreply();
+  command->key = words.word[1];
+  if (!IsKey(command->key)) {
+    command->refusal = kBadFormat;
+  } else if (command->verb == Verb::kTouch) {
+    if (!ParseNumber(words.word[2], &command->exptime)) {
+      command->refusal = "CLIENT_ERROR invalid exptime argument";
+    }
+  } else if (!ParseNumber(words.word[2], &command->delta)) {
+    command->refusal = "CLIENT_ERROR invalid numeric delta argument";
+  }
+}
+
+void ParseDelete(const Words& words, Command* command) {
+  if (words.count < 2 || words.count > 4) {
+    command->refusal = kError;
+    return;
+  }
+  command->quiet = words.last_is_noreply() && words.count > 2;
+  command->key = words.word[1];
+  // Old clients send a delay, which must be 0.
+  const bool zero = words.count > 2 && words.word[2] == "0";
+  if (words.count > 2 && !(words.count == 3 ? zero || command->quiet : zero && command->quiet)) {
+    command->refusal = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
+  } else if (!IsKey(command->key)) {
+    command->refusal = kBadFormat;
+  }
+}
+
+void ParseFlushAll(const Words& words, Command* command) {
+  command->quiet = words.last_is_noreply();
+  const bool delayed = words.count == 3 || (words.count == 2 && !command->quiet);
+  if (words.count > 3) {
+    command->refusal = kError;
+  } else if (delayed && !ParseNumber(words.word[1], &command->exptime)) {
+    command->refusal = "CLIENT_ERROR invalid exptime argument";
+  }
+}
+
+void ParseMeta(std::string_view rest, const ParseLimits& limits, Command* command) {
+  command->key = TakeWord(&rest);
+  if (command->key.empty() || command->key.size() > kKeyBytesMax) {
+    command->refusal = command->key.empty() ? kError : kBadFormat;
+    return;
+  }
+  if (command->verb == Verb::kMetaSet) {
+    int64_t bytes = 0;
+    const std::string_view size = TakeWord(&rest);
+    if (size.empty() || !ParseNumber(size, &bytes)) {
+      command->refusal = kBadFormat;
+      return;
+    }
+    CheckValueBytes(bytes, limits, command);
+    if (!command->refusal.empty()) return;
+  }
+  command->refusal = ParseMetaFlags(command->verb, rest, &command->meta);
+  command->quiet = command->meta.has('q');
+  if (command->refusal.empty() && !command->meta.has('b') && !IsKey(command->key)) {
+    command->refusal = kBadFormat;
+  }
+}
+
+}  // namespace
+
+std::string_view VerbName(Verb verb) { return kNames[static_cast<size_t>(verb)]; }
+
+std::string_view TakeWord(std::string_view* text) {
+  const size_t begin = std::min(text->find_first_not_of(' '), text->size());
+  const size_t end = std::min(text->find(' ', begin), text->size());
+  const std::string_view word = text->substr(begin, end - begin);
+  text->remove_prefix(end);
+  return word;
+}
+
+bool IsKey(std::string_view text) {
+  return !text.empty() && text.size() <= kKeyBytesMax &&
+         std::none_of(text.begin(), text.end(),
+                      [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == '\x7f'; });
+}
+
+template <typename T>
+bool ParseNumber(std::string_view text, T* number) {
+  T parsed{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
+  if (error != std::errc() || end != text.data() + text.size()) return false;
+  *number = parsed;
+  return true;
+}
+template bool ParseNumber<int64_t>(std::string_view, int64_t*);
+template bool ParseNumber<uint64_t>(std::string_view, uint64_t*);
+template bool ParseNumber<uint32_t>(std::string_view, uint32_t*);
+
+Command ParseCommand(std::string_view line, const ParseLimits& limits) {
+  Command command;
+  std::string_view rest = line;
+  command.verb = FindVerb(TakeWord(&rest));
+  switch (command.verb) {
+    case Verb::kNone:
+      command.refusal = kError;
+      break;
+    case Verb::kGet:
+    case Verb::kGets:
+      ParseKeys(rest, &command);
+      break;
+    case Verb::kGat:
+    case Verb::kGats:
+      ParseGetAndTouch(rest, &command);
+      break;
+    case Verb::kSet:
+    case Verb::kAdd:
+    case Verb::kReplace:
+    case Verb::kAppend:
+    case Verb::kPrepend:
+    case Verb::kCas:
+      ParseStorage(SplitWords(line), limits, &command);
+      break;
+    case Verb::kIncr:
+    case Verb::kDecr:
+    case Verb::kTouch:
+      ParseKeyAndNumber(SplitWords(line), &command);
+      break;
+    case Verb::kDelete:
+      ParseDelete(SplitWords(line), &command);
+      break;
+    case Verb::kMetaGet:
+    case Verb::kMetaSet:
+    case Verb::kMetaDelete:
+    case Verb::kMetaArithmetic:
+    case Verb::kMetaDebug:
+      ParseMeta(rest, limits, &command);
+      break;
+    case Verb::kFlushAll:
+      ParseFlushAll(SplitWords(line), &command);
+      break;
+    case Verb::kVerbosity: {
+      const Words words = SplitWords(line);
+      command.quiet = words.last_is_noreply();
+      if (words.count < 2 || words.count > 3) {
+        command.refusal = kError;
+      } else if (uint32_t level = 0;
+                 words.word[1] != "noreply" && !ParseNumber(words.word[1], &level)) {
+        command.refusal = kBadFormat;
+      }
+      break;
+    }
+    case Verb::kStats:
+      command.argument = TakeWord(&rest);
+      break;
+    case Verb::kShutdown:
+      command.refusal = "ERROR: shutdown not enabled";
+      break;
+    case Verb::kMetaNoop:
+    case Verb::kVersion:
+    case Verb::kQuit:
+      break;
+  }
+  return command;
+}
+
+}  // namespace farleaf::server::memcached

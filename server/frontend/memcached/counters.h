@@ -1,0 +1,36 @@
+// What the memcached front end counts, for each thread.
+//
+// Thread rule: written by one thread, read by any; sums are not a snapshot.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "dsm/fabric_counts.h"
+#include "server/frontend/memcached/command.h"
+
+namespace farleaf::server::memcached {
+
+struct Counters {
+  using Count = std::atomic<uint64_t>;
+  std::array<Count, kVerbCount> commands{};  ///< by verb
+  Count failed{0};                           ///< answered with SERVER_ERROR
+  Count keys_got{0}, get_hits{0}, get_misses{0};
+  Count delete_hits{0}, delete_misses{0}, incr_hits{0}, incr_misses{0}, decr_hits{0},
+      decr_misses{0};
+  Count cas_hits{0}, cas_misses{0}, cas_badval{0}, touch_hits{0}, touch_misses{0};
+  Count round_trips{0};  ///< in the pool
+  Count sweep_turns{0}, swept_records{0}, swept_expired{0};
+
+  static void Add(Count& count, uint64_t n = 1) {
+    count.store(count.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+  void AddTo(Counters* sum) const;
+  uint64_t of(Verb verb) const { return commands[static_cast<size_t>(verb)].load(); }
+  /// Lines `memcached.get.count 5`.
+  void AppendTo(std::string* text) const;
+};
+
+}  // namespace farleaf::server::memcached

@@ -1,0 +1,84 @@
+#include "server/frontend/native_service.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace farleaf::server {
+
+protocol::ServerHello NativeService::Hello() {
+  protocol::ServerHello hello;
+  hello.view = deps_.host->view();
+  hello.instance = options_.instance;
+  if (deps_.thread->stopping()) {
+    hello.code = StatusCode::kUnavailable;
+    hello.message = "the server is stopping";
+  } else if (deps_.thread->full()) {
+    hello.code = StatusCode::kResourceExhausted;
+    hello.message = "the server has its " + std::to_string(options_.connections_max) +
+                    " connections, the limit";
+  }
+  return hello;
+}
+
+void NativeService::StartRequest(NativeConnection& connection, InputBlockRef block,
+                                 protocol::Request request) {
+  protocol::Response response;
+  response.id = request.id;
+  response.opcode = request.opcode;
+  response.view = deps_.host->view();
+  if (deps_.thread->stopping()) {
+    response.code = StatusCode::kUnavailable;
+    response.message = "the server is stopping";
+    return connection.Answer(response);
+  }
+  if (request.view != response.view) {
+    response.wrong_view = true;
+    return connection.Answer(response);
+  }
+  if (request.opcode == protocol::Opcode::kPing) return connection.Answer(response);
+  if (request.opcode == protocol::Opcode::kServerStats) {
+    const std::string text = deps_.stats_text();
+    response.text = text;
+    return connection.Answer(response);
+  }
+  deps_.thread->Serve(connection, RunRequest(connection, std::move(block), std::move(request)));
+}
+
+dsm::Task<void> NativeService::RunRequest(NativeConnection& connection,
+                                          [[maybe_unused]] InputBlockRef block,
+                                          protocol::Request request) {
+  const uint64_t arrival_ns = deps_.thread->arrival_ns();
+  const uint64_t asked_ms =
+      request.deadline_ms != 0 ? request.deadline_ms : options_.deadline_ms_default;
+  OperationRecord record{request.opcode, StatusCode::kOk, 0, {}};
+  dsm::OpContext op{deps_.thread->worker(), record.counts,
+                    arrival_ns + std::min(asked_ms, options_.deadline_ms_max) * kNsPerMs};
+  Running running(&op);
+  deps_.thread->Link(running);
+  const HostedTree tree = FindTree(request.tree);
+  protocol::Response response;
+  response.id = request.id;
+  response.opcode = request.opcode;
+  ResponseStorage storage;
+  const Status status = co_await Execute(*deps_.host, tree, op, request, &response, &storage);
+  response.view = deps_.host->view();
+  if (!status.ok()) {
+    response.code = status.code();
+    response.message = status.message();
+  }
+  connection.Answer(response);
+  record.code = status.code();
+  record.latency_ns = deps_.clock->NowNs() - arrival_ns;
+  deps_.thread->Record(record);
+  deps_.thread->Served(connection);
+}
+
+HostedTree NativeService::FindTree(uint32_t id) {
+  const auto known = trees_.find(id);
+  if (known != trees_.end()) return known->second;
+  const HostedTree found = deps_.host->Find(id);
+  if (found.index != nullptr) trees_.emplace(id, found);
+  return found;
+}
+
+}  // namespace farleaf::server

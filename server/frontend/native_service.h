@@ -1,0 +1,57 @@
+// NativeService: the native protocol on one thread: a coroutine for each request, as many at once as their
+// connections have sent, answered in the order in which they end.
+//
+// Thread rule: that of its thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "dsm/base/clock.h"
+#include "server/frontend/execute.h"
+#include "server/frontend/native_connection.h"
+#include "server/frontend/serving_thread.h"
+
+namespace farleaf::server {
+
+class NativeService final : public ProtocolService, public NativeConnection::Runner {
+ public:
+  struct Options {
+    NativeConnection::Limits connection;
+    uint32_t connections_max;
+    uint64_t deadline_ms_default;
+    uint64_t deadline_ms_max;
+    uint64_t instance;
+  };
+  struct Deps {
+    ServingThread* thread;
+    TreeHost* host;
+    const Clock* clock;
+    /// Text of the server's counters, for a client that asks.
+    std::function<std::string()> stats_text;
+  };
+  NativeService(Deps deps, Options options) : deps_(std::move(deps)), options_(options) {}
+
+  std::unique_ptr<Connection> NewConnection() override {
+    return std::make_unique<NativeConnection>(this, options_.connection);
+  }
+
+  // NativeConnection::Runner.
+  protocol::ServerHello Hello() override;
+  void StartRequest(NativeConnection& connection, InputBlockRef block,
+                    protocol::Request request) override;
+
+ private:
+  dsm::Task<void> RunRequest(NativeConnection& connection, InputBlockRef block,
+                             protocol::Request request);
+  HostedTree FindTree(uint32_t id);
+
+  const Deps deps_;
+  const Options options_;
+  std::unordered_map<uint32_t, HostedTree> trees_;  // those found so far
+};
+
+}  // namespace farleaf::server

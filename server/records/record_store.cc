@@ -1,0 +1,118 @@
+#include "server/records/record_store.h"
+
+#include <algorithm>
+
+namespace farleaf::server {
+
+using dsm::OpContext;
+using dsm::Task;
+using index::ModifyAction;
+
+namespace {
+
+/// One attempt after the other, with what the last one came to.
+struct Attempt {
+  RecordRule* rule;
+  uint64_t now_ns;
+  RecordUpdate update;
+  Status failure;
+
+  ModifyAction Run(std::optional<std::string_view> value, std::string* replacement) {
+    update = {};
+    failure = Status::Ok();
+    const uint64_t now_ms = now_ns / kNsPerMs;
+    std::optional<Record> current;
+    uint64_t last_cas = 0;
+    if (value) {
+      auto parsed = ParseRecord(*value);
+      if (!parsed.ok()) {
+        failure = parsed.status();
+        return ModifyAction::kKeep;
+      }
+      last_cas = parsed->cas;
+      if (!IsExpired(*parsed, now_ms)) current = *parsed;
+    }
+    const ModifyAction drop = value ? ModifyAction::kDelete : ModifyAction::kKeep;
+    Record next;
+    std::string_view tail;
+    update.action = rule->Decide(current ? &*current : nullptr, &next, &tail);
+    switch (update.action) {
+      case RecordAction::kKeep:
+        return current ? ModifyAction::kKeep : drop;  // what has expired goes, for nothing
+      case RecordAction::kDelete:
+        return drop;
+      case RecordAction::kWrite:
+        break;
+    }
+    if (next.cas == 0) next.cas = std::max(last_cas + 1, now_ns);
+    update.cas = next.cas;
+    if (IsExpired(next, now_ms)) return drop;
+    AppendRecord(next, tail, replacement);
+    return ModifyAction::kWrite;
+  }
+};
+
+class KeepWhatLives final : public RecordRule {
+  RecordAction Decide(const Record*, Record*, std::string_view*) override {
+    return RecordAction::kKeep;
+  }
+};
+
+}  // namespace
+
+Task<Result<RecordUpdate>> RecordStore::Update(OpContext& op, std::string_view key,
+                                               RecordRule& rule) const {
+  Attempt attempt{&rule, wall_->NowNs(), {}, {}};
+  Attempt* const at = &attempt;
+  const index::ModifyFunction modify = [at](std::optional<std::string_view> current,
+                                            std::string* replacement) {
+    return at->Run(current, replacement);
+  };
+  const auto done = co_await tree_->ReadModifyWrite(op, key, modify);
+  if (!done.ok()) co_return done.status();
+  if (!attempt.failure.ok()) co_return attempt.failure;
+  co_return attempt.update;
+}
+
+Task<Status> RecordStore::DeleteExpired(OpContext& op, std::string_view key) const {
+  KeepWhatLives rule;
+  const auto done = co_await Update(op, key, rule);
+  co_return done.ok() ? Status::Ok() : done.status();
+}
+
+Task<Result<bool>> RecordStore::Get(OpContext& op, std::string_view key, std::string* value,
+                                    Record* record) const {
+  const Result<bool> found = co_await tree_->Get(op, key, value);
+  if (!found.ok() || !*found) co_return found;
+  auto parsed = ParseRecord(*value);
+  if (!parsed.ok()) co_return parsed.status();
+  if (IsExpired(*parsed, NowMs())) {
+    // The answer is known. Whatever comes of this, the sweep comes by.
+    [[maybe_unused]] const Status deleted = co_await DeleteExpired(op, key);
+    co_return false;
+  }
+  *record = *parsed;
+  co_return true;
+}
+
+Task<Status> RecordStore::MultiGet(OpContext& op, std::span<const std::string_view> keys,
+                                   std::vector<std::optional<std::string>>* values,
+                                   std::vector<std::optional<Record>>* records) const {
+  const Status got = co_await tree_->MultiGet(op, keys, values);
+  if (!got.ok()) co_return got;
+  records->assign(keys.size(), std::nullopt);
+  const uint64_t now_ms = NowMs();
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (!(*values)[i]) continue;
+    auto parsed = ParseRecord(*(*values)[i]);
+    if (!parsed.ok()) co_return parsed.status();
+    if (IsExpired(*parsed, now_ms)) {
+      [[maybe_unused]] const Status deleted = co_await DeleteExpired(op, keys[i]);
+    } else {
+      (*records)[i] = *parsed;
+    }
+  }
+  co_return Status::Ok();
+}
+
+}  // namespace farleaf::server

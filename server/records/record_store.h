@@ -1,0 +1,62 @@
+// RecordStore: the records of one tree. A write is one RangeIndex::Modify whatever its conditions, so that
+// it is atomic across all compute servers of the pool; a read is one Get. What has expired is absent, and is
+// deleted by whoever meets it.
+//
+// Thread rule: thread-safe; a coroutine runs on the worker of its OpContext, and what it is given outlives it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "index/range_index.h"
+#include "server/records/record.h"
+
+namespace farleaf::server {
+
+enum class RecordAction : uint8_t { kKeep, kWrite, kDelete };
+
+/// What is to become of a key: pure, called under the leaf's lock, once per attempt.
+class RecordRule {
+ public:
+  virtual ~RecordRule() = default;
+  /// `current`: null where there is none. For kWrite `next` is the new record, with `tail` behind its data; both
+  /// may view the current one. A `next->cas` of 0 asks for a new one; an expired `next` deletes the key.
+  virtual RecordAction Decide(const Record* current, Record* next, std::string_view* tail) = 0;
+};
+
+struct RecordUpdate {
+  RecordAction action = RecordAction::kKeep;  ///< what the rule decided
+  uint64_t cas = 0;                           ///< kWrite: of the new record
+};
+
+class RecordStore {
+ public:
+  /// Both outlive the store. `wall` gives time since 1970.
+  RecordStore(index::RangeIndex* tree, const Clock* wall) : tree_(tree), wall_(wall) {}
+
+  uint64_t NowMs() const { return wall_->NowNs() / kNsPerMs; }
+  index::RangeIndex& tree() const { return *tree_; }
+
+  /// Whether the key is there; if so `record` views `value`, which holds it.
+  dsm::Task<Result<bool>> Get(dsm::OpContext& op, std::string_view key, std::string* value,
+                              Record* record) const;
+  /// `records` has one element a key, viewing `values`; nullopt where absent.
+  dsm::Task<Status> MultiGet(dsm::OpContext& op, std::span<const std::string_view> keys,
+                             std::vector<std::optional<std::string>>* values,
+                             std::vector<std::optional<Record>>* records) const;
+  dsm::Task<Result<RecordUpdate>> Update(dsm::OpContext& op, std::string_view key,
+                                         RecordRule& rule) const;
+  /// Deletes the record if it is there and has expired.
+  dsm::Task<Status> DeleteExpired(dsm::OpContext& op, std::string_view key) const;
+
+ private:
+  index::RangeIndex* const tree_;
+  const Clock* const wall_;
+};
+
+}  // namespace farleaf::server

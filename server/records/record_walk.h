@@ -1,0 +1,62 @@
+// Walks over all records of a space: what has expired is deleted at a bounded pace, and everything is where
+// that is asked for.
+//
+// Thread rule: coroutines on one worker; an ExpirySweep has one owner.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dsm/fabric_counts.h"
+#include "server/records/record_store.h"
+
+namespace farleaf::server {
+
+/// What a walk runs on. Each piece of it has its own deadline, so that a walk is as long as it is.
+struct WalkContext {
+  dsm::Worker& worker;
+  dsm::FabricCounts& counts;
+  uint64_t piece_ms;
+  std::function<bool()> cancelled;
+};
+
+/// Deletes each key of the space at some instant between the call and its end: whatever was there at the call
+/// and has not been written since is gone; what is written meanwhile may be deleted or not. Keys are deleted one
+/// by one, so that there is no instant common to all. Unavailable if it was cancelled.
+dsm::Task<Status> DeleteAll(WalkContext context, const RecordStore& store, char space);
+
+/// Deletes what has expired in a space, a bounded part of the tree at a time. A turn takes `turn_s`, or as
+/// long as pieces_max pieces a second take; a record that expires is met by this turn or the next.
+class ExpirySweep {
+ public:
+  struct Options {
+    uint64_t turn_s = 60;
+    uint64_t pieces_max = 256;  ///< a second
+  };
+  struct Counts {
+    uint64_t turns = 0, records = 0, deleted = 0;
+  };
+
+  ExpirySweep(const RecordStore* store, char space, Options options);
+
+  /// What is due in one second. To be called about once a second, not while one runs.
+  dsm::Task<Status> Step(WalkContext context, uint64_t now_ns);
+  const Counts& counts() const { return counts_; }
+
+ private:
+  dsm::Task<Status> Piece(WalkContext context);
+
+  const RecordStore* const store_;
+  const std::string begin_, end_;
+  const Options options_;
+  std::string position_;  // where the next piece begins; empty: between turns
+  uint64_t next_turn_ns_ = 0;
+  uint64_t pieces_ = 0;  // of this turn
+  uint64_t pieces_of_last_turn_ = 0;
+  std::vector<index::KeyValue> rows_;
+  Counts counts_;
+};
+
+}  // namespace farleaf::server
