@@ -42,7 +42,8 @@ bool Connection::TakeInput() {
 }
 
 void Connection::OutputHasRoom() {
-  if (waiting_) std::exchange(waiting_, {}).resume();
+  // Not at once: the worker has to see its coroutines end.
+  if (waiting_) environment_->thread().worker().ResumeSoon(std::exchange(waiting_, {}));
 }
 
 bool Connection::TakeSkipped() {
