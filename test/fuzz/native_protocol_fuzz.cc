@@ -35,9 +35,9 @@ void ParseAsResponse(std::span<const std::byte> body) {
 
 /// Answers requests in an order of its own, some at once, each exactly once; reads every byte that a
 /// request names when it answers it.
-class Peer final : public NativeConnection::Runner {
+class FuzzedPeer final : public NativeConnection::Runner {
  public:
-  explicit Peer(uint64_t seed) : random_(seed), connection_(this, kLimits) {}
+  explicit FuzzedPeer(uint64_t seed) : random_(seed), connection_(this, kLimits) {}
 
   wire::ServerHello Hello() override { return {}; }
   void StartRequest(NativeConnection&, InputBlockRef block, wire::Request request) override {
@@ -120,7 +120,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       (void)wire::ParseServerHello(bytes);
       break;
     default:
-      Peer(data[1]).Run(bytes);
+      FuzzedPeer(data[1]).Run(bytes);
   }
   return 0;
 }
