@@ -7,6 +7,7 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
@@ -31,7 +32,7 @@ struct PartHints {
   static constexpr size_t kCountedPartsMax = 27;
   static_assert(kCountedPartsMax * kPartSlots + 1 < 256);
   static constexpr uint64_t kCountMask = uint64_t{255} << kCountShift;
-  /// `parts`: of the leaf. How many entries it had when it was last seen whole.
+  /// `parts`: of the leaf. How many entries it had when it was seen last, about.
   std::optional<double> count(size_t parts) const {
     const uint64_t plus_one = (word & kCountMask) >> kCountShift;
     if (parts > kCountedPartsMax || plus_one == 0) return std::nullopt;
@@ -62,6 +63,22 @@ inline FreshHints HintsOf(const LeafParts& leaf) {
     fresh.bits |= uint64_t{leaf.part(i).full()} << 2 * i;
     fresh.bits |= uint64_t{leaf.part(i).passed()} << (2 * i + 1);
   }
+  return fresh;
+}
+
+/// The same as a scan notes it: with what can be told of the number of entries from some of the parts.
+inline FreshHints HintsOfScan(const LeafParts& leaf, PartHints before) {
+  FreshHints fresh = HintsOf(leaf);
+  const size_t parts = leaf.parts();
+  const auto in_hand = static_cast<double>(std::popcount(leaf.loaded()));
+  const double share = in_hand / static_cast<double>(parts);
+  const std::optional<double> known = before.count(parts);
+  const bool enough = known || share >= 0.375;
+  if (leaf.whole() || !enough || parts > PartHints::kCountedPartsMax) return fresh;
+  const auto seen = static_cast<double>(leaf.count());
+  const double entries = known ? seen + *known * (1 - share) : seen / share;
+  fresh.about |= PartHints::kCountMask;
+  fresh.bits |= static_cast<uint64_t>(std::lround(entries) + 1) << PartHints::kCountShift;
   return fresh;
 }
 

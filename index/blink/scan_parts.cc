@@ -141,7 +141,8 @@ BlinkTree::ScanTaken BlinkTree::TakeScanParts(ScanState& state, const ScanLeaf& 
   const LeafParts leaf(image, planned.window, planned.range);
   const auto wanted = WantedOf(state, planned.range, LeafIs::kNext);
   if (!wanted || !leaf.Fits(planned.fence_digest)) return ScanTaken::kNoLeaf;
-  NoteHints(planned.address, leaf);
+  const FreshHints fresh = HintsOfScan(leaf, {hints_.Load(planned.address)});
+  hints_.Update(planned.address, fresh.about, fresh.bits);
   if (leaf.whole()) NoteLeafFill(leaf.count());
   const LeafHomes assumed(leaf.parts(), planned.assumed, planned.range);
   const LeafHomes& homes = Mutated(Mutation::kScanTrustsPlacementHint) ? assumed : leaf.homes();

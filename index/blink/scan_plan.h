@@ -48,8 +48,8 @@ class ScanPlan {
   void NextWhole(PartHints hints, double share) { Count(hints, share); }
 
  private:
-  /// A second round trip for one scan in about ten, were parts not rounded up.
-  static double Slack(double variance) { return 1.3 * std::sqrt(variance); }
+  /// A second round trip for one scan in twenty, about, when much is remembered of the leaves.
+  static double Slack(double variance) { return 1.7 * std::sqrt(variance); }
   double Entries(PartHints hints) const {
     return std::max(hints.count(parts_).value_or(usual_), 1.0);
   }

@@ -72,6 +72,45 @@ TEST(LeafPlacementTest, OrderedLeavesAreAsFullAsHashedOnesAndInsertsCostNoMoreRo
   }
 }
 
+struct ScanCosts {
+  MeanCost of_100, of_any;  ///< of 1 to 100 rows, evenly, as YCSB's workload e
+};
+
+ScanCosts CostsOfScans(const Geometry& geometry, Placement placement, ScanDirection direction) {
+  LocalTree tree({.geometry = geometry, .tree = {.placement = placement}});
+  for (uint64_t i = 0; i < 100'000; ++i) tree.Insert(Fixed(Mix64(i)), Fixed(i));
+  ScanCosts costs;
+  for (uint64_t i = 0; i < 8'000; ++i) {
+    const std::string key = Fixed(Mix64(i * 7));
+    ScanRange range{.limit = i % 2 == 0 ? 100 : 1 + Mix64(i) % 100, .direction = direction};
+    if (direction == ScanDirection::kForward) {
+      range.start = key;
+    } else {
+      range.end = key;
+    }
+    if (tree.Scan(range).size() < range.limit || i < 2'000) continue;  // the first learn of leaves
+    (i % 2 == 0 ? costs.of_100 : costs.of_any).Add(tree.cost());
+  }
+  return costs;
+}
+
+TEST(LeafPlacementTest, ScansOfOrderedLeavesReadLittleMoreThanTheirRows) {
+  for (const ScanDirection direction : {ScanDirection::kForward, ScanDirection::kReverse}) {
+    const ScanCosts sorted = CostsOfScans(Geometry::Fixed8(), Placement::kOrdered, direction);
+    const ScanCosts hashed = CostsOfScans(Geometry::Parted(), Placement::kHashed, direction);
+    const ScanCosts ordered = CostsOfScans(Geometry::Parted(), Placement::kOrdered, direction);
+    for (const auto& [name, costs] : {std::pair{"sorted", &sorted}, std::pair{"hashed", &hashed},
+                                      std::pair{"ordered", &ordered}}) {
+      costs->of_100.Print(name);
+      costs->of_any.Print("  short");
+    }
+    EXPECT_LE(ordered.of_100.round_trips(), 1.1);
+    EXPECT_LE(ordered.of_100.bytes(), 4'200);
+    EXPECT_LE(ordered.of_any.round_trips(), 1.1);
+    EXPECT_LE(ordered.of_any.bytes(), 0.6 * hashed.of_any.bytes());
+  }
+}
+
 TEST(LeafPlacementTest, MembersThatPlaceEntriesDifferentlyAndRememberWronglyAgreeWithAMap) {
   for (uint64_t seed = 0; seed < test::Amount{4, 12, 200}; ++seed) {
     SCOPED_TRACE(seed);

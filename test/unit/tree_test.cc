@@ -90,10 +90,10 @@ TEST(TreeTest, CostsOfPartedLeavesOnAWarmCache) {
   EXPECT_LE(update.bytes(), 320);
   EXPECT_EQ(put.sum.round_trips, 2 * kKeys);
   EXPECT_LE(insert.round_trips(), 2.06);
-  EXPECT_LE(insert.bytes(), 528);
+  EXPECT_LE(insert.bytes(), 512);
   EXPECT_LE(remove.round_trips(), 2.06);
   EXPECT_LE(scan.round_trips(), 1.1);
-  EXPECT_LE(scan.bytes(), 4'200);
+  EXPECT_LE(scan.bytes(), 4'000);
 }
 
 /// Leaf pages of one size serve all trees: a stale path may lead to a leaf of the other layout.
