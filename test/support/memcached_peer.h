@@ -34,8 +34,9 @@ class MemcachedPeer final : public server::memcached::Environment, public server
     if (stream->empty() || !connection_.failure().ok()) return false;
     RunAll();
     if (!connection_.wants_input()) {
+      const bool ended = connection_.output().empty();  // it has quit
       Receive(SIZE_MAX);
-      return connection_.wants_input();
+      return !ended;
     }
     const auto space = connection_.InputSpace();
     FARLEAF_CHECK(!space.empty());

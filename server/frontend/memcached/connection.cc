@@ -35,7 +35,11 @@ size_t Connection::BytesWanted() const {
 }
 
 bool Connection::TakeInput() {
-  if (pumping_ || quit_ || !TakeCommand(&next_)) return false;
+  if (pumping_ || quit_) return false;
+  if (!TakeCommand(&next_)) {
+    SayLastWords();
+    return false;
+  }
   pumping_ = true;
   environment_->thread().Serve(*this, Pump());
   return true;
@@ -54,16 +58,23 @@ bool Connection::TakeSkipped() {
 }
 
 void Connection::RefusePeer(std::string_view answer, Status why) {
-  AppendLine(answer, &out());
-  Refuse(std::move(why));
+  last_words_ = answer;
+  end_ = std::move(why);
+}
+
+void Connection::SayLastWords() {
+  if (end_.ok() || !failure().ok()) return;
+  AppendLine(last_words_, &out());
+  Refuse(end_);
 }
 
 void Connection::RefuseAtOnce(std::string_view answer, Status why) {
   RefusePeer(answer, std::move(why));
+  SayLastWords();
 }
 
 bool Connection::TakeCommand(Command* command) {
-  if (!TakeSkipped()) return false;
+  if (!end_.ok() || !TakeSkipped()) return false;
   const std::string_view text = AsChars(unparsed());
   if (text.empty() || text.size() < bytes_wanted_) return false;
   if (text[0] == kBinaryMagic) {
@@ -140,6 +151,7 @@ Task<void> Connection::Pump() {
     more = !quit_ && failure().ok() && !output_full() && TakeCommand(&next_);
     if (more) kept = block();
   }
+  SayLastWords();
   pumping_ = false;
   Counters::Add(environment_->counters().round_trips, counts.round_trips);
   thread.Served(*this);

@@ -92,7 +92,9 @@ class Connection final : public server::Connection {
   bool TakeCommand(Command* command);
   bool TakeValue(std::string_view behind_line, size_t line_bytes, Command* command);
   bool TakeSkipped();
+  /// The peer is to be cut off, behind the answers to what it has sent before.
   void RefusePeer(std::string_view answer, Status why);
+  void SayLastWords();
 
   dsm::Task<void> Pump();
   dsm::Task<void> Run(dsm::OpContext& op, const Command& command);
@@ -111,6 +113,8 @@ class Connection final : public server::Connection {
   size_t line_searched_ = 0;  // of unparsed(), without a line's end
   size_t bytes_wanted_ = 0;   // of unparsed(), for a line and its value
   Command next_;
+  std::string_view last_words_;
+  Status end_;  // not ok: these are to be said, and the peer be cut off
   bool pumping_ = false;
   bool quit_ = false;
   std::coroutine_handle<> waiting_;
