@@ -133,7 +133,7 @@ std::vector<Exchange> MetaTable() {
       {"ma t.n v\r\n", "VA 2\r\n14\r\n"},
       {"ma t.n D10 MD v\r\n", "VA 1\r\n4\r\n"},
       {"ma t.n D100 MD v k Oab\r\n", "VA 1 kt.n Oab\r\n0\r\n"},
-      {"ma t.n q\r\nma t.n\r\nmg t.n v\r\n", "HD\r\nVA 1\r\n2\r\n"},
+      {"ms t.n 1\r\n0\r\nma t.n q\r\nma t.n\r\nmg t.n v\r\n", "HD\r\nHD\r\nVA 1\r\n2\r\n"},
       {"ma t.n MX\r\n", "CLIENT_ERROR invalid mode for ma M token\r\n"},
       {"ms t.n 1\r\nx\r\nma t.n\r\n",
        "HD\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\n"},
