@@ -27,6 +27,7 @@ Worker::Worker(Deps deps)
 }
 
 Worker::~Worker() {
+  FARLEAF_CHECK(shared_reads_.empty());
   FARLEAF_CHECK(spawned_.empty() && ready_.empty() && timers_.empty() && online_depth_ == 0,
                 spawned_.size(), ready_.size(), timers_.size(), online_depth_);
   ::close(wake_fd_);
@@ -60,6 +61,7 @@ void Worker::Abandon() {
   // Handles first: they name frames, and frames that end may not find themselves in a list.
   ready_.clear();
   timers_.clear();
+  shared_reads_.Abandon();
   {
     std::lock_guard lock(cross_thread_mutex_);
     cross_thread_.clear();

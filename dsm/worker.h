@@ -28,6 +28,7 @@
 #include "dsm/base/status.h"
 #include "dsm/epoch.h"
 #include "dsm/fabric_counts.h"
+#include "dsm/shared_reads.h"
 #include "dsm/task.h"
 #include "dsm/transport.h"
 
@@ -50,6 +51,8 @@ class Worker {
   Random& random() { return random_; }
   EpochDomain& epochs() { return *epochs_; }
   Transport& transport() { return *transport_; }
+  /// Of the coroutines that run here.
+  SharedReads& shared_reads() { return shared_reads_; }
   /// Names it among the workers that its pool has ever opened, from 1; 0: no pool opened it.
   uint64_t number() const { return number_; }
   /// Whether something of a batch that was posted here may land yet: it ended as Unknown, and none to its
@@ -228,6 +231,7 @@ class Worker {
   std::vector<std::coroutine_handle<>> ready_;     // filled by completions
   std::vector<std::coroutine_handle<>> resuming_;  // being resumed by ResumeReady
   std::vector<Timer> timers_;                      // heap
+  SharedReads shared_reads_{&ready_};
   using SpawnedList = std::list<std::optional<Task<void>>>;
   SpawnedList spawned_;
   std::vector<SpawnedList::iterator> ended_;  // of spawned_, to be erased

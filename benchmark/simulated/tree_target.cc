@@ -36,6 +36,8 @@ Status SimulatedTreeTarget::Join(ComputeServer* joined) {
   tree_options.cache = options_.cache ? index::CacheMode::kSearchLayer : index::CacheMode::kNone;
   tree_options.cache_bytes = options_.cache_bytes;
   if (options_.hashed_leaves) tree_options.placement = index::Placement::kHashed;
+  tree_options.read_sharing =
+      options_.share_reads ? index::ReadSharing::kOn : index::ReadSharing::kOff;
   tree_options.lock_wait_ms = options_.operation_timeout_ms;
   joined->tree.emplace(joined->pool.get(), std::move(*info), tree_options);
   return Status::Ok();

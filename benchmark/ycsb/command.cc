@@ -19,7 +19,7 @@ constexpr uint64_t kOperationsMaxDefault = 20'000'000;
 
 struct RawFlags {
   std::vector<std::string> files, assignments;
-  std::string phase = "run", cache = "on", clock = "wall";
+  std::string phase = "run", cache = "on", share_reads = "on", clock = "wall";
   std::optional<double> confidence_percent;
 };
 
@@ -32,6 +32,7 @@ constexpr const char* kFooter =
     "Properties of this benchmark, beside YCSB's own:\n"
     "  farleaf.keys=fixed8|bytes             8-byte keys and values, or YCSB's strings\n"
     "  farleaf.tree=NAME                     the tree (default: YCSB's table)\n"
+    "  farleaf.zipfian=ycsb|records          ranks of YCSB's 10^10 items, or of those there are\n"
     "  farleaf.allow_errors=true             failed operations do not end the run\n"
     "  farleaf.operation_timeout_ms=N        deadline of one operation (default 10000)\n"
     "Exit code: 0, 1 if an operation failed or a value was wrong, 2 for bad arguments, 130 if\n"
@@ -81,6 +82,10 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
                  "The most memory that it is to take; 0: no bound")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 50));
+  app.add_option("--share-reads", raw->share_reads,
+                 "Gets of a thread that want the same part of a leaf at a time share a READ")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--program", run.program,
                  "sim: the verb program of another design, its name or file")
       ->type_name("PROGRAM");
@@ -142,6 +147,7 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .node_bytes = run.node_bytes,
           .cache = run.cache,
           .cache_bytes = run.cache_bytes,
+          .share_reads = run.share_reads,
           .warm = run.warmup > 0,
           .seed = run.seed,
           .operation_timeout_ms = run.workload.operation_timeout_ms,
@@ -225,6 +231,7 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
   }
   FARLEAF_RETURN_IF_ERROR(ParsePhases(raw.phase, &line.phases));
   line.configuration.cache = raw.cache == "on";
+  line.configuration.share_reads = raw.share_reads == "on";
   line.cpu_clock = raw.clock == "cpu";
   if (line.cpu_clock && line.configuration.threads > 1) {
     return Status::InvalidArgument(

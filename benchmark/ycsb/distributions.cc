@@ -55,8 +55,27 @@ uint64_t Zipfian::Next(Random& random) const {
   return std::min(static_cast<uint64_t>(rank), items_ - 1);
 }
 
-ScrambledZipfian::ScrambledZipfian(uint64_t first, uint64_t count)
-    : ranks_(kScrambledItems, kScrambledZeta), first_(first), count_(count) {
+double ZipfianZeta(uint64_t items) {
+  // Euler and Maclaurin: the head summed, the rest an integral. Exact to 1e-12.
+  constexpr uint64_t kHead = 1'000;
+  double sum = 0;
+  for (uint64_t i = 1; i <= std::min(items, kHead); ++i) {
+    sum += std::pow(static_cast<double>(i), -kZipfianConstant);
+  }
+  if (items <= kHead) return sum;
+  const auto term = [](double x) { return std::pow(x, -kZipfianConstant); };
+  const auto slope = [&](double x) { return -kZipfianConstant * term(x) / x; };
+  const auto integral = [&](double x) { return x * term(x) * kAlpha; };
+  const double from = kHead, to = static_cast<double>(items);
+  return sum + integral(to) - integral(from) + (term(to) - term(from)) / 2 +
+         (slope(to) - slope(from)) / 12;
+}
+
+ScrambledZipfian::ScrambledZipfian(uint64_t first, uint64_t count, ZipfianRanks ranks)
+    : ranks_(ranks == ZipfianRanks::kYcsb ? Zipfian(kScrambledItems, kScrambledZeta)
+                                          : Zipfian(count, ZipfianZeta(count))),
+      first_(first),
+      count_(count) {
   FARLEAF_CHECK(count > 0);
 }
 

@@ -36,12 +36,19 @@ class Zipfian {
   double eta_ = 0;
 };
 
-/// Zipfian with the popular items scattered over [first, first + count): as YCSB does it, the ranks
-/// of ten thousand million items, hashed, modulo count. The shares of the popular items therefore
-/// do not depend on count.
+/// The sum of 1 / i^0.99 for i = 1..items.
+double ZipfianZeta(uint64_t items);
+
+enum class ZipfianRanks : uint8_t {
+  kYcsb,  ///< of ten thousand million items: the shares of the popular items do not depend on count
+  kRecords,  ///< of as many items as there are: popular ones have larger shares
+};
+
+/// Zipfian with the popular items scattered over [first, first + count): as YCSB does it, the ranks,
+/// hashed, modulo count.
 class ScrambledZipfian {
  public:
-  ScrambledZipfian(uint64_t first, uint64_t count);
+  ScrambledZipfian(uint64_t first, uint64_t count, ZipfianRanks ranks = ZipfianRanks::kYcsb);
   uint64_t Next(Random& random) const { return first_ + YcsbHash(ranks_.Next(random)) % count_; }
 
  private:

@@ -33,7 +33,7 @@ OperationGenerator::OperationGenerator(PhaseState* phase, const GeneratorOptions
   for (double& bound : cumulative_) bound /= sum;
   const uint64_t first = workload_.insert_start;
   if (workload_.request_distribution == RequestDistribution::kZipfian) {
-    zipfian_.emplace(first, workload_.key_space_end() - first);
+    zipfian_.emplace(first, workload_.key_space_end() - first, workload_.zipfian_ranks);
   } else if (workload_.request_distribution == RequestDistribution::kLatest) {
     FARLEAF_CHECK(options.latest);
     latest_ = *options.latest;

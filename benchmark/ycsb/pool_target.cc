@@ -87,6 +87,8 @@ class PoolTarget final : public IndexTarget {
     tree_options.cache = options_.cache ? index::CacheMode::kSearchLayer : index::CacheMode::kNone;
     tree_options.cache_bytes = options_.cache_bytes;
     if (options_.hashed_leaves) tree_options.placement = index::Placement::kHashed;
+    tree_options.read_sharing =
+        options_.share_reads ? index::ReadSharing::kOn : index::ReadSharing::kOff;
     tree_options.lock_wait_ms = options_.operation_timeout_ms;
     tree_.emplace(pool_.get(), std::move(*info), tree_options);
     if (options_.warm && options_.cache) return Warm();

@@ -135,6 +135,7 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["rate_ops_per_second"] = configuration.rate;
   json["warmup"] = configuration.warmup;
   json["cache"] = configuration.cache;
+  json["share_reads"] = configuration.share_reads;
   if (configuration.cache_bytes != 0) json["cache_bytes"] = configuration.cache_bytes;
   if (configuration.sorted_leaves) json["leaf_layout"] = "sorted";
   if (configuration.hashed_leaves) json["leaf_placement"] = "hashed";
@@ -150,6 +151,7 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["record_count"] = workload.record_count;
   json["operation_count"] = workload.operation_count;
   json["request_distribution"] = workload.request_distribution_name();
+  if (workload.zipfian_ranks == ZipfianRanks::kRecords) json["zipfian_ranks"] = "records";
   json["insert_order"] = workload.insert_order == InsertOrder::kHashed ? "hashed" : "ordered";
   json["scan_length"] = {workload.scan_length_min, workload.scan_length_max};
   json["proportions"] = std::move(mix);

@@ -86,6 +86,7 @@ struct TargetOptions {
   uint32_t node_bytes = 0;
   bool cache = true;         ///< false: every inner node is read from the pool
   uint64_t cache_bytes = 0;  ///< the most that the cache may take; 0: no bound
+  bool share_reads = true;   ///< gets at a time of the same part of a leaf share a READ
   bool warm = false;         ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;
   uint64_t operation_timeout_ms = 10'000;

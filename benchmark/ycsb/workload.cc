@@ -9,6 +9,7 @@ namespace farleaf::ycsb {
 namespace {
 
 constexpr uint64_t kRecordsMax = uint64_t{1} << 40;
+constexpr std::string_view kZipfianRanks[] = {"ycsb", "records"};
 constexpr std::string_view kRequestDistributions[] = {"zipfian", "uniform", "latest", "sequential"};
 constexpr std::string_view kScanDistributions[] = {"uniform", "zipfian"};
 constexpr std::string_view kInsertOrders[] = {"hashed", "ordered"};
@@ -66,6 +67,8 @@ void ReadMix(PropertyReader& reader, WorkloadOptions* options) {
   options->request_distribution = EnumOf<RequestDistribution>(
       reader.Choice("requestdistribution", "uniform", kRequestDistributions),
       kRequestDistributions);
+  options->zipfian_ranks =
+      EnumOf<ZipfianRanks>(reader.Choice("farleaf.zipfian", "ycsb", kZipfianRanks), kZipfianRanks);
   options->scan_length_distribution = EnumOf<ScanLengthDistribution>(
       reader.Choice("scanlengthdistribution", "uniform", kScanDistributions), kScanDistributions);
   options->scan_length_min = reader.Integer("minscanlength", 1, 1, 1'000'000);

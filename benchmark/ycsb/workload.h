@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "benchmark/ycsb/distributions.h"
 #include "benchmark/ycsb/properties.h"
 #include "dsm/base/result.h"
 
@@ -43,6 +44,7 @@ struct WorkloadOptions {
   uint64_t zero_padding = 1;          ///< digits of a byte-string key's number, at least
   uint64_t execution_time_s_max = 0;  ///< 0: until operation_count
   KeyLayout key_layout = KeyLayout::kFixed8;
+  ZipfianRanks zipfian_ranks = ZipfianRanks::kYcsb;
   std::string tree = "usertable";
   bool allow_errors = false;
   uint64_t operation_timeout_ms = 10'000;

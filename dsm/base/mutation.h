@@ -42,9 +42,10 @@ enum class Mutation : uint8_t {
   kServedBeforeWriteBack,      ///< a change made for another is told done before it is in the pool
   kScanTrustsOpenChains,       ///< a scan does not ask for the parts that entries went on to
   kScanTrustsPlacementHint,    ///< a scan believes what is remembered of a leaf's placement
+  kJoinsReadInFlight,          ///< a get takes the answer of a READ that was posted before it began
   kNoUpkeep,                   ///< a member that is idle lets go no lock that it has lost sight of
 };
-inline constexpr uint8_t kMutations = 32;
+inline constexpr uint8_t kMutations = 33;
 
 #ifdef FARLEAF_MUTABLE
 bool Mutated(Mutation mutation);

@@ -5,6 +5,8 @@
 // was alive with just these fences when the part was read. Where it says that it is the key's home, its
 // answer is the leaf's, present or absent; else the home is read next. If the digest is another, the cache
 // is stale: the leaf is read whole, and its parent beside it.
+#include <cstring>
+
 #include "dsm/base/mutation.h"
 #include "index/blink/tree.h"
 
@@ -13,6 +15,15 @@ namespace farleaf::index {
 namespace {
 /// READs of parts that are torn, or do not suffice, before the whole leaf is read.
 constexpr int kPartReadsMax = 8;
+
+using dsm::SharedReads;
+
+void CopyParts(std::span<const std::byte> from, PartMask parts, std::span<std::byte> into) {
+  ForEachRun(parts, [&](size_t first, size_t count) {
+    std::memcpy(into.data() + first * kPartBytes, from.data() + first * kPartBytes,
+                count * kPartBytes);
+  });
+}
 }  // namespace
 
 void BlinkTree::AddPartReads(GlobalAddress leaf, PartMask parts, std::span<std::byte> image,
@@ -44,11 +55,32 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
   const auto image = page.image(info_.geometry, 0);
   const uint64_t number = LoadBig64(key.data());
   PartMask window = UsualWindow(path, number);
+  const bool shares = options_.read_sharing == ReadSharing::kOn;
+  SharedReads& shared = op.worker.shared_reads();
+  SharedReads::Reader reader(path.node, window, image);
   for (int reads = 0; reads < kPartReadsMax; ++reads) {
-    Batch batch(path.node.server());
-    AddPartReads(path.node, window, image, batch);
-    Status status = co_await op.worker.RoundTrip(batch, op.counts);
-    if (!status.ok()) co_return status;
+    auto joined = SharedReads::Joined::kNobody;
+    if (shares) joined = co_await shared.Join(reader);
+    if (joined == SharedReads::Joined::kServed) {
+      stats_.shared_reads.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      Batch batch(path.node.server());
+      AddPartReads(path.node, window, image, batch);
+      auto trip = op.worker.RoundTrip(batch, op.counts);
+      if (shares && joined != SharedReads::Joined::kFailed && !trip.await_ready()) {
+        shared.Lead(reader);
+        if (!Mutated(Mutation::kJoinsReadInFlight)) shared.Posted(reader);
+      }
+      Status status = co_await trip;
+      if (reader.leads()) {
+        const auto brought =
+            status.ok() ? SharedReads::Brought::kBytes : SharedReads::Brought::kNothing;
+        shared.Complete(reader, brought, [image, window](std::span<std::byte> into) {
+          CopyParts(image, window, into);
+        });
+      }
+      if (!status.ok()) co_return status;
+    }
     const LeafParts leaf(image, window, path.range);
     if (!leaf.Fits(path.fence_digest)) [[unlikely]] {
       if (!leaf.HasDigest(path.fence_digest)) break;
@@ -64,6 +96,7 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
     if (at.outcome == LeafParts::Outcome::kNo) co_return false;
     stats_.more_parts.fetch_add(1, std::memory_order_relaxed);
     window |= PartMask{1} << at.part | UsualWindow(path, number);
+    reader.set_part(window);
   }
   stats_.stale_parts.fetch_add(1, std::memory_order_relaxed);
   Result<PageState> state = PageState::kForeign;

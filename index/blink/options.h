@@ -15,6 +15,11 @@ enum class CacheMode : uint8_t {
   kNone,         ///< every internal node is read from the pool (the FG-style baseline)
 };
 
+enum class ReadSharing : uint8_t {
+  kOff,
+  kOn,  ///< gets of a worker that want the same parts of a leaf at the same time share a READ
+};
+
 struct TreeOptions {
   CacheMode cache = CacheMode::kSearchLayer;
   /// The most memory that the search-layer cache is to take; 0: no bound. With less than all nodes need,
@@ -38,6 +43,7 @@ struct TreeOptions {
   /// How this process places the entries of a parted leaf that it writes whole. kOrdered: in the order of
   /// keys where they are spread evenly, so that a scan reads parts of leaves; kHashed: it reads all.
   Placement placement = Placement::kOrdered;
+  ReadSharing read_sharing = ReadSharing::kOn;
 
   Status Validate() const;
 };

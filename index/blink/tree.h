@@ -84,6 +84,7 @@ struct TreeStats {
   std::atomic<uint64_t> more_parts{0};     ///< the answer lay in a part that had not been read
   std::atomic<uint64_t> leaves_hashed{0};  ///< that were ordered, and had no room for a key
   std::atomic<uint64_t> combined{0};       ///< changes made by another's holder of the leaf's lock
+  std::atomic<uint64_t> shared_reads{0};   ///< gets that were answered by another's READ
 };
 
 struct WantedKeys;  // scan_plan.h

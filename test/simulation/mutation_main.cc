@@ -81,6 +81,8 @@ constexpr Case kCases[] = {
      Leaves::kParted},
     {Mutation::kScanTrustsPlacementHint, "scan_trusts_placement_hint", "scans", "none", 300,
      Leaves::kParted},
+    {Mutation::kJoinsReadInFlight, "joins_read_in_flight", "hot_parts", "none", 100,
+     Leaves::kParted},
     {Mutation::kNoUpkeep, "no_upkeep", "hot_key", "partitions", 200},
 };
 static_assert(std::size(kCases) + 1 == kMutations, "each mutation, save none, is proven");
