@@ -196,6 +196,9 @@ class Transport {
   virtual size_t Poll() = 0;
   /// Blocks until a completion may have arrived, `wake_fd` is readable, or `timeout_ns` is over.
   virtual void Wait(int wake_fd, uint64_t timeout_ns) = 0;
+  /// A READ or WRITE of these bytes is about to be posted. A fabric whose memory is a cache miss away
+  /// may begin to fetch them; nothing may be relied on, and any address may be given.
+  virtual void Prefetch(GlobalAddress /*from*/, uint32_t /*bytes*/) {}
   /// How many fruitless turns of its loop a worker should poll before it calls Wait. Polling a
   /// socket takes a system call, and may keep the peer from the processor.
   virtual uint32_t idle_turns_before_wait() const { return 2'000; }

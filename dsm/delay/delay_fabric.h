@@ -34,6 +34,7 @@ class DelayTransport final : public Transport {
   size_t Poll() override;
   void Wait(int wake_fd, uint64_t timeout_ns) override;
   uint32_t idle_turns_before_wait() const override { return below_->idle_turns_before_wait(); }
+  void Prefetch(GlobalAddress from, uint32_t bytes) override { below_->Prefetch(from, bytes); }
 
  private:
   std::unique_ptr<Transport> below_;

@@ -36,6 +36,7 @@ class LocalFabric::GatedTransport final : public Transport {
     gate.inside.store(false, std::memory_order_release);
   }
   size_t Poll() override { return below_.Poll(); }
+  void Prefetch(GlobalAddress from, uint32_t bytes) override { below_.Prefetch(from, bytes); }
   void Wait(int wake_fd, uint64_t timeout_ns) override { below_.Wait(wake_fd, timeout_ns); }
 
   void Shut(ServerId server) { gates_[server].shut.store(true); }

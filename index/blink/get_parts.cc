@@ -41,6 +41,13 @@ void BlinkTree::NoteHints(GlobalAddress leaf, const LeafParts& parts) {
   hints_.Update(leaf, fresh.about, fresh.bits);
 }
 
+void BlinkTree::PrefetchHome(OpContext& op, const SearchCache::LeafPath& path, uint64_t key) const {
+  const LeafHomes homes(PartsOf(info_.geometry.leaf_bytes), Placement::kOrdered, path.range);
+  op.worker.transport().Prefetch(
+      GlobalAddress(path.node.server(), path.node.offset() + homes.Of(key) * kPartBytes),
+      kPartBytes);
+}
+
 PartMask BlinkTree::UsualWindow(const SearchCache::LeafPath& path, uint64_t key) const {
   const PartHints hints{hints_.Load(path.node)};
   const LeafHomes homes(PartsOf(info_.geometry.leaf_bytes), hints.placement(), path.range);
@@ -54,6 +61,7 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
   if (!path.complete || path.node.is_null()) co_return std::nullopt;
   const auto image = page.image(info_.geometry, 0);
   const uint64_t number = LoadBig64(key.data());
+  PrefetchHome(op, path, number);
   PartMask window = UsualWindow(path, number);
   const bool shares = options_.read_sharing == ReadSharing::kOn;
   SharedReads& shared = op.worker.shared_reads();

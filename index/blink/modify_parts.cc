@@ -92,6 +92,10 @@ Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedP
     const SearchCache::LeafPath path = cache_.FindLeaf(change.key);
     if (path.complete && !path.node.is_null()) [[likely]] {
       change.fence_digest = path.fence_digest;
+      // Ahead of the CAS, behind which the READ would wait for its own cache miss.
+      op.worker.transport().Prefetch(
+          GlobalAddress(path.node.server(), LockWordOffset(path.node, 0)), 8);
+      PrefetchHome(op, path, change.number);
       const PartHints hints{hints_.Load(path.node)};
       const LeafHomes homes(PartsOf(info_.geometry.leaf_bytes), hints.placement(), path.range);
       change.window = change.may_create ? WindowToCreate(change.number, homes, hints)

@@ -188,6 +188,9 @@ class BlinkTree final : public RangeIndex {
                     Batch& batch) const;
   void NoteHints(GlobalAddress leaf, const LeafParts& parts);
   void NoteWholeLeaf(LockedPage& locked, std::span<std::byte> raw);
+  /// Begins to fetch the part that is the key's home in most leaves, ahead of the hints, which are a cache
+  /// miss too.
+  void PrefetchHome(OpContext& op, const SearchCache::LeafPath& path, uint64_t key) const;
   /// The parts of a leaf that hold the key, if what is remembered of it is right.
   PartMask UsualWindow(const SearchCache::LeafPath& path, uint64_t key) const;
   /// From the parts of one leaf, if the cached fences are its own: whether the key is there; nullopt:
