@@ -15,6 +15,7 @@ struct OpContext {
   FabricCounts& counts;               ///< charged with everything this operation causes
   uint64_t deadline_ns = UINT64_MAX;  ///< on worker.clock(); every wait ends there
 
+  FramePool* frame_pool() const { return worker.frame_pool(); }
   bool expired() const {
     return deadline_ns != UINT64_MAX && worker.clock().NowNs() >= deadline_ns;
   }

@@ -5,7 +5,9 @@
 // stack therefore never grows with the number of tasks awaited one after another, with or without
 // tail calls (the alternative, symmetric transfer, overflows it in builds that do not make them).
 //
-// A Task that is destroyed before its end destroys its frame and all that lives in it.
+// A Task that is destroyed before its end destroys its frame and all that lives in it. The frame's memory
+// is of the pool (dsm/frame_pool.h) of the worker that is found among the coroutine's parameters, as one
+// that has a frame_pool(): a Worker, or an OpContext.
 // Thread rule: created, run and destroyed on one thread.
 #pragma once
 
@@ -15,6 +17,7 @@
 #include <utility>
 
 #include "dsm/base/check.h"
+#include "dsm/frame_pool.h"
 
 namespace farleaf::dsm {
 
@@ -22,6 +25,15 @@ template <typename T>
 class Task;
 
 namespace internal {
+
+template <typename Parameter>
+FramePool* FramePoolOf(const Parameter& parameter) {
+  if constexpr (requires { parameter.frame_pool(); }) {
+    return parameter.frame_pool();
+  } else {
+    return nullptr;
+  }
+}
 
 struct TaskPromiseBase {
   std::coroutine_handle<> awaiter;
@@ -41,6 +53,17 @@ struct TaskPromiseBase {
   std::suspend_always initial_suspend() const noexcept { return {}; }
   FinalAwaiter final_suspend() const noexcept { return {}; }
   void unhandled_exception() const noexcept { std::terminate(); }  // we do not throw
+
+  /// The coroutine's parameters, and in front of them the object whose member it is.
+  template <typename... Parameters>
+  static void* operator new(size_t bytes, const Parameters&... parameters) {
+    FramePool* pool = nullptr;
+    if constexpr (kFramesArePooled) {
+      ((pool = pool != nullptr ? pool : FramePoolOf(parameters)), ...);
+    }
+    return FramePool::Allocate(bytes, pool);
+  }
+  static void operator delete(void* frame) { FramePool::Free(frame); }
 };
 
 template <typename T>

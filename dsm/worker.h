@@ -28,6 +28,7 @@
 #include "dsm/base/status.h"
 #include "dsm/epoch.h"
 #include "dsm/fabric_counts.h"
+#include "dsm/frame_pool.h"
 #include "dsm/shared_reads.h"
 #include "dsm/task.h"
 #include "dsm/transport.h"
@@ -53,6 +54,7 @@ class Worker {
   Transport& transport() { return *transport_; }
   /// Of the coroutines that run here.
   SharedReads& shared_reads() { return shared_reads_; }
+  FramePool* frame_pool() const { return &frames_; }
   /// Names it among the workers that its pool has ever opened, from 1; 0: no pool opened it.
   uint64_t number() const { return number_; }
   /// Whether something of a batch that was posted here may land yet: it ended as Unknown, and none to its
@@ -220,6 +222,7 @@ class Worker {
   void EraseEnded();
   void BlockUntilWork();
 
+  mutable FramePool frames_;  // outlives the frames that the members below own
   std::unique_ptr<Transport> transport_;
   EpochDomain* epochs_;
   const Clock* clock_;

@@ -52,9 +52,30 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
     Status claimed = co_await ClaimRedoArea(op, address.server());
     if (!claimed.ok()) co_return claimed;
   }
+  // What usually happens, in one frame: nobody has the page.
+  FirstTry first;
+  const bool announces = locked.redo_kind != dsm::RedoKind::kChange;
+  if (!announces && pool_->locks().TryAcquire(address)) {
+    locked.turn = {.slot_class = lock_class, .table = &pool_->locks()};
+    if (const auto word = pool_->redo_slots(address.server()).Take(lock_class)) {
+      first.word = *word;
+      Batch batch(address.server());
+      AddLockVerbs(locked, first.word, &first.old, batch);
+      Status status = co_await op.worker.RoundTrip(batch, op.counts);
+      if (status.ok() && first.old == dsm::kUnlockedWord && locked.wanted != 0) [[likely]] {
+        locked.lock_word = first.word;
+        locked.BeginPartChanges(locked.wanted);
+        co_return status;
+      }
+      first.status = std::move(status);
+    } else {
+      pool_->locks().Release(address);
+    }
+  }
+  if (give_up_ns == kFromFirstWait) give_up_ns = WaitDeadlineNs(op);
   uint64_t wait_ns = kBackoffNsMin;
   for (;;) {
-    auto attempt = co_await TryLockPage(op, lock_class, give_up_ns, locked);
+    auto attempt = co_await TryLockPage(op, lock_class, give_up_ns, locked, &first);
     if (!attempt.ok()) co_return attempt.status();
     if (*attempt == LockAttempt::kEnded) co_return Status::Ok();
     if (op.worker.clock().NowNs() >= give_up_ns) {
@@ -73,29 +94,34 @@ Status BlinkTree::NoSlot(dsm::ServerId server) const {
                                   " are in use");
 }
 
-Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockClass lock_class,
-                                                            uint64_t give_up_ns,
-                                                            LockedPage& locked) {
-  const GlobalAddress address = locked.address;
-  auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class,
+Task<Status> BlinkTree::AwaitTurn(OpContext& op, LockClass lock_class, LockedPage& locked) {
+  auto turn = co_await pool_->locks().Acquire(op.worker, locked.address, lock_class,
                                               locked.handed_over(info_.geometry), locked.work);
   locked.turn = turn;
-  if (turn.served) co_return LockAttempt::kEnded;
-  if (turn.lock_word != 0) {
-    stats_.handovers.fetch_add(1, std::memory_order_relaxed);
-    locked.lock_word = turn.lock_word;
-    if (!StandsAsNode(info_.geometry, locked.level())) {
-      Status opened = co_await ReadHandedOver(op, locked);
-      if (!opened.ok()) co_return opened;
-      if (locked.wanted != 0) co_return LockAttempt::kEnded;
-    }
-    locked.BeginChanges(info_.geometry);
-    Status announced;
-    if (locked.redo_kind != dsm::RedoKind::kChange) announced = co_await Announce(op, locked);
-    if (!announced.ok()) co_return announced;
-    co_return LockAttempt::kEnded;
+  if (turn.served || turn.lock_word == 0) co_return Status::Ok();
+  stats_.handovers.fetch_add(1, std::memory_order_relaxed);
+  locked.lock_word = turn.lock_word;
+  if (!StandsAsNode(info_.geometry, locked.level())) {
+    Status opened = co_await ReadHandedOver(op, locked);
+    if (!opened.ok() || locked.wanted != 0) co_return opened;
   }
-  const std::optional<uint64_t> word = pool_->redo_slots(address.server()).Take(lock_class);
+  locked.BeginChanges(info_.geometry);
+  if (locked.redo_kind == dsm::RedoKind::kChange) co_return Status::Ok();
+  Status announced = co_await Announce(op, locked);
+  co_return announced;
+}
+
+Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockClass lock_class,
+                                                            uint64_t give_up_ns, LockedPage& locked,
+                                                            FirstTry* first) {
+  const GlobalAddress address = locked.address;
+  if (first->word == 0) {
+    Status status = co_await AwaitTurn(op, lock_class, locked);
+    if (!status.ok()) co_return status;
+    if (locked.turn.served || locked.held()) co_return LockAttempt::kEnded;
+  }
+  std::optional<uint64_t> word = first->word;
+  if (first->word == 0) word = pool_->redo_slots(address.server()).Take(lock_class);
   if (!word) {
     // The turn is not kept while waiting for a slot: the next in turn may hold the very slot, and be
     // entitled to one of a higher class (dsm/remote_lock.h).
@@ -103,7 +129,7 @@ Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockC
     co_return LockAttempt::kNoSlot;
   }
   NotTaken not_taken;
-  Status status = co_await TakeRemoteLock(op, *word, give_up_ns, locked, &not_taken);
+  Status status = co_await TakeRemoteLock(op, *word, give_up_ns, locked, first, &not_taken);
   if (!locked.held()) {
     if (!not_taken.slot_in_use) pool_->redo_slots(address.server()).Give(*word);
     if (not_taken.dead_word == 0) {
@@ -193,26 +219,38 @@ Task<Status> BlinkTree::ClaimRedoArea(OpContext& op, dsm::ServerId server) {
   co_return Status::Ok();
 }
 
+void BlinkTree::AddLockVerbs(LockedPage& locked, uint64_t word, uint64_t* old, Batch& batch) {
+  if (locked.redo_kind != dsm::RedoKind::kChange) {  // announces
+    locked.lock_word = word;                         // the record's; not held yet
+    AddRedo(locked, {}, {}, batch);
+    locked.lock_word = 0;
+  }
+  const bool read_first = Mutated(Mutation::kReadAheadOfLock);
+  if (read_first) AddReads(locked, batch);
+  batch.CompareAndSwap(LockWordOffset(locked.address, locked.level()), dsm::kUnlockedWord, word,
+                       old);
+  if (!read_first) AddReads(locked, batch);
+}
+
 Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t give_up_ns,
-                                       LockedPage& locked, NotTaken* not_taken) {
+                                       LockedPage& locked, FirstTry* first, NotTaken* not_taken) {
   const GlobalAddress address = locked.address;
   uint64_t wait_ns = kBackoffNsMin, seen_word = 0, seen_ns = 0;
   FenceLook look;
   const bool announces = locked.redo_kind != dsm::RedoKind::kChange;
   for (;;) {
     uint64_t old = 0;
-    Batch batch(address.server());
-    if (announces) {
-      locked.lock_word = word;  // the record's; not held yet
-      AddRedo(locked, {}, {}, batch);
-      locked.lock_word = 0;
+    Status status;
+    if (std::exchange(first->word, 0) != 0) {
+      old = first->old;
+      status = std::move(first->status);
+    } else {
+      Batch batch(address.server());
+      AddLockVerbs(locked, word, &old, batch);
+      if (look.owner != 0) batch.ReadWord(dsm::FenceWordOffset(look.owner), &look.fence_word);
+      Status posted = co_await op.worker.RoundTrip(batch, op.counts);
+      status = std::move(posted);
     }
-    const bool read_first = Mutated(Mutation::kReadAheadOfLock);
-    if (read_first) AddReads(locked, batch);
-    batch.CompareAndSwap(LockWordOffset(address, locked.level()), dsm::kUnlockedWord, word, &old);
-    if (!read_first) AddReads(locked, batch);
-    if (look.owner != 0) batch.ReadWord(dsm::FenceWordOffset(look.owner), &look.fence_word);
-    Status status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) {
       // The CAS may have run. Undo it if so; a lock word is unique, so this touches no other's lock.
       Batch undo(address.server());
@@ -433,6 +471,16 @@ Task<Status> BlinkTree::WriteBackAndUnlock(OpContext& op, LockedPage& locked, Ba
   co_return status;
 }
 
+bool BlinkTree::LetGo(LockedPage& locked, const Status& posted) {
+  const bool done = posted.ok() || Mutated(Mutation::kIgnoreFailedBatch);
+  if (!done || locked.handing_over) [[unlikely]]
+    return false;
+  const uint64_t word = std::exchange(locked.lock_word, 0);
+  if (!locked.keeps_slot) pool_->redo_slots(locked.address.server()).Give(word);
+  pool_->locks().Release(locked.address);
+  return true;
+}
+
 Task<Status> BlinkTree::PostAndFinish(OpContext& op, LockedPage& locked, Batch& batch) {
   if (Mutated(Mutation::kHandOverBeforeWriteBack) && locked.handing_over) {
     const uint64_t word = std::exchange(locked.lock_word, 0);
@@ -443,13 +491,7 @@ Task<Status> BlinkTree::PostAndFinish(OpContext& op, LockedPage& locked, Batch& 
   }
   // A failure is resolved by Finish, which reads the batch's status.
   Status posted = co_await op.worker.RoundTrip(batch, op.counts);
-  if (Mutated(Mutation::kIgnoreFailedBatch)) posted = Status::Ok();
-  if (posted.ok() && !locked.handing_over) [[likely]] {
-    const uint64_t word = std::exchange(locked.lock_word, 0);
-    if (!locked.keeps_slot) pool_->redo_slots(locked.address.server()).Give(word);
-    pool_->locks().Release(locked.address);
-    co_return Status::Ok();
-  }
+  if (LetGo(locked, posted)) co_return Status::Ok();
   Status status = co_await Finish(op, locked, batch);
   co_return status;
 }

@@ -27,14 +27,16 @@ bool BlinkTree::Underfull(const ConstNode& node) const {
 
 Task<Result<ModifyResult>> BlinkTree::Modify(OpContext& op, std::string_view key,
                                              const ModifyFunction& modify, CurrentValue use) {
+  return info_.geometry.leaf_layout == LeafLayout::kParted ? ModifyInParts(op, key, modify, use)
+                                                           : ModifyInLeaf(op, key, modify, use);
+}
+
+Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_view key,
+                                                   const ModifyFunction& modify, CurrentValue use) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
-  if (!pool_->unresolved_locks().empty() || !late_blocks_.empty()) [[unlikely]] {
+  if (HasUnfinished()) [[unlikely]] {
     // What cannot be resolved yet is no reason to fail this write.
     [[maybe_unused]] Status resolved = co_await ResolveDue(op, 0);
-  }
-  if (info_.geometry.leaf_layout == LeafLayout::kParted) {
-    auto changed = co_await ModifyInParts(op, key, modify, use);
-    co_return changed;
   }
   LockedPage leaf;
   Status status = co_await LockNodeFor(op, key, 0, LeftLockClass(0), leaf);

@@ -103,7 +103,7 @@ Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedP
       leaf.range = path.range;
       leaf.wanted = change.window;
       leaf.work = &change;
-      Status status = co_await LockPage(op, path.node, LeftLockClass(0), WaitDeadlineNs(op), leaf);
+      Status status = co_await LockPage(op, path.node, LeftLockClass(0), kFromFirstWait, leaf);
       if (!status.ok() || leaf.turn.served) co_return status;
       if (leaf.held()) {
         if (leaf.parts(info_.geometry).Fits(change.fence_digest)) [[likely]]
@@ -204,20 +204,13 @@ void BlinkTree::AddPartsWriteBack(LockedPage& leaf, PartMask dirty, Batch& batch
   }
 }
 
-Task<Status> BlinkTree::WriteBackParts(OpContext& op, LockedPage& leaf, PartMask dirty,
-                                       PageBuffer* look) {
-  if (dirty == 0) {
-    Status unlocked = co_await Unlock(op, leaf);
-    co_return unlocked;
-  }
-  Batch batch(leaf.address.server());
+void BlinkTree::AddPartsWriteBackAndUnlock(LockedPage& leaf, PartMask dirty, PageBuffer* look,
+                                           Batch& batch) {
   const bool unlock_first = Mutated(Mutation::kUnlockBeforeWriteBack);
   if (unlock_first) AddUnlock(leaf, batch);
   AddPartsWriteBack(leaf, dirty, batch);
   if (!unlock_first) AddUnlock(leaf, batch);
   if (look) batch.Read(leaf.address.offset(), look->image(info_.geometry, 0));
-  Status status = co_await PostAndFinish(op, leaf, batch);
-  co_return status;
 }
 
 Task<Status> BlinkTree::HashAndInsert(OpContext& op, LockedPage& leaf,
@@ -243,6 +236,11 @@ Task<Status> BlinkTree::HashAndInsert(OpContext& op, LockedPage& leaf,
 Task<Result<ModifyResult>> BlinkTree::ModifyInParts(OpContext& op, std::string_view key,
                                                     const ModifyFunction& modify,
                                                     CurrentValue use) {
+  FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+  if (HasUnfinished()) [[unlikely]] {
+    // What cannot be resolved yet is no reason to fail this write.
+    [[maybe_unused]] Status resolved = co_await ResolveDue(op, 0);
+  }
   EntryChange change(key, modify);
   change.may_create = use != CurrentValue::kMustExist;
   LockedPage leaf;
@@ -298,7 +296,24 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
   if (emptied) {  // a write-back that is found to have landed brings no look: zeros are no leaf
     std::memset(look.bytes, 0, geometry.image_bytes(0));
   }
-  Status status = co_await WriteBackParts(op, leaf, dirty, emptied ? &look : nullptr);
+  Batch batch(leaf.address.server());
+  Status status;
+  if (dirty == 0) {
+    Status unlocked = co_await Unlock(op, leaf);
+    status = std::move(unlocked);
+  } else {
+    AddPartsWriteBackAndUnlock(leaf, dirty, emptied ? &look : nullptr, batch);
+    if (leaf.handing_over) {
+      Status finished = co_await PostAndFinish(op, leaf, batch);
+      status = std::move(finished);
+    } else {  // what usually happens, in one frame
+      Status posted = co_await op.worker.RoundTrip(batch, op.counts);
+      if (!LetGo(leaf, posted)) {
+        Status finished = co_await Finish(op, leaf, batch);
+        status = std::move(finished);
+      }
+    }
+  }
   for (auto* waiter : served) {
     auto& done = static_cast<EntryChange&>(dsm::LocalLockTable::WorkOf(waiter));
     if (!status.ok()) done.status = status;

@@ -230,22 +230,32 @@ class BlinkTree final : public RangeIndex {
   void Combine(LockedPage& leaf, LeafParts& parts, uint64_t fence_digest, PartMask* dirty,
                dsm::LocalLockTable::TakenWork* served);
   void AddPartsWriteBack(LockedPage& leaf, PartMask dirty, Batch& batch);
-  /// Writes the changed parts back and lets the leaf go; reads it whole behind that into `look`.
-  Task<Status> WriteBackParts(OpContext& op, LockedPage& leaf, PartMask dirty, PageBuffer* look);
+  /// WRITEs of what changed, and of the unlock; behind that a READ of the whole leaf into `look`.
+  void AddPartsWriteBackAndUnlock(LockedPage& leaf, PartMask dirty, PageBuffer* look, Batch& batch);
 
   // lock.cc: locked pages.
   dsm::PageClass PageClassOf(Level level) const;
   uint64_t LockWordOffset(GlobalAddress address, Level level) const;
   uint64_t ChangeCounterOffset(GlobalAddress address) const;
-  /// Locks the page and reads it; a lock that another holds is waited for until `give_up_ns`. Ok
-  /// without held(): the page is free, or another tree's.
+  /// Locks the page and reads it; a lock that another holds is waited for until `give_up_ns`, or from the
+  /// first wait on for as long as options and the operation allow. Ok without held(): the page is free, or
+  /// another tree's.
+  static constexpr uint64_t kFromFirstWait = 0;
   Task<Status> LockPage(OpContext& op, GlobalAddress address, LockClass lock_class,
                         uint64_t give_up_ns, LockedPage& locked);
   /// This member's redo slots on `server` are there to be written.
   Task<Status> ClaimRedoArea(OpContext& op, dsm::ServerId server);
+  /// CAS and READ that have been done already, with the turn in hand. `word` 0: have not.
+  struct FirstTry {
+    uint64_t word = 0, old = 0;
+    Status status;
+  };
   enum class LockAttempt : uint8_t { kEnded, kNoSlot, kRecovering };
   Task<Result<LockAttempt>> TryLockPage(OpContext& op, LockClass lock_class, uint64_t give_up_ns,
-                                        LockedPage& locked);
+                                        LockedPage& locked, FirstTry* first);
+  /// Waits for the local turn; held() afterwards if the remote lock came along.
+  Task<Status> AwaitTurn(OpContext& op, LockClass lock_class, LockedPage& locked);
+  void AddLockVerbs(LockedPage& locked, uint64_t word, uint64_t* old, Batch& batch);
   Status NoSlot(dsm::ServerId server) const;
   /// Why a remote lock was not had, unless the page is free.
   struct NotTaken {
@@ -254,7 +264,7 @@ class BlinkTree final : public RangeIndex {
   };
   /// CAS and READ until the lock is had, the page is found free or its owner gone.
   Task<Status> TakeRemoteLock(OpContext& op, uint64_t word, uint64_t give_up_ns, LockedPage& locked,
-                              NotTaken* not_taken);
+                              FirstTry* first, NotTaken* not_taken);
   /// Writes the record of a page that may die, for a lock that was handed over.
   Task<Status> Announce(OpContext& op, LockedPage& locked);
   /// Finds and locks the node at `level` that covers `key`. Ok without held(): the tree is not that
@@ -299,6 +309,8 @@ class BlinkTree final : public RangeIndex {
   Task<Status> PostUntilDone(OpContext& op, Batch& batch);
   /// Lets a page go whose state in the pool is unknown; it is resolved later.
   void AbandonPage(OpContext& op, LockedPage& page, const Status& why);
+  /// Lets go a page whose write-back and unlock have ended as `posted`, if that is all there is to do.
+  bool LetGo(LockedPage& locked, const Status& posted);
   Task<Status> PostAndFinish(OpContext& op, LockedPage& locked, Batch& batch);
   /// Behind what `batch` holds already. REQUIRES: sealed.
   Task<Status> WriteBackAndUnlock(OpContext& op, LockedPage& locked, Batch& batch);
@@ -368,6 +380,10 @@ class BlinkTree final : public RangeIndex {
   Task<Status> KillPage(OpContext& op, LockedPage& page, Level level);
 
   // modify.cc
+  /// Locks or blocks of this member's are left to be dealt with by the way.
+  bool HasUnfinished() const { return !pool_->unresolved_locks().empty() || !late_blocks_.empty(); }
+  Task<Result<ModifyResult>> ModifyInLeaf(OpContext& op, std::string_view key,
+                                          const ModifyFunction& modify, CurrentValue use);
   Status CheckValue(std::string_view value) const;
   /// The part of its capacity that a node is filled to before it is split.
   double UsualFillMax(const ConstNode& node) const;
