@@ -61,6 +61,7 @@ class FramePool {
       head->pool->Keep(head);
     }
   }
+  size_t kept_bytes() const { return kept_bytes_; }
 
  private:
   static constexpr size_t kStep = 256, kClasses = 129;  // up to 32 KiB: some frames hold pages

@@ -28,6 +28,7 @@ enum class LeafLayout : uint8_t {
 
 inline constexpr uint32_t kPageBytesMin = 256;
 inline constexpr uint32_t kPageBytesMax = 4096;
+inline constexpr uint64_t kPageAlignment = 64;
 inline constexpr uint32_t kKeyBytesMax = 1024;
 inline constexpr uint64_t kValueBytesMax = uint64_t{16} << 20;
 

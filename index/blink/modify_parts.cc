@@ -319,19 +319,23 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
     if (!status.ok()) done.status = status;
   }
   dsm::LocalLockTable::Serve(served);
-  if (!status.ok() || !emptied) co_return status;
+  if (status.ok() && emptied) co_await MergeIfUnderfull(op, change.key, look);
+  co_return status;
+}
+
+Task<void> BlinkTree::MergeIfUnderfull(OpContext& op, std::string_view key, PageBuffer& look) {
+  const Geometry& geometry = info_.geometry;
   PageBuffer opened;
   if (OpenLeaf(geometry, look.image(geometry, 0), opened.image(geometry, 0)) !=
       OpenOutcome::kValid) {
-    co_return status;  // somebody changes it: who empties its next part looks again
+    co_return;  // somebody changes it: who empties its next part looks again
   }
   const ConstNode node(geometry, opened.image(geometry, 0));
-  if (node.dead() || !Underfull(node) || !(node.has_low() || node.has_high())) co_return status;
+  if (node.dead() || !Underfull(node) || !(node.has_low() || node.has_high())) co_return;
   // The delete is done; a merge that cannot be finished now (a full or failing pool) is left for a
   // later one, and the tree is correct without it.
-  Status merged = co_await MergeAround(op, 0, std::string(change.key));
+  Status merged = co_await MergeAround(op, 0, std::string(key));
   stats_.merges_given_up.fetch_add(!merged.ok(), std::memory_order_relaxed);
-  co_return status;
 }
 
 }  // namespace farleaf::index

@@ -58,6 +58,16 @@ Status ValidateFixed8(const std::byte* page, bool has_high) {
   return Status::Ok();
 }
 
+/// Whether all pages that a node names are where a page may be: whoever goes there reads and writes whole
+/// words.
+bool NamesPages(const ConstNode& node) {
+  uint64_t words = node.right().word();
+  if (!node.is_leaf()) {
+    for (size_t i = 0; i < node.count(); ++i) words |= node.Child(i).word();
+  }
+  return words % kPageAlignment == 0;
+}
+
 }  // namespace
 
 void EncodeOutOfLine(const OutOfLineValue& value, char (&out)[kOutOfLineBytes]) {
@@ -92,7 +102,8 @@ OpenOutcome ConstNode::Open(const Geometry& geometry, std::span<const std::byte>
   const bool fits = geometry.layout == Layout::kFixed8
                         ? count <= Fixed8::Capacity(static_cast<uint32_t>(image.size()) + 8)
                         : BytesPage::Check(geometry, image);
-  return fits ? OpenOutcome::kValid : OpenOutcome::kMalformed;
+  return fits && NamesPages(ConstNode(geometry, image)) ? OpenOutcome::kValid
+                                                        : OpenOutcome::kMalformed;
 }
 
 std::string ConstNode::low() const {

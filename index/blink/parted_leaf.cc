@@ -59,8 +59,10 @@ OpenOutcome CheckTrailer(const std::byte* trailer) {
                  Field<uint32_t>(trailer, 0) != TrailerChecksum(trailer))) {
     return OpenOutcome::kTorn;
   }
+  const auto right = Field<uint64_t>(trailer, offsetof(PageHeader, right));
   const bool plain = internal::PageLevel(trailer) == 0 && internal::PageCount(trailer) == 0 &&
-                     (internal::PageFlags(trailer) & ~internal::kFlagsAll) == 0;
+                     (internal::PageFlags(trailer) & ~internal::kFlagsAll) == 0 &&
+                     right % kPageAlignment == 0;
   return plain ? OpenOutcome::kValid : OpenOutcome::kMalformed;
 }
 

@@ -227,6 +227,8 @@ class BlinkTree final : public RangeIndex {
   Task<Status> ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change);
   /// Writes an ordered leaf whole, hashed, with a new entry that finds no room in it as it is.
   Task<Status> HashAndInsert(OpContext& op, LockedPage& leaf, const PendingEntry& pending);
+  /// Behind a delete: `look` is the leaf as it was then, unlocked.
+  Task<void> MergeIfUnderfull(OpContext& op, std::string_view key, PageBuffer& look);
   void Combine(LockedPage& leaf, LeafParts& parts, uint64_t fence_digest, PartMask* dirty,
                dsm::LocalLockTable::TakenWork* served);
   void AddPartsWriteBack(LockedPage& leaf, PartMask dirty, Batch& batch);

@@ -281,6 +281,21 @@ TEST_P(NodeTest, MergedRunOfOneChildIsKeptOnce) {
   EXPECT_EQ(merged->Child(merged->ChildIndexFor(last)), c);
 }
 
+TEST_P(NodeTest, AnAddressWhereNoPageCanBeIsMalformedThoughTheChecksumAgrees) {
+  const GlobalAddress good(0, 128);
+  for (const GlobalAddress odd :
+       {GlobalAddress(0, 132), GlobalAddress(0, 8), GlobalAddress(3, 1)}) {
+    for (const bool at_child : {true, false}) {
+      NodeImage page(geometry);
+      page->Init({7, 1, std::nullopt, std::string(8, 'm'), at_child ? good : odd});
+      page->InsertChild(0, page->low(), good);
+      page->InsertChild(1, std::string(8, 'b'), at_child ? odd : good);
+      page->Seal(1);
+      EXPECT_EQ(ConstNode::Open(geometry, page.image()), OpenOutcome::kMalformed) << odd;
+    }
+  }
+}
+
 TEST_P(NodeTest, FitsMergedHonoursTheFillLimit) {
   NodeImage left(geometry), right(geometry);
   const std::string middle(8, 'm');

@@ -253,6 +253,7 @@ TEST(PartedImageTest, ATrailerThatIsNoLeafsIsMalformed) {
   const std::vector<std::pair<size_t, int>> fields = {
       {offsetof(internal::PageHeader, level), 1},
       {offsetof(internal::PageHeader, flags), 8},
+      {offsetof(internal::PageHeader, right), 8},
       {offsetof(internal::PageHeader, count), 1},
       {offsetof(internal::PageHeader, count) + 1, 1}};
   for (auto [offset, value] : fields) {

@@ -38,6 +38,38 @@ Task<uint64_t> ReadBack(Worker& worker, FabricCounts& counts) {
   co_return seen;
 }
 
+Task<const void*> OwnFrame(Worker& /*worker*/) {
+  const char here = 0;
+  co_return static_cast<const void*>(&here);  // an address, to be compared
+}
+
+Task<bool> CallsTwice(Worker& worker) {
+  const void* const first = co_await OwnFrame(worker);
+  const void* const second = co_await OwnFrame(worker);
+  co_return first == second;
+}
+
+TEST_F(WorkerTest, AFrameIsUsedAgainByTheNextCallOfItsSize) {
+  if (!kFramesArePooled) GTEST_SKIP() << "sanitizers want every frame allocated";
+  auto worker = NewWorker();
+  EXPECT_TRUE(worker->Run(CallsTwice(*worker)));
+}
+
+TEST_F(WorkerTest, FramesThatNobodyUsesAreGivenBackAboveABound) {
+  FramePool pool;
+  constexpr size_t kBytes = 20'000;
+  std::vector<void*> frames;
+  for (size_t i = 0; i * kBytes < 2 * FramePool::kKeptBytesMax; ++i) {
+    frames.push_back(FramePool::Allocate(kBytes, &pool));
+  }
+  for (void* frame : frames) FramePool::Free(frame);
+  void* const last = FramePool::Allocate(kBytes, &pool);
+  EXPECT_NE(last, nullptr);
+  EXPECT_LE(pool.kept_bytes(), FramePool::kKeptBytesMax);
+  EXPECT_GE(pool.kept_bytes(), FramePool::kKeptBytesMax / 2);
+  FramePool::Free(last);
+}
+
 TEST_F(WorkerTest, RoundTripsAreCountedExactly) {
   auto worker = NewWorker();
   FabricCounts counts;

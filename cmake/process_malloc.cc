@@ -1,0 +1,9 @@
+// What every process of this project asks of jemalloc (farleaf_process in CMakeLists.txt): memory on
+// transparent hugepages, where the system gives them to who asks. The search-layer cache and the hints on
+// leaves are read all over, and on pages of 4 KiB most looks miss the TLB (benchmark/README.md has the
+// measure). MALLOC_CONF in the environment goes over it.
+
+extern "C" {
+extern const char* malloc_conf;
+const char* malloc_conf = "thp:always";
+}
