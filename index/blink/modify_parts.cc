@@ -26,8 +26,6 @@ namespace farleaf::index {
 namespace {
 /// A hashed leaf filled less than this takes a key away from its usual parts rather than being split.
 constexpr size_t kSlotsPercentBeforeSplit = 40;
-/// An ordered leaf filled less than this is hashed rather than split.
-constexpr size_t kOrderedPercentBeforeSplit = 60;
 /// Runs of parts that are written one by one; more are written as one, if the whole leaf is in hand.
 constexpr size_t kWritesMax = 2;
 
@@ -75,7 +73,7 @@ BlinkTree::Applied BlinkTree::Apply(LeafParts& leaf, EntryChange& change, PartMa
   LeafParts::Place room = leaf.FindRoom(change.number, kChainParts);
   if (room.outcome == Outcome::kNo && leaf.whole()) {
     const size_t percent = leaf.count() * 100 / (leaf.parts() * kPartSlots);
-    if (leaf.homes().ordered() && percent < kOrderedPercentBeforeSplit) {
+    if (leaf.homes().ordered() && static_cast<double>(percent) < 100 * options_.hash_below) {
       return Applied::kNeedsHashing;
     }
     if (percent < kSlotsPercentBeforeSplit) room = leaf.FindRoom(change.number, leaf.parts());

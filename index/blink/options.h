@@ -44,6 +44,9 @@ struct TreeOptions {
   /// keys where they are spread evenly, so that a scan reads parts of leaves; kHashed: it reads all.
   Placement placement = Placement::kOrdered;
   ReadSharing read_sharing = ReadSharing::kOn;
+  /// An ordered leaf in which a new key finds no room is hashed rather than split if it is filled less than
+  /// this: its keys are not spread evenly. 0..1.
+  double hash_below = 0.6;
 
   Status Validate() const;
 };

@@ -188,11 +188,13 @@ Shape::Shape(const RunPlan& plan, Random& random) : workload(plan.workload) {
   if (workload.choice == KeyChoice::kWindow) keys = preload;
   phase = random.OneIn(2) ? workload.phase.high : workload.phase.Draw(random);
   if (workload.phase.low == 0 && random.OneIn(2)) phase = 0;
+  uneven = pool.geometry.leaf_layout == index::LeafLayout::kParted && random.OneIn(2);
+  if (uneven) pool.tree.hash_below = 1;  // rare else
 }
 
 std::string KeyOf(const Shape& shape, uint64_t number) {
   std::string key(8, '\0');
-  StoreBig64(key.data(), number * 3);
+  StoreBig64(key.data(), number * 3 + (shape.uneven ? number / 24 << 40 : 0));
   if (shape.fixed8) return key;
   key = std::to_string(number % 7) + "/" + std::to_string(number) + "/";
   const Range& bytes = shape.workload.key_bytes;

@@ -22,6 +22,7 @@ struct Shape {
   SimulatedPool::Options pool;
   WorkloadPlan workload;
   bool fixed8 = false;
+  bool uneven = false;      ///< keys stand in groups, far apart: hard to place in parted leaves
   uint64_t clients = 0;     ///< of each worker
   uint64_t operations = 0;  ///< of each client
   uint64_t preload = 0;
