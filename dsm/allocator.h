@@ -55,9 +55,9 @@ struct AllocatorOptions {
   /// Free pages that are kept, per class and server; more go to the pool's list, which costs round trips.
   /// Those that wait for the end of the grace period are among them: what replaces 200,000 values a second
   /// has 1,000 of those.
-  uint32_t local_free_pages_max = 8'192;
-  uint64_t local_free_bytes_max = uint64_t{8}
-                                  << 20;  ///< the same, in bytes; 16 pages stay in any case
+  uint32_t local_free_pages_max = 65'536;
+  /// The same, in bytes; 16 pages stay in any case.
+  uint64_t local_free_bytes_max = uint64_t{8} << 20;
 
   /// The lesser of the two, in pages.
   size_t FreePagesMax(const PageClass& page_class) const {

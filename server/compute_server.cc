@@ -131,6 +131,10 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
   schema.AddBytes("cache_bytes",
                   "the most memory that a tree's cache is to take; not given: no bound",
                   &options->tree.cache_bytes, uint64_t{64} << 10, uint64_t{1} << 50);
+  schema.AddBytes(
+      "value_hint_bytes",
+      "memory that remembers where a tree's values out of line are, 8 bytes a value; 0: none",
+      &options->tree.value_hint_bytes, 0, uint64_t{1} << 40);
   schema.AddInteger("hop_threshold", "moves to the right after which the cache is refreshed",
                     &options->tree.hop_threshold, 1, 64);
   schema.AddInteger("deadline_ms", "deadline of a request that names none",

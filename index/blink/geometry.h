@@ -54,7 +54,10 @@ struct Geometry {
   static Geometry Parted(uint32_t parts = 16, uint32_t node_bytes = 1024) {
     return {Layout::kFixed8, 64 + 128 * parts, node_bytes, 8, 8, LeafLayout::kParted};
   }
-  static Geometry Bytes() { return {Layout::kBytes, 4096, 4096, kKeyBytesMax, 448}; }
+  /// Inline up to 128 bytes: longer values make leaves of few entries, which are split often (README.md).
+  static Geometry Bytes(uint32_t inline_value_bytes_max = 128) {
+    return {Layout::kBytes, 4096, 4096, kKeyBytesMax, inline_value_bytes_max};
+  }
 
   /// What a tree has if nothing else is asked for: parted leaves, where keys and values are of 8 bytes.
   static Geometry DefaultOf(Layout layout, LeafLayout leaves) {

@@ -32,6 +32,10 @@ std::string BlinkTree::HighestKey() const {
                      '\xff');
 }
 
+namespace {
+constexpr size_t kFetchedTogether = 1024;  // values out of line
+}  // namespace
+
 Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) {
   rows->clear();
   FARLEAF_CO_RETURN_IF_ERROR(CheckBound(range.start));
@@ -50,6 +54,8 @@ Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValu
     if (op.expired()) co_return Status::DeadlineExceeded("scan of tree '" + info_.name + "'");
     Status status = co_await ReadScanLeaves(op, state);
     if (!status.ok()) co_return status;
+    // Those of all leaves together, if there are not too many.
+    if (!state.done && !state.full() && state.to_fetch.size() < kFetchedTogether) continue;
     status = co_await FetchScanValues(op, state);
     if (!status.ok()) co_return status;
   }
@@ -66,8 +72,10 @@ void BlinkTree::ChooseScanLeaves(ScanState& state) const {
       static_cast<double>(entries_per_leaf_x16_.load(std::memory_order_relaxed)) / 16;
   const auto remaining = static_cast<double>(state.range.limit - state.rows->size());
   const bool parted = reads_parts();  // what is read of them is decided leaf by leaf
+  // Leaves of byte strings are less even: half a leaf more.
+  const double slack = info_.geometry.layout == Layout::kBytes ? 2.25 : 1.75;
   const double ahead = parted ? 1.5 * remaining / std::max(per_leaf, 1.0) + 3
-                              : remaining / std::max(per_leaf, 1.0) + 1.75;
+                              : remaining / std::max(per_leaf, 1.0) + slack;
   const auto count =
       static_cast<size_t>(std::min(ahead, static_cast<double>(options_.scan_leaves_max)));
   if (state.forward()) {
