@@ -86,40 +86,40 @@ BlinkTree::Applied BlinkTree::Apply(LeafParts& leaf, EntryChange& change, PartMa
 }
 
 Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedPage& leaf) {
-  if (caching()) {
+  // A second time where the leaf was another's: its parent has been read again by then.
+  for (int attempt = 0; attempt < 2 && caching(); ++attempt) {
     const SearchCache::LeafPath path = cache_.FindLeaf(change.key);
-    if (path.complete && !path.node.is_null()) [[likely]] {
-      change.fence_digest = path.fence_digest;
-      // Ahead of the CAS, behind which the READ would wait for its own cache miss.
-      op.worker.transport().Prefetch(
-          GlobalAddress(path.node.server(), LockWordOffset(path.node, 0)), 8);
-      PrefetchHome(op, path, change.number);
-      const PartHints hints{hints_.Load(path.node)};
-      const LeafHomes homes(PartsOf(info_.geometry.leaf_bytes), hints.placement(), path.range);
-      change.window = change.may_create ? WindowToCreate(change.number, homes, hints)
-                                        : WindowToRead(change.number, homes, hints);
-      leaf.range = path.range;
-      leaf.wanted = change.window;
-      leaf.work = &change;
-      Status status = co_await LockPage(op, path.node, LeftLockClass(0), kFromFirstWait, leaf);
-      if (!status.ok() || leaf.turn.served) co_return status;
-      if (leaf.held()) {
-        if (leaf.parts(info_.geometry).Fits(change.fence_digest)) [[likely]]
-          co_return status;
-        stats_.stale_parts.fetch_add(1, std::memory_order_relaxed);
-        status = co_await ReadWholeLeaf(op, leaf, path.parent);
-        if (!status.ok()) co_return status;
-        const bool covers = leaf.loaded != 0 && FitOf(leaf.node(info_.geometry), change.key,
-                                                      Side::kAt, 0) == Fit::kCovers;
-        if (covers) {
-          change.fence_digest = FenceDigestOf(leaf.node(info_.geometry));
-          co_return status;
-        }
-        stats_.stale_locks.fetch_add(1, std::memory_order_relaxed);
-        status = co_await Unlock(op, leaf);
-        if (!status.ok()) co_return status;
-      }
+    if (!path.complete || path.node.is_null()) [[unlikely]]
+      break;
+    change.fence_digest = path.fence_digest;
+    // Ahead of the CAS, behind which the READ would wait for its own cache miss.
+    op.worker.transport().Prefetch(GlobalAddress(path.node.server(), LockWordOffset(path.node, 0)),
+                                   8);
+    PrefetchHome(op, path, change.number);
+    const PartHints hints{hints_.Load(path.node)};
+    const LeafHomes homes(PartsOf(info_.geometry.leaf_bytes), hints.placement(), path.range);
+    change.window = change.may_create ? WindowToCreate(change.number, homes, hints)
+                                      : WindowToRead(change.number, homes, hints);
+    leaf.range = path.range;
+    leaf.wanted = change.window;
+    leaf.work = &change;
+    Status status = co_await LockPage(op, path.node, LeftLockClass(0), kFromFirstWait, leaf);
+    if (!status.ok() || leaf.turn.served) co_return status;
+    if (!leaf.held()) break;
+    if (leaf.parts(info_.geometry).Fits(change.fence_digest)) [[likely]]
+      co_return status;
+    stats_.stale_parts.fetch_add(1, std::memory_order_relaxed);
+    status = co_await ReadWholeLeaf(op, leaf, path.parent);
+    if (!status.ok()) co_return status;
+    const bool covers = leaf.loaded != 0 &&
+                        FitOf(leaf.node(info_.geometry), change.key, Side::kAt, 0) == Fit::kCovers;
+    if (covers) {
+      change.fence_digest = FenceDigestOf(leaf.node(info_.geometry));
+      co_return status;
     }
+    stats_.stale_locks.fetch_add(1, std::memory_order_relaxed);
+    status = co_await Unlock(op, leaf);
+    if (!status.ok()) co_return status;
   }
   change.fence_digest = 0;
   leaf.wanted = 0;

@@ -19,8 +19,8 @@ using PartMask = uint32_t;  ///< bit i: part i
 
 constexpr PartMask AllParts(size_t parts) { return (PartMask{1} << parts) - 1; }
 
-/// What is remembered of a leaf's parts, in one word: bit 2i: part i was full, 2i + 1: entries went
-/// past it; of leaves of at most 27 parts, bits 54..61: entries + 1, 0 if that is not known; bit 62: homes are
+/// What is remembered of a leaf's parts, in one word: bits 2i and 2i + 1: 0: part i was never met; 1: it had
+/// room; 2: it was full; 3: entries had gone past it; of leaves of at most 27 parts, bits 54..61: entries + 1, 0 if that is not known; bit 62: homes are
 /// hashed, else they are ordered where the leaf has both fences.
 struct PartHints {
   uint64_t word = 0;
@@ -38,8 +38,15 @@ struct PartHints {
     if (parts > kCountedPartsMax || plus_one == 0) return std::nullopt;
     return static_cast<double>(plus_one - 1);
   }
-  bool full(size_t part) const { return (word >> 2 * part & 1) != 0; }
-  bool passed(size_t part) const { return (word >> (2 * part + 1) & 1) != 0; }
+  static constexpr uint64_t kMet = 1, kFull = 2, kPassed = 3;
+  static uint64_t StateOf(ConstPart part) {
+    return part.passed() ? kPassed : part.full() ? kFull : kMet;
+  }
+  uint64_t state(size_t part) const { return word >> 2 * part & 3; }
+  bool met(size_t part) const { return state(part) != 0; }
+  /// Or was so before entries went past it.
+  bool full(size_t part) const { return state(part) >= kFull; }
+  bool passed(size_t part) const { return state(part) == kPassed; }
 };
 
 /// The hints of the parts in hand, and which bits they are about.
@@ -60,8 +67,7 @@ inline FreshHints HintsOf(const LeafParts& leaf) {
   for (PartMask rest = leaf.loaded(); rest != 0; rest &= rest - 1) {
     const auto i = static_cast<size_t>(std::countr_zero(rest));
     fresh.about |= uint64_t{3} << 2 * i;
-    fresh.bits |= uint64_t{leaf.part(i).full()} << 2 * i;
-    fresh.bits |= uint64_t{leaf.part(i).passed()} << (2 * i + 1);
+    fresh.bits |= PartHints::StateOf(leaf.part(i)) << 2 * i;
   }
   return fresh;
 }
@@ -82,13 +88,16 @@ inline FreshHints HintsOfScan(const LeafParts& leaf, PartHints before) {
   return fresh;
 }
 
-/// The parts that hold the key if it is there.
+/// The parts that hold the key if it is there. Of a home that was never met the next part is read too: one in
+/// six keys has gone past its home.
 inline PartMask WindowToRead(uint64_t key, const LeafHomes& homes, PartHints hints) {
   size_t at = homes.Of(key);
   PartMask window = PartMask{1} << at;
-  for (size_t i = 1; i < homes.parts() && hints.passed(at); ++i) {
+  bool goes_on = hints.passed(at) || !hints.met(at);
+  for (size_t i = 1; i < homes.parts() && goes_on; ++i) {
     at = homes.Next(at);
     window |= PartMask{1} << at;
+    goes_on = hints.passed(at);
   }
   return window;
 }
@@ -97,10 +106,12 @@ inline PartMask WindowToRead(uint64_t key, const LeafHomes& homes, PartHints hin
 inline PartMask WindowToCreate(uint64_t key, const LeafHomes& homes, PartHints hints) {
   size_t at = homes.Of(key);
   PartMask window = PartMask{1} << at;
-  for (size_t taken = 1; taken < homes.parts() && (hints.passed(at) || hints.full(at)); ++taken) {
+  bool goes_on = hints.full(at) || !hints.met(at);
+  for (size_t taken = 1; taken < homes.parts() && goes_on; ++taken) {
     if (taken >= kChainParts && !hints.passed(at)) return AllParts(homes.parts());
     at = homes.Next(at);
     window |= PartMask{1} << at;
+    goes_on = hints.full(at);
   }
   return window;
 }

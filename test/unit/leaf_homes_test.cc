@@ -117,7 +117,7 @@ TEST(LeafHomesTest, AWindowBeginsAtTheHomeOfThePlacementThatIsRemembered) {
     EXPECT_EQ(WindowToRead(key, LeafHomes(16, hashed.placement(), range), hashed),
               PartMask{1} << HomePart(key, 16));
   }
-  const PartHints passed{uint64_t{2} << 2 * 15};  // entries went past the last part
+  const PartHints passed{PartHints::kPassed << 2 * 15};  // entries went past the last part
   EXPECT_EQ(WindowToRead(1599, LeafHomes(16, passed.placement(), range), passed), 0x8001u);
 }
 
