@@ -12,6 +12,11 @@
 
 namespace farleaf::index {
 
+namespace {
+/// A page that was torn in so many READs is read under its lock: it may be half-written for good.
+constexpr int kTornReadsBeforeLock = 4;
+}  // namespace
+
 Task<Status> BlinkTree::FinishRecovery(OpContext& op, const DeadLock& dead, RecoveryPlan plan,
                                        LockedPage& taken) {
   // Neither the operation's deadline nor anybody's patience ends a recovery half-way.
@@ -190,15 +195,44 @@ Task<Status> BlinkTree::KillPage(OpContext& op, LockedPage& page, Level level) {
   co_return status;
 }
 
+// A READ that is torn tells nothing of a page that is in use: it met a write-back. Under the lock there is none,
+// and what fails its checksum there was never written whole. Nothing leads to such a page, so that nobody
+// but a recovery ever locks it; who dies with that lock leaves no record, and the page as it was.
+Task<Result<BlinkTree::PageState>> BlinkTree::ReadSettledPage(OpContext& op, GlobalAddress address,
+                                                              Level level, PageBuffer& page) {
+  const Geometry& geometry = info_.geometry;
+  const auto image = page.image(geometry, level);
+  for (int attempt = 0; attempt < kTornReadsBeforeLock; ++attempt) {
+    Batch batch(address.server());
+    batch.Read(address.offset(), image);
+    Status status = co_await op.worker.RoundTrip(batch, op.counts);
+    if (!status.ok()) co_return status;
+    const OpenOutcome outcome = OpenPage(geometry, level, image);
+    if (outcome == OpenOutcome::kValid) co_return PageState::kRead;
+    // Of a page of this tree the word that says so stands through all its write-backs.
+    if (outcome == OpenOutcome::kMalformed || RawTree(geometry, level, image) != info_.id ||
+        (level == 0 && IsOtherLayout(geometry, image))) {
+      co_return PageState::kForeign;
+    }
+    stats_.torn_reads.fetch_add(1, std::memory_order_relaxed);
+  }
+  LockedPage locked;
+  Status status = co_await LockPage(op, address, LeftLockClass(level), WaitDeadlineNs(op), locked);
+  if (status.code() == StatusCode::kCorruption) co_return PageState::kForeign;  // half-written
+  if (!status.ok()) co_return status;
+  if (!locked.held()) co_return PageState::kForeign;  // free by now, or another tree's
+  std::memcpy(image.data(), locked.image(geometry).data(), image.size());
+  status = co_await Unlock(op, locked);
+  if (!status.ok()) co_return status;
+  co_return PageState::kRead;
+}
+
 Task<Result<bool>> BlinkTree::Reaches(OpContext& op, GlobalAddress address, Level level) {
   const Geometry& geometry = info_.geometry;
   PageBuffer page;
-  const auto image = page.image(geometry, level);
-  Batch batch(address.server());
-  batch.Read(address.offset(), image);
-  Status status = co_await op.worker.RoundTrip(batch, op.counts);
-  if (!status.ok()) co_return status;
-  if (OpenPage(geometry, level, image) != OpenOutcome::kValid) co_return false;
+  auto state = co_await ReadSettledPage(op, address, level, page);
+  if (!state.ok()) co_return state.status();
+  if (*state == PageState::kForeign) co_return false;
   const ConstNode node(geometry, page.image(geometry, level));
   if (node.tree() != info_.id || node.dead()) co_return false;
   if (node.has_low()) {

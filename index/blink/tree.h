@@ -68,7 +68,7 @@ class BlinkTree final : public RangeIndex {
   /// another tree's.
   Task<Result<bool>> RecoverLock(OpContext& op, PageLock lock);
   /// Whether the page at `address`, which is in use and not locked, is in the tree. False also if it is
-  /// no node of this tree, or half-written. `level`: 0 for a leaf's page, else any.
+  /// no node of this tree, or was never written whole. `level`: 0 for a leaf's page, else any.
   Task<Result<bool>> Reaches(OpContext& op, GlobalAddress address, Level level);
   /// Every out-of-line value that a leaf names, in the order of keys. None that a leaf names throughout is
   /// left out.
@@ -93,6 +93,9 @@ class BlinkTree final : public RangeIndex {
   /// it is a node of another tree, which may have another geometry.
   Task<Result<PageState>> ReadPage(OpContext& op, GlobalAddress address, Level level,
                                    PageBuffer& page);
+  /// READs a page in use, once nobody writes to it. kForeign: as above, or its first write never ended.
+  Task<Result<PageState>> ReadSettledPage(OpContext& op, GlobalAddress address, Level level,
+                                          PageBuffer& page);
   /// Reads the root word and caches it. Use what it returns: another thread may cache an older one.
   Task<Result<RootWord>> RefreshRoot(OpContext& op);
   enum class Freshness : uint8_t { kCached, kFromRoot };
