@@ -209,7 +209,7 @@ void Allocator::Retire(const Clock& clock, PageClass page_class, PageGrant page)
   pages.servers[server].NoteWritten(page.address.offset());
   const uint64_t due_ns = clock.NowNs() + options_.grace_ms * kNsPerMs;
   const size_t held = pages.servers[server].Retire(due_ns, {page.address.offset(), page.version});
-  if (held <= options_.FreePagesMax(page_class)) return;
+  if (held <= options_.FreePagesMax(page_class, layouts_[server].region_bytes)) return;
   uint64_t trim_due_ns = state_->trim_due_ns.load(std::memory_order_relaxed);
   while (due_ns < trim_due_ns && !state_->trim_due_ns.compare_exchange_weak(trim_due_ns, due_ns)) {
   }

@@ -56,12 +56,15 @@ struct AllocatorOptions {
   /// Those that wait for the end of the grace period are among them: what replaces 200,000 values a second
   /// has 1,000 of those.
   uint32_t local_free_pages_max = 65'536;
-  /// The same, in bytes; 16 pages stay in any case.
+  /// The same, in bytes; less in small regions, but 16 pages stay in any case.
   uint64_t local_free_bytes_max = uint64_t{8} << 20;
 
   /// The lesser of the two, in pages.
-  size_t FreePagesMax(const PageClass& page_class) const {
-    const uint64_t by_bytes = std::max<uint64_t>(local_free_bytes_max / page_class.page_bytes, 16);
+  size_t FreePagesMax(const PageClass& page_class, uint64_t region_bytes) const {
+    constexpr uint64_t kSmallRegionBytes = uint64_t{128} << 10;
+    const uint64_t bytes =
+        std::min(local_free_bytes_max, std::max(region_bytes / 64, kSmallRegionBytes));
+    const uint64_t by_bytes = std::max<uint64_t>(bytes / page_class.page_bytes, 16);
     return static_cast<size_t>(std::min<uint64_t>(local_free_pages_max, by_bytes));
   }
 };

@@ -198,9 +198,9 @@ Task<Status> Allocator::Trim(OpContext& op) {
   for (auto& slot : state_->classes) {
     ClassPages* pages = slot.load(std::memory_order_acquire);
     if (pages == nullptr) continue;
-    const size_t held_max = options_.FreePagesMax(pages->page_class);
     for (size_t i = 0; i < layouts_.size(); ++i) {
       LocalPages& local = pages->servers[i];
+      const size_t held_max = options_.FreePagesMax(pages->page_class, layouts_[i].region_bytes);
       if (local.size() <= held_max) continue;
       Status pushed =
           co_await PushSurplus(op, *pages, static_cast<ServerId>(i), held_max - held_max / 4);

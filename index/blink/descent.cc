@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "dsm/base/mutation.h"
+#include "index/blink/parent_claim.h"
 #include "index/blink/tree.h"
 
 namespace farleaf::index {
@@ -24,27 +25,6 @@ constexpr uint64_t kRetryNsMin = 500, kRetryNsMax = 200 * kNsPerUs;
 /// Whoever has moved right so often asks for a new path: nodes may split faster than one can follow. Twice as
 /// often each time, for separators may be missing for good.
 constexpr uint32_t kHopsBeforeNewPath = 4;
-
-/// The right to read a parent again, of one of those that want it at once. A table that is too small for
-/// all gives it to two at times.
-class ParentClaim {
- public:
-  ParentClaim(std::array<std::atomic<uint64_t>, 32>* parents, GlobalAddress parent)
-      : place_(&(*parents)[Mix64(parent.word()) % parents->size()]) {
-    uint64_t holder = 0;
-    held_ = place_->compare_exchange_strong(holder, parent.word(), std::memory_order_relaxed);
-    mine_ = held_ || holder != parent.word();
-  }
-  ParentClaim(const ParentClaim&) = delete;
-  ~ParentClaim() {
-    if (held_) place_->store(0, std::memory_order_relaxed);
-  }
-  bool mine() const { return mine_; }
-
- private:
-  std::atomic<uint64_t>* place_;
-  bool held_ = false, mine_ = false;
-};
 
 constexpr const char* kGoneAdvice =
     ", which is gone: a compute server that works with this tree recovers the page, an observer "

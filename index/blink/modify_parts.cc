@@ -19,6 +19,7 @@
 #include "dsm/base/mutation.h"
 #include "index/blink/entry_change.h"
 #include "index/blink/leaf_codec.h"
+#include "index/blink/parent_claim.h"
 #include "index/blink/tree.h"
 
 namespace farleaf::index {
@@ -89,7 +90,8 @@ Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedP
   // A second time where the leaf was another's: its parent has been read again by then.
   for (int attempt = 0; attempt < 2 && caching(); ++attempt) {
     const SearchCache::LeafPath path = cache_.FindLeaf(change.key);
-    if (!path.complete || path.node.is_null()) [[unlikely]]
+    if (!path.complete || path.node.is_null() ||
+        (attempt > 0 && path.fence_digest == change.fence_digest)) [[unlikely]]
       break;
     change.fence_digest = path.fence_digest;
     // Ahead of the CAS, behind which the READ would wait for its own cache miss.
@@ -109,7 +111,8 @@ Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedP
     if (leaf.parts(info_.geometry).Fits(change.fence_digest)) [[likely]]
       co_return status;
     stats_.stale_parts.fetch_add(1, std::memory_order_relaxed);
-    status = co_await ReadWholeLeaf(op, leaf, path.parent);
+    const CachedParent parent{path.parent, path.parent_version};
+    status = co_await ReadWholeLeaf(op, leaf, parent);
     if (!status.ok()) co_return status;
     const bool covers = leaf.loaded != 0 &&
                         FitOf(leaf.node(info_.geometry), change.key, Side::kAt, 0) == Fit::kCovers;
@@ -129,14 +132,18 @@ Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedP
   co_return status;
 }
 
-Task<Status> BlinkTree::ReadWholeLeaf(OpContext& op, LockedPage& leaf, GlobalAddress parent) {
+Task<Status> BlinkTree::ReadWholeLeaf(OpContext& op, LockedPage& leaf, CachedParent parent) {
   const Geometry& geometry = info_.geometry;
   PageBuffer parent_page;
   const auto parent_image = parent_page.image(geometry, 1);
-  Batch batches[2] = {Batch(leaf.address.server()), Batch(parent.server())};
+  Batch batches[2] = {Batch(leaf.address.server()), Batch(parent.node.server())};
   batches[0].Read(leaf.address.offset(), leaf.arrival(geometry));
-  if (!parent.is_null()) {
-    batches[1].Read(parent.offset(), parent_image);
+  // As one who hops does: whoever else is there at once has the parent for us, or will.
+  const ParentClaim claim(&parents_being_read_, parent.node);
+  const bool with_parent =
+      !parent.node.is_null() && claim.mine() && cache_.VersionOf(parent.node) <= parent.version;
+  if (with_parent) {
+    batches[1].Read(parent.node.offset(), parent_image);
     stats_.hop_refresh_bytes.fetch_add(parent_image.size(), std::memory_order_relaxed);
   }
   [[maybe_unused]] Status both = co_await op.worker.RoundTrip(batches, op.counts);
@@ -145,9 +152,9 @@ Task<Status> BlinkTree::ReadWholeLeaf(OpContext& op, LockedPage& leaf, GlobalAdd
     if (!unlocked.ok()) co_return unlocked;
     co_return batches[0].status();
   }
-  if (!parent.is_null() && batches[1].status().ok() &&
+  if (with_parent && batches[1].status().ok() &&
       ConstNode::Open(geometry, parent_image) == OpenOutcome::kValid) {
-    cache_.Install(parent, parent_image);
+    cache_.Install(parent.node, parent_image);
   }
   leaf.loaded = 0;
   if (leaf.Open(geometry) == OpenOutcome::kValid) {
@@ -258,7 +265,8 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
   LeafParts parts = leaf.parts(geometry);
   Applied applied = Apply(parts, change, &dirty);
   if (applied == Applied::kNeedsLeaf) {
-    Status status = co_await ReadWholeLeaf(op, leaf, GlobalAddress());
+    const CachedParent no_parent;
+    Status status = co_await ReadWholeLeaf(op, leaf, no_parent);
     if (!status.ok()) co_return status;
     parts = leaf.parts(geometry);
     if (leaf.loaded != 0) applied = Apply(parts, change, &dirty);

@@ -180,7 +180,7 @@ class BlinkTree final : public RangeIndex {
   Task<Status> LockPartsFor(OpContext& op, EntryChange& change, LockedPage& leaf);
   /// Reads a locked leaf whole, and its parent beside it, if that is given. Without loaded parts: it is
   /// no leaf of this tree. Lets it go if it fails.
-  Task<Status> ReadWholeLeaf(OpContext& op, LockedPage& leaf, GlobalAddress parent);
+  Task<Status> ReadWholeLeaf(OpContext& op, LockedPage& leaf, CachedParent parent);
   /// Makes a change under its leaf's lock, and those that wait for it, and lets the leaf go.
   Task<Status> ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change);
   /// Writes an ordered leaf whole, hashed, with a new entry that finds no room in it as it is.

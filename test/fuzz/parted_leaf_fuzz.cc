@@ -27,6 +27,7 @@ void Mend(size_t parts, Bytes* image) {
   trailer[offsetof(index::internal::PageHeader, flags)] &=
       static_cast<std::byte>(index::internal::kFlagsAll);
   index::internal::SetPageCount(trailer.data(), 0);
+  trailer[offsetof(index::internal::PageHeader, right)] &= std::byte{0xc0};  // where a page can be
   const auto version =
       LoadLittle<uint64_t>(trailer.data() + offsetof(index::internal::PageHeader, version));
   StoreLittle(trailer.data() + trailer.size() - 8, version);

@@ -188,7 +188,7 @@ void OnAllWorkers(InterleavedMembers& run, Function function, uint64_t first, ui
 TEST(TreeSpaceTest, AWindowOfKeysThatMovesUsesABoundedPool) {
   const uint64_t seed = FromEnvironment("FARLEAF_STRESS_SEED", 1);
   SCOPED_TRACE(testing::Message() << "seed " << seed);
-  InterleavedMembers run({.seed = seed});
+  InterleavedMembers run({.seed = seed, .local_free_pages_max = 512});
   constexpr uint64_t kWindow = 2'000, kStep = 500, kMoves = 40;
   OnAllWorkers(run, PutRange, 0, kWindow);
   Space settled;
@@ -198,7 +198,8 @@ TEST(TreeSpaceTest, AWindowOfKeysThatMovesUsesABoundedPool) {
     const Space now = SpaceInUse(run);
     if (move == 8) settled = now;
     if (move > 8) {
-      ASSERT_LE(now.chunks, settled.chunks) << "after " << move << " moves";
+      // Each member may begin another chunk when more pages are in use for a while.
+      ASSERT_LE(now.chunks, settled.chunks + run.members().size()) << "after " << move << " moves";
       ASSERT_LE(now.pages, settled.pages * 3 / 2) << "after " << move << " moves";
     }
   }

@@ -66,7 +66,7 @@ constexpr Case kCases[] = {
     {Mutation::kTakeOverWithoutFence, "take_over_without_fence", "hot_key", "none", 100},
     {Mutation::kNoRedoRecord, "no_redo_record", "hot_key", "crashes", 500},
     {Mutation::kNoReplay, "no_replay", "hot_key", "crashes", 500},
-    {Mutation::kNoRedoCopy, "no_redo_copy", "many_members", "crashes_again", 1000},
+    {Mutation::kNoRedoCopy, "no_redo_copy", "many_members", "crashes_again", 4000},
     {Mutation::kHandOverBeforeWriteBack, "hand_over_before_write_back", "hot_key", "none", 100},
     {Mutation::kFenceDigestUnchecked, "fence_digest_unchecked", "uniform", "none", 100,
      Leaves::kParted},

@@ -24,11 +24,13 @@ inline std::unique_ptr<client::Client> ConnectTo(const ComputeServerProcess& ser
   return std::move(*client);
 }
 
-/// The tree "tested", of byte strings.
+/// The tree "tested", of byte strings, with leaves so small that they lie on all memory servers soon.
 inline client::Tree CreateTree(client::Client& client) {
   client::TreeSpec spec;
   spec.name = "tested";
   spec.layout = client::TreeLayout::kBytes;
+  spec.geometry.key_bytes_max = 64;
+  spec.geometry.leaf_bytes = 1024;
   auto tree = client.CreateTree(spec, {.deadline_ms = 30'000});
   FARLEAF_CHECK(tree.ok(), tree.status());
   return *tree;

@@ -110,13 +110,16 @@ TEST(LeafHomesTest, EvenKeysFillPartsEvenly) {
 
 TEST(LeafHomesTest, AWindowBeginsAtTheHomeOfThePlacementThatIsRemembered) {
   const LeafRange range{0, 1600};
-  const PartHints ordered{}, hashed{PartHints::kHashed};
+  constexpr uint64_t kAllMet = 0x55555555;
+  const PartHints ordered{kAllMet}, hashed{PartHints::kHashed | kAllMet};
   for (uint64_t key = 0; key < 1600; ++key) {
     EXPECT_EQ(WindowToRead(key, LeafHomes(16, ordered.placement(), range), ordered),
               PartMask{1} << key / 100);
     EXPECT_EQ(WindowToRead(key, LeafHomes(16, hashed.placement(), range), hashed),
               PartMask{1} << HomePart(key, 16));
   }
+  EXPECT_EQ(WindowToRead(250, LeafHomes(16, ordered.placement(), range), PartHints{}), 0xcu)
+      << "of parts that were never met, the next too";
   const PartHints passed{PartHints::kPassed << 2 * 15};  // entries went past the last part
   EXPECT_EQ(WindowToRead(1599, LeafHomes(16, passed.placement(), range), passed), 0x8001u);
 }
