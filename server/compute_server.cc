@@ -1,17 +1,16 @@
 #include "server/compute_server.h"
 
-#include <netinet/in.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
-#include "client/internal/socket.h"
 #include "dsm/base/log.h"
 #include "dsm/base/random.h"
 #include "dsm/bootstrap/open_fabric.h"
 #include "server/frontend/open_tree.h"
+#include "server/listen_check.h"
+#include "server/metrics/process_metrics.h"
 
 namespace farleaf::server {
 
@@ -19,15 +18,6 @@ namespace {
 
 /// For the memory servers, in each attempt to join again.
 constexpr uint64_t kRejoinWaitMs = 1'000;
-
-bool IsLoopback(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) {
-    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(&address);
-    return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
-  }
-  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(&address);
-  return address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
 
 Status PrepareTrees(TreeHost& host, const std::vector<NewTree>& trees, const Clock& clock) {
   constexpr uint64_t kPrepareMs = 30'000;
@@ -49,23 +39,6 @@ Status CheckTreeName(const std::string& name) {
 }
 
 }  // namespace
-
-Status CheckLoopback(const std::vector<std::string>& listen) {
-  for (const std::string& address : listen) {
-    const auto endpoint = client::ParseHostPort(address);
-    if (!endpoint.ok()) return endpoint.status();
-    const auto resolved = client::internal::Resolve(*endpoint);
-    if (!resolved.ok()) return Status::InvalidArgument(std::string(resolved.status().message()));
-    for (const auto& each : *resolved) {
-      if (IsLoopback(each.storage)) continue;
-      return Status::InvalidArgument(
-          "listen address \"" + address +
-          "\" is not a loopback address, and clients are not authenticated; give --insecure to "
-          "serve a network whose hosts are all trusted");
-    }
-  }
-  return Status::Ok();
-}
 
 Result<NewTree> ParseTreeOption(const std::string& text) {
   const size_t colon = text.rfind(':');
@@ -151,6 +124,9 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
                     &options->native.drain_ms, 0, 600'000);
   schema.AddString("ready_file", "written when clients are served: process id, then a URL a line",
                    &options->ready_file);
+  schema.AddString("metrics_listen",
+                   "HOST:PORT for /metrics (Prometheus) and /health over HTTP; none if empty",
+                   &options->metrics_listen);
   schema.AddInteger("recover_after_ms",
                     "when what another compute server holds is returned, after all memory servers "
                     "have cut it off; 0: never",
@@ -166,6 +142,9 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
   if (!options.insecure) {
     FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.listen));
     FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.memcached.listen));
+    if (!options.metrics_listen.empty()) {
+      FARLEAF_RETURN_IF_ERROR(CheckLoopback({options.metrics_listen}));
+    }
   }
   FARLEAF_RETURN_IF_ERROR(CheckTreeName(options.native.memcached.tree));
   std::vector<NewTree> trees;
@@ -179,6 +158,7 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
     trees.push_back(std::move(*tree));
   }
   std::unique_ptr<ComputeServer> server(new ComputeServer(options, std::move(trees), clock));
+  FARLEAF_RETURN_IF_ERROR(server->StartWatching());
   FARLEAF_RETURN_IF_ERROR(server->Join(seed));
   return server;
 }
@@ -211,6 +191,12 @@ Status ComputeServer::Join(uint64_t seed) {
     if (!recovering.ok()) return recovering.status();
     recovery_ = std::move(*recovering);
   }
+  if (watchers_) {
+    auto watch = PoolWatch::Start(pool_.get());
+    if (!watch.ok()) return watch.status();
+    watch_ = std::move(*watch);
+  }
+  Enter(Phase::kServing);
   return Status::Ok();
 }
 
@@ -240,10 +226,14 @@ ComputeServer::~ComputeServer() {
 }
 
 void ComputeServer::StopServing() {
+  if (native_) {
+    Enter(Phase::kDraining);
+    native_->Stop();
+    FARLEAF_LOG(info, "served: {}", native_->Stats().Summary());
+  }
+  Enter(Phase::kOutside);
+  watch_.reset();
   recovery_.reset();
-  if (!native_) return;
-  native_->Stop();
-  FARLEAF_LOG(info, "served: {}", native_->Stats().Summary());
   native_.reset();
 }
 

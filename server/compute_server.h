@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +22,9 @@
 #include "server/frontend/native_server.h"
 #include "server/logging.h"
 #include "server/member_recovery.h"
+#include "server/metrics/http_listener.h"
 #include "server/pool_tree_host.h"
+#include "server/pool_watch.h"
 
 namespace farleaf::server {
 
@@ -36,6 +39,7 @@ struct ComputeServerOptions {
   uint32_t node_bytes = 0;  ///< of an internal node's page
   index::TreeOptions tree;
   NativeServerOptions native;
+  std::string metrics_listen;  ///< HOST:PORT for metrics and health; empty: none
   std::string ready_file;
   uint64_t recover_after_ms = 10'000;  ///< dead compute servers' things are returned; 0: never
   uint64_t stats_interval_s = 0;       ///< 0: the counters are logged only at the end
@@ -68,25 +72,39 @@ class ComputeServer {
   /// REQUIRES: it serves.
   const NativeServer& native() const { return *native_; }
   dsm::Pool& pool() { return *pool_; }
+  /// Where metrics and health are; empty if nowhere.
+  std::string metrics_url() const { return watchers_ ? watchers_->url() : std::string(); }
+  /// Ok if clients are served as they should be; otherwise why not. From any thread.
+  Status Health() const;
+  /// As Prometheus scrapes it. From any thread.
+  std::string MetricsPage() const;
 
  private:
   ComputeServer(const ComputeServerOptions& options, std::vector<NewTree> trees, const Clock* clock)
-      : options_(options), trees_(std::move(trees)), clock_(clock) {}
+      : options_(options), trees_(std::move(trees)), clock_(clock), start_ns_(clock->NowNs()) {}
+  /// What those who watch the server are told of it.
+  enum class Phase : uint8_t { kJoining, kServing, kDraining, kOutside };
+
+  Status StartWatching();
   Status Join(uint64_t seed);
   void StopServing();
+  void Enter(Phase phase);
 
   ComputeServerOptions options_;  // with the addresses that were chosen
   const std::vector<NewTree> trees_;
   const Clock* const clock_;
+  const uint64_t start_ns_;
   uint64_t joins_ = 0;
   std::unique_ptr<dsm::Pool> pool_;
   std::unique_ptr<PoolTreeHost> host_;
   std::unique_ptr<MemberRecovery> recovery_;
   std::unique_ptr<NativeServer> native_;
+  std::unique_ptr<PoolWatch> watch_;  // null: nobody watches
+  // While it is held, and the phase is kServing or kDraining, the five above stay.
+  mutable std::mutex phase_mutex_;  // guards phase_
+  Phase phase_ = Phase::kJoining;
+  std::unique_ptr<HttpListener> watchers_;  // destroyed first
 };
-
-/// InvalidArgument if a listen address is not a loopback address.
-Status CheckLoopback(const std::vector<std::string>& listen);
 
 /// "accounts:bytes", "numbers:fixed8".
 Result<NewTree> ParseTreeOption(const std::string& text);

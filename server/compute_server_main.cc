@@ -45,6 +45,9 @@ Status Announce(const ComputeServerOptions& options, ComputeServer& server) {
   const std::vector<std::string>& memcached = server.native().memcached_urls();
   urls.insert(urls.end(), memcached.begin(), memcached.end());
   for (const std::string& url : urls) FARLEAF_LOG(info, "serving {}", url);
+  if (const std::string url = server.metrics_url(); !url.empty()) {
+    FARLEAF_LOG(info, "metrics at {}/metrics, health at {}/health", url, url);
+  }
   return options.ready_file.empty() ? Status::Ok() : WriteReadyFile(options.ready_file, urls);
 }
 

@@ -10,6 +10,8 @@
 #include "dsm/socket.h"
 #include "dsm/tcp/tcp_agent.h"
 #include "dsm/verbs/verbs_agent.h"
+#include "server/chunk_metrics.h"
+#include "server/listen_check.h"
 
 namespace farleaf::server {
 
@@ -79,7 +81,7 @@ void DeclareOptions(ConfigSchema& schema, MemoryServerOptions* options) {
                    &options->listen);
   schema.AddString("advertise", "tcp, verbs: HOST:PORT for clients, if not the one listened on",
                    &options->advertise);
-  schema.AddBool("insecure", "tcp, verbs: allow addresses other than loopback (no authentication!)",
+  schema.AddBool("insecure", "allow addresses other than loopback (no authentication!)",
                  &options->insecure);
   schema.AddString("rdma_device",
                    "verbs: DEVICE[:PORT[:GID INDEX]]; if empty the device that listen belongs to",
@@ -89,6 +91,9 @@ void DeclareOptions(ConfigSchema& schema, MemoryServerOptions* options) {
   schema.AddInteger("lease_ms",
                     "cut off a compute server that is silent for so long (100 at least); 0: none",
                     &options->lease_ms, 0, dsm::kLeaseMsMax);
+  schema.AddString("metrics_listen",
+                   "HOST:PORT for /metrics (Prometheus) and /health over HTTP; none if empty",
+                   &options->metrics_listen);
   AddLogOptions(schema, &options->log);
 }
 
@@ -108,6 +113,9 @@ Result<std::unique_ptr<MemoryServer>> MemoryServer::Start(const MemoryServerOpti
                                    std::to_string(dsm::kLeaseMsMax));
   }
   if (options.fabric != FabricChoice::kShm) FARLEAF_RETURN_IF_ERROR(CheckListen(options));
+  if (!options.metrics_listen.empty() && !options.insecure) {
+    FARLEAF_RETURN_IF_ERROR(CheckLoopback({options.metrics_listen}).WithContext("metrics_listen"));
+  }
   std::unique_ptr<MemoryServer> server(new MemoryServer(std::move(deps)));
   server->endpoint_ = {options.id, "", options.region_bytes, server->deps_.incarnation};
   FARLEAF_RETURN_IF_ERROR(server->MakeRegion(options));
@@ -138,6 +146,7 @@ Status MemoryServer::MakeRegion(const MemoryServerOptions& options) {
   region_ = std::make_unique<dsm::MemoryRegion>(std::move(*region));
   if (options.prefault) FARLEAF_RETURN_IF_ERROR(Prefault());
   dsm::FormatRegion(*layout, region_->bytes());
+  layout_ = *layout;
   return Status::Ok();
 }
 
@@ -188,6 +197,33 @@ Status MemoryServer::StartAgent(const MemoryServerOptions& options) {
   }
   endpoint_.endpoint = agent_->endpoint();
   return Status::Ok();
+}
+
+void MemoryServer::AppendMetrics(MetricsText* out) const {
+  const auto load = [&](uint64_t offset) {
+    const auto* const word = reinterpret_cast<const uint64_t*>(&region_->bytes()[offset]);
+    return std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_relaxed);
+  };
+  ChunkCounts chunks{};
+  for (uint64_t chunk = 0; chunk < layout_.chunk_count; ++chunk) {
+    const uint64_t word = load(layout_.ChunkWordOffset(chunk));
+    CountChunks({&word, 1}, &chunks);
+  }
+  AppendChunkMetrics(layout_, chunks, out);
+  uint64_t watched = 0, cut_off = 0;
+  for (uint32_t id = 1; id < dsm::kMembersMax; ++id) {
+    watched += load(dsm::LeaseWordOffset(static_cast<dsm::MemberId>(id))) != 0;
+    cut_off += load(dsm::FenceWordOffset(static_cast<dsm::MemberId>(id))) != 0;
+  }
+  constexpr std::string_view kName = "farleaf_memory_server_members";
+  constexpr std::string_view kHelp = "Compute servers with a lease here, and ids cut off here.";
+  const std::string server = std::to_string(layout_.server);
+  out->Gauge(kName, kHelp, {{"memory_server", server}, {"state", "leased"}},
+             static_cast<double>(watched));
+  out->Gauge(kName, kHelp, {{"memory_server", server}, {"state", "cut_off"}},
+             static_cast<double>(cut_off));
+  out->Gauge("farleaf_connections", "Connections of compute servers that are open.", {},
+             static_cast<double>(connections()));
 }
 
 void MemoryServer::StartEnforcer(const MemoryServerOptions& options) {

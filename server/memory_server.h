@@ -18,9 +18,11 @@
 #include "dsm/base/clock.h"
 #include "dsm/directory.h"
 #include "dsm/lease_enforcer.h"
+#include "dsm/region_layout.h"
 #include "dsm/shm/memory_region.h"
 #include "server/config.h"
 #include "server/logging.h"
+#include "server/metrics/metrics_text.h"
 
 namespace farleaf::server {
 
@@ -37,12 +39,13 @@ struct MemoryServerOptions {
   std::string socket;                  ///< shm; empty: /tmp/farleaf-CLUSTER-ID.sock
   std::string listen = "127.0.0.1:0";  ///< tcp, verbs
   std::string advertise;       ///< tcp, verbs; HOST:PORT that clients connect to, if not `listen`
-  bool insecure = false;       ///< tcp, verbs; allow addresses other than loopback
+  bool insecure = false;       ///< allow addresses other than loopback
   std::string rdma_device;     ///< verbs; DEVICE[:PORT[:GID INDEX]], if `listen` leaves it open
   uint32_t agent_threads = 1;  ///< tcp
   uint32_t lease_ms = 3'000;   ///< for compute servers; 0: nobody is cut off for being silent
   std::string cluster;         ///< if given, the directory must be this cluster's
   std::string bootstrap;       ///< URL of the directory
+  std::string metrics_listen;  ///< HOST:PORT for metrics and health; empty: none
   LogOptions log;
 };
 
@@ -69,6 +72,8 @@ class MemoryServer {
 
   const dsm::ServerEndpoint& endpoint() const { return endpoint_; }
   size_t connections() const { return agent_ ? agent_->connections() : 0; }
+  /// From any thread: words of the open region are loaded for it, and never written.
+  void AppendMetrics(MetricsText* out) const;
   bool uses_hugepages() const { return region_->uses_hugepages(); }
 
  private:
@@ -80,6 +85,7 @@ class MemoryServer {
 
   Deps deps_;
   dsm::ServerEndpoint endpoint_;
+  dsm::RegionLayout layout_;
   std::unique_ptr<dsm::MemoryRegion> region_;
   std::unique_ptr<dsm::RegionAgent> agent_;  // before region_ in destruction
   std::unique_ptr<dsm::LeaseEnforcer> enforcer_;

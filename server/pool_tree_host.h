@@ -40,6 +40,7 @@ class PoolTreeHost final : public TreeHost {
   /// have left it.
   dsm::Task<Status> Upkeep(dsm::OpContext& op) override;
   void AppendStats(std::string* text) const override;
+  void AppendMetrics(MetricsText* out) const override;
 
   /// The open tree behind an id, for checks and tools; null if there is none.
   index::BlinkTree* FindTree(uint32_t id);

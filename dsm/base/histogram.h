@@ -42,6 +42,14 @@ class Histogram {
   uint64_t count() const { return count_; }
   uint64_t min() const { return count_ ? min_ : 0; }
   uint64_t max() const { return max_; }
+  uint64_t sum() const { return sum_; }
+  /// How many values are below `bound`, a power of two.
+  uint64_t CountBelow(uint64_t bound) const {
+    uint64_t below = 0;
+    const size_t end = BucketOf(bound);
+    for (size_t i = 0; i < end; ++i) below += counts_[i];
+    return below;
+  }
   double mean() const { return count_ ? static_cast<double>(sum_) / static_cast<double>(count_) : 0; }
 
   /// The largest value of the bucket in which the `quantile` (0..1) falls, at most max().

@@ -135,6 +135,7 @@ Task<Result<SearchCache::Path>> BlinkTree::FindNode(OpContext& op, std::string_v
       const uint64_t read_before = op.counts.bytes_read;
       auto state = co_await ReadPage(op, path.node, path.level, page);
       stats_.descent_bytes.fetch_add(op.counts.bytes_read - read_before, std::memory_order_relaxed);
+      stats_.cache_misses.fetch_add(1, std::memory_order_relaxed);
       if (!state.ok()) co_return state.status();
       if (*state == PageState::kForeign) break;
       const ConstNode node(info_.geometry, page.image(info_.geometry, path.level));

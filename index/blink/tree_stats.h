@@ -17,6 +17,7 @@ struct TreeStats {
   // Bytes of internal nodes (and of what tells which of them changed) that were READ, by cause. Not
   // among them: parents that are read behind their lock to be changed.
   std::atomic<uint64_t> descent_bytes{0};       ///< nodes that the cache lacked
+  std::atomic<uint64_t> cache_misses{0};        ///< those nodes
   std::atomic<uint64_t> path_refresh_bytes{0};  ///< descents from the root word
   std::atomic<uint64_t> hop_refresh_bytes{0};  ///< the parent, beside the sibling that was moved to
   std::atomic<uint64_t> cache_refresh_bytes{0};  ///< cache refreshes

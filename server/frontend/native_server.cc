@@ -212,6 +212,37 @@ NativeServer::ConnectionCounts NativeServer::Connections() const {
   return sum;
 }
 
+CommandCounts NativeServer::CountsOf(size_t memcached_verb) const {
+  CommandCounts sum;
+  for (const auto& counters : counters_) sum += counters->stats.Counts(memcached_verb);
+  return sum;
+}
+
+void NativeServer::AppendMetrics(MetricsText* out) const {
+  const ConnectionCounts connections = Connections();
+  out->Gauge("farleaf_connections", "Connections of clients that are open.", {},
+             static_cast<double>(connections.open));
+  out->Gauge("farleaf_connections_limit", "How many there may be.", {}, options_.connections_max);
+  out->Counter("farleaf_connections_accepted_total", "Connections of clients that have come in.",
+               {}, static_cast<double>(connections.accepted));
+  out->Counter("farleaf_connections_refused_total",
+               "Connections that were cut off for what they sent, or since there were too many.",
+               {}, static_cast<double>(connections.refused));
+  out->Gauge("farleaf_server_threads", "Threads that serve clients.", {},
+             static_cast<double>(threads_.size()));
+  Stats().AppendMetrics(out);
+  if (keyspace_) {
+    memcached::Counters sum;
+    for (const auto& counters : counters_) counters->AddTo(&sum);
+    sum.AppendMetrics(out);
+    for (size_t verb = 0; verb < memcached::kVerbCount; ++verb) {
+      const auto name = memcached::VerbName(static_cast<memcached::Verb>(verb));
+      CountsOf(verb).AppendMetrics("memcached", name, out);
+    }
+  }
+  host_->AppendMetrics(out);
+}
+
 std::string NativeServer::StatsText() const {
   const ConnectionCounts connections = Connections();
   std::string text =
@@ -222,6 +253,11 @@ std::string NativeServer::StatsText() const {
     memcached::Counters sum;
     for (const auto& counters : counters_) counters->AddTo(&sum);
     sum.AppendTo(&text);
+    for (size_t verb = 0; verb < memcached::kVerbCount; ++verb) {
+      const CommandCounts counts = CountsOf(verb);
+      const auto name = memcached::VerbName(static_cast<memcached::Verb>(verb));
+      if (counts.count > 0) counts.AppendTo("memcached." + std::string(name), &text);
+    }
   }
   host_->AppendStats(&text);
   return text;

@@ -69,6 +69,7 @@ class NativeServer {
   ConnectionCounts Connections() const;
   /// Lines `name value`: connections, operations, and the host's own.
   std::string StatsText() const;
+  void AppendMetrics(MetricsText* out) const;
 
  private:
   struct Listening;
@@ -78,6 +79,7 @@ class NativeServer {
   /// `number`: the thread's, among all.
   Result<std::unique_ptr<ServerThread>> NewThread(uint32_t number);
   void GatherFacts(memcached::ServerFacts* facts) const;
+  CommandCounts CountsOf(size_t memcached_verb) const;
 
   TreeHost* const host_;
   const Clock* const clock_;

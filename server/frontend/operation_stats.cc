@@ -12,16 +12,34 @@ void OperationStats::AppendTo(std::string* text) const {
     const Kind& kind = kinds_[i];
     if (kind.count == 0) continue;
     const auto name = OpcodeName(kOpcodes[i]);
-    fmt::format_to(out, "{}.count {}\n{}.failed {}\n", name, kind.count, name, kind.failed);
-    fmt::format_to(out, "{}.round_trips {}\n{}.bytes_read {}\n{}.bytes_written {}\n", name,
-                   kind.counts.round_trips, name, kind.counts.bytes_read, name,
-                   kind.counts.bytes_written);
-    fmt::format_to(out, "{}.verbs {}\n", name, kind.counts.verbs());
+    kind.Counts().AppendTo(name, text);
     for (const auto& [label, quantile] :
          {std::pair{"p50", 0.5}, {"p95", 0.95}, {"p99", 0.99}, {"p999", 0.999}}) {
       fmt::format_to(out, "{}.latency_us.{} {}\n", name, label, kind.latency_us.Quantile(quantile));
     }
     fmt::format_to(out, "{}.latency_us.max {}\n", name, kind.latency_us.max());
+  }
+}
+
+CommandCounts OperationStats::Kind::Counts() const {
+  CommandCounts sum;
+  sum.count = count;
+  sum.failed = failed;
+  sum.spent = counts;
+  sum.latency_ns = latency_us.sum() * 1'000;
+  uint64_t below = 0;
+  for (size_t i = 0; i < kLatencyBounds; ++i) {
+    const uint64_t up_to = latency_us.CountBelow(LatencyBoundUs(i));
+    sum.latencies[i] = up_to - below;
+    below = up_to;
+  }
+  sum.latencies[kLatencyBounds] = latency_us.count() - below;
+  return sum;
+}
+
+void OperationStats::AppendMetrics(MetricsText* out) const {
+  for (size_t i = 0; i < kOpcodes.size(); ++i) {
+    kinds_[i].Counts().AppendMetrics("native", OpcodeName(kOpcodes[i]), out);
   }
 }
 

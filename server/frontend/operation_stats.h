@@ -10,6 +10,8 @@
 #include "client/protocol.h"
 #include "dsm/base/histogram.h"
 #include "dsm/fabric_counts.h"
+#include "server/frontend/command_stats.h"
+#include "server/metrics/metrics_text.h"
 
 namespace farleaf::server {
 
@@ -42,6 +44,7 @@ class OperationStats {
 
   /// Lines `get.count 5`, of the kinds that occurred.
   void AppendTo(std::string* text) const;
+  void AppendMetrics(MetricsText* out) const;
   /// One line for a log: "get 5 (1.00 round trips, p99 12 us), …".
   std::string Summary() const;
 
@@ -59,6 +62,8 @@ class OperationStats {
     return 0;
   }
   struct Kind {
+    /// With latencies in the buckets of CommandCounts.
+    CommandCounts Counts() const;
     uint64_t count = 0;
     uint64_t failed = 0;
     dsm::FabricCounts counts;

@@ -15,6 +15,7 @@
 #include "client/protocol.h"
 #include "dsm/worker.h"
 #include "index/range_index.h"
+#include "server/metrics/metrics_text.h"
 
 namespace farleaf::server {
 
@@ -52,6 +53,7 @@ class TreeHost {
 
   /// Appends lines `name value`.
   virtual void AppendStats(std::string* text) const = 0;
+  virtual void AppendMetrics(MetricsText*) const {}
 };
 
 }  // namespace farleaf::server

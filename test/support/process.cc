@@ -84,6 +84,8 @@ std::vector<std::string> ProcessCluster::MemoryServerFlags(int id) const {
                                  "--listen",     addresses_[static_cast<size_t>(id)],
                                  "--lease-ms",   std::to_string(options_.lease_ms)};
   if (dsm::ListenHost() != dsm::kLoopback) flags.push_back("--insecure");
+  flags.insert(flags.end(), options_.memory_server_flags.begin(),
+               options_.memory_server_flags.end());
   return flags;
 }
 

@@ -51,6 +51,7 @@ struct ClusterOptions {
   std::string chunk = "1MiB";
   /// Long by default: sanitizers and busy machines keep processes silent for seconds.
   int lease_ms = 600'000;
+  std::vector<std::string> memory_server_flags = {};  ///< besides these
 };
 
 /// A compute server's process, and how its clients reach it.

@@ -135,15 +135,18 @@ Task<void> Connection::Pump() {
   Running running(&op);
   thread.Link(running);
   InputBlockRef kept = block();  // what next_ looks at
+  uint64_t begin_ns = thread.worker().clock().NowNs();
   for (bool more = true; more;) {
     op.deadline_ns = environment_->DeadlineNs();
     bool took_next = false;
+    ended_.clear();
     if (IsRetrieval(next_) && !thread.stopping()) {
       took_next = GatherRetrievals();
       co_await RunRetrievals(op);
     } else {
       co_await Run(op, next_);
     }
+    CountEnded(&begin_ns, &counts);
     if (abandoned()) out().clear();
     thread.Flush(*this);
     // A command that was taken behind retrievals is in the same block, and has to be run.
@@ -153,8 +156,27 @@ Task<void> Connection::Pump() {
   }
   SayLastWords();
   pumping_ = false;
-  Counters::Add(environment_->counters().round_trips, counts.round_trips);
   thread.Served(*this);
+}
+
+void Connection::NoteEnded(Verb verb, const Status& status) {
+  const auto outcome = status.ok() ? CommandStats::Outcome::kOk : CommandStats::Outcome::kFailed;
+  if (ended_.empty() || ended_.back().verb != verb || ended_.back().outcome != outcome) {
+    ended_.push_back({verb, outcome, 0});
+  }
+  ++ended_.back().times;
+}
+
+void Connection::CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent) {
+  Counters& counters = environment_->counters();
+  const uint64_t now_ns = environment_->thread().worker().clock().NowNs();
+  Counters::Add(counters.round_trips, spent->round_trips);
+  for (const Ended& ended : ended_) {
+    counters.stats.Record(static_cast<size_t>(ended.verb), ended.outcome, now_ns - *begin_ns,
+                          *spent, ended.times);
+    *spent = {};  // those that end together share it, so that it counts once
+  }
+  *begin_ns = now_ns;
 }
 
 bool Connection::GatherRetrievals() {
@@ -178,6 +200,7 @@ void Connection::Answer(const Wanted& wanted, const Record* record) {
   Counters::Add(record != nullptr ? counters.get_hits : counters.get_misses);
   if (record != nullptr) AppendValue(wanted.key, *record, {wanted.with_cas}, &out());
   if (!wanted.ends) return;
+  NoteEnded(wanted.with_cas ? Verb::kGets : Verb::kGet, retrieval_failure_);
   if (retrieval_failure_.ok()) {
     AppendLine("END", &out());
   } else {
@@ -247,6 +270,7 @@ Task<void> Connection::Run(dsm::OpContext& op, const Command& command) {
   Counters& counters = environment_->counters();
   Counters::Add(counters.commands[static_cast<size_t>(command.verb)]);
   const Status status = co_await Execute(op, command);
+  NoteEnded(command.verb, status);
   if (status.ok()) co_return;
   Counters::Add(counters.failed);
   const bool meta = command.verb >= Verb::kMetaGet && command.verb <= Verb::kMetaNoop;

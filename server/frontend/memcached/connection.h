@@ -72,6 +72,12 @@ class Connection final : public server::Connection {
     bool with_cas = false;
     bool ends = false;
   };
+  /// Commands that have ended together, and alike.
+  struct Ended {
+    Verb verb;
+    CommandStats::Outcome outcome;
+    uint64_t times;
+  };
   /// Suspends until output has room.
   struct [[nodiscard]] Room {
     Connection* connection;
@@ -106,6 +112,9 @@ class Connection final : public server::Connection {
   dsm::Task<void> RunRetrievals(dsm::OpContext& op);
   dsm::Task<void> RetrieveOneByOne(dsm::OpContext& op, size_t begin, size_t end);
   void Answer(const Wanted& wanted, const Record* record);
+  void NoteEnded(Verb verb, const Status& status);
+  /// Counts those that were noted; they began at `begin_ns`, and cost `spent`. Sets both for the next ones.
+  void CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent);
 
   Environment* const environment_;
   const Limits limits_;
@@ -122,6 +131,7 @@ class Connection final : public server::Connection {
   size_t batch_keys_ = 64;    // of the next MultiGet
   // Room that is used again from one command to the next.
   std::string key_, value_, keys_bytes_;
+  std::vector<Ended> ended_;
   std::vector<Wanted> wanted_;
   std::vector<std::string_view> keys_;
   std::vector<std::optional<std::string>> values_;

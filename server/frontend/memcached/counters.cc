@@ -39,15 +39,29 @@ void Counters::AddTo(Counters* sum) const {
 
 void Counters::AppendTo(std::string* text) const {
   auto out = std::back_inserter(*text);
-  for (size_t i = 1; i < kVerbCount; ++i) {
-    const uint64_t count = commands[i].load();
-    if (count > 0) {
-      fmt::format_to(out, "memcached.{}.count {}\n", VerbName(static_cast<Verb>(i)), count);
-    }
-  }
   for (const auto& [name, count] : kNamed) {
     fmt::format_to(out, "memcached.{} {}\n", name, (this->*count).load());
   }
+}
+
+void Counters::AppendMetrics(MetricsText* out) const {
+  const auto by_outcome = [&](std::string_view command, const Count& hits, const Count& misses) {
+    constexpr std::string_view kName = "farleaf_memcached_lookups_total";
+    constexpr std::string_view kHelp = "Keys that commands of memcached's protocol looked for.";
+    out->Counter(kName, kHelp, {{"command", command}, {"outcome", "hit"}},
+                 static_cast<double>(hits.load()));
+    out->Counter(kName, kHelp, {{"command", command}, {"outcome", "miss"}},
+                 static_cast<double>(misses.load()));
+  };
+  by_outcome("get", get_hits, get_misses);
+  by_outcome("delete", delete_hits, delete_misses);
+  by_outcome("incr", incr_hits, incr_misses);
+  by_outcome("decr", decr_hits, decr_misses);
+  by_outcome("cas", cas_hits, cas_misses);
+  by_outcome("touch", touch_hits, touch_misses);
+  out->Counter("farleaf_expired_records_deleted_total",
+               "Expired records that the sweep of this server has deleted.", {},
+               static_cast<double>(swept_expired.load()));
 }
 
 }  // namespace farleaf::server::memcached

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "dsm/fabric_counts.h"
+#include "server/frontend/command_stats.h"
 #include "server/frontend/memcached/command.h"
 
 namespace farleaf::server::memcached {
@@ -21,16 +22,20 @@ struct Counters {
   Count delete_hits{0}, delete_misses{0}, incr_hits{0}, incr_misses{0}, decr_hits{0},
       decr_misses{0};
   Count cas_hits{0}, cas_misses{0}, cas_badval{0}, touch_hits{0}, touch_misses{0};
-  Count round_trips{0};  ///< in the pool
+  Count round_trips{0};            ///< in the pool
+  CommandStats stats{kVerbCount};  ///< by verb
   Count sweep_turns{0}, swept_records{0}, swept_expired{0};
 
   static void Add(Count& count, uint64_t n = 1) {
     count.store(count.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   }
+  /// Adds all but `stats` to `sum`.
   void AddTo(Counters* sum) const;
   uint64_t of(Verb verb) const { return commands[static_cast<size_t>(verb)].load(); }
-  /// Lines `memcached.get.count 5`.
+  /// Lines `memcached.get_hits 5`, of all but `stats` and `commands`.
   void AppendTo(std::string* text) const;
+  /// Likewise.
+  void AppendMetrics(MetricsText* out) const;
 };
 
 }  // namespace farleaf::server::memcached

@@ -1,0 +1,184 @@
+// What servers tell those who watch them: metrics as Prometheus's own parser reads them, and health.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <regex>
+#include <thread>
+
+#include "test/support/http_get.h"
+#include "test/support/process.h"
+#include "test/support/process_client.h"
+
+namespace farleaf {
+namespace {
+
+using test::HttpAnswer;
+using test::HttpGet;
+
+constexpr uint64_t kPatienceMs = 60'000;
+
+/// http://HOST:PORT of a server's metrics, from its log.
+std::string MetricsUrl(const ChildProcess& server) {
+  const std::string output = server.Output();
+  std::smatch found;
+  const bool there =
+      std::regex_search(output, found, std::regex("metrics at (http://[^/]+)/metrics"));
+  EXPECT_TRUE(there) << output;
+  return there ? found[1].str() : "http://127.0.0.1:1";
+}
+
+/// A sample's value, by its name with its labels as they are written; -1: it is not there.
+double Sample(const std::string& page, const std::string& name) {
+  const size_t at = page.find("\n" + name + " ");
+  return at == std::string::npos ? -1 : std::stod(page.substr(at + name.size() + 2));
+}
+
+struct MetricsProcessTest : ::testing::Test {
+  int runs = 0;
+
+  static HttpAnswer HealthOf(const std::string& url) { return HttpGet(url, "/health"); }
+  /// Until it is the status that is wanted, or patience ends.
+  static HttpAnswer WaitForHealth(const std::string& url, int status) {
+    const MonotonicClock clock;
+    const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
+    HttpAnswer answer = HealthOf(url);
+    while (answer.status != status && clock.NowNs() < end_ns) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      answer = HealthOf(url);
+    }
+    return answer;
+  }
+  void ExpectWellFormed(ProcessCluster& cluster, const std::string& url,
+                        std::vector<std::string> families) {
+    if (std::system("/usr/bin/python3 -c 'import prometheus_client' 2>/dev/null") != 0) return;
+    families.insert(families.begin(),
+                    {"/usr/bin/python3", FARLEAF_TESTS "/prometheus_check.py", url + "/metrics"});
+    ChildProcess process(std::move(families), cluster.File("check" + std::to_string(runs++)));
+    const Ended ended = cluster.WaitFor(process);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+  }
+};
+
+TEST_F(MetricsProcessTest, ServersCountWhatTheirClientsDo) {
+  ProcessCluster cluster({.memory_server_flags = {"--metrics-listen", "127.0.0.1:0"}});
+  cluster.StartMemoryServers();
+  const std::string memcached = FreeAddress();
+  const auto server = cluster.StartComputeServer(
+      {"--metrics-listen", "127.0.0.1:0", "--memcached-listen", memcached});
+  const std::string url = MetricsUrl(*server.process);
+  const auto client = ConnectTo(server, kPatienceMs);
+  auto tree = CreateTree(*client);
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(tree.Put(std::to_string(i), "value").ok());
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(tree.Get(std::to_string(i)).ok());
+  test::TextClient text("memcached://" + memcached);
+  EXPECT_EQ(text.Ask("set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+  text.Send("get a\r\nget b\r\nget a b\r\nversion\r\n");
+  EXPECT_NE(text.ReceiveUntil("\r\n"), "");
+  EXPECT_EQ(HealthOf(url).status, 200);
+  EXPECT_EQ(HealthOf(url).body, "ok\n");
+
+  const std::string page = HttpGet(url, "/metrics").body;
+  const auto native = [](const std::string& operation) {
+    return "{protocol=\"native\",operation=\"" + operation + "\"";
+  };
+  EXPECT_EQ(Sample(page, "farleaf_operations_total" + native("put") + ",outcome=\"ok\"}"), 200);
+  EXPECT_EQ(Sample(page, "farleaf_operations_total" + native("put") + ",outcome=\"failed\"}"), 0);
+  EXPECT_EQ(Sample(page, "farleaf_operation_duration_seconds_count" + native("get") + "}"), 50);
+  // On a warm cache, which this is: a get is one round trip, a put two, and splits a few more.
+  EXPECT_GE(Sample(page, "farleaf_round_trips_total" + native("get") + "}"), 50);
+  EXPECT_GE(Sample(page, "farleaf_round_trips_total" + native("put") + "}"), 400);
+  EXPECT_GT(Sample(page, "farleaf_tree_splits_total{tree=\"tested\"}"), 0);
+  EXPECT_GT(Sample(page, "farleaf_tree_cache_bytes{tree=\"tested\"}"), 0);
+  EXPECT_EQ(Sample(page, "farleaf_connections"), 2);
+  EXPECT_EQ(Sample(page,
+                   "farleaf_operations_total{protocol=\"memcached\",operation=\"set\","
+                   "outcome=\"ok\"}"),
+            1);
+  EXPECT_EQ(Sample(page,
+                   "farleaf_operations_total{protocol=\"memcached\",operation=\"get\","
+                   "outcome=\"ok\"}"),
+            3);
+  EXPECT_EQ(Sample(page, "farleaf_memcached_lookups_total{command=\"get\",outcome=\"hit\"}"), 2);
+  EXPECT_EQ(Sample(page, "farleaf_memory_server_up{memory_server=\"1\"}"), 1);
+  ExpectWellFormed(cluster, url,
+                   {"farleaf_operations", "farleaf_operation_duration_seconds", "farleaf_verbs",
+                    "farleaf_fabric_bytes", "farleaf_tree_retries", "farleaf_build_info",
+                    "farleaf_memory_server_chunks", "process_cpu_seconds"});
+
+  for (int id : {0, 1}) {
+    const std::string memory_url = MetricsUrl(cluster.memory_server(id));
+    const std::string number = "memory_server=\"" + std::to_string(id) + "\"";
+    const std::string memory_page = HttpGet(memory_url, "/metrics").body;
+    EXPECT_EQ(Sample(memory_page, "farleaf_memory_server_bytes{" + number + "}"), 64 << 20);
+    EXPECT_GT(Sample(memory_page, "farleaf_memory_server_chunks{" + number + ",kind=\"leaf\"}"), 0);
+    EXPECT_EQ(Sample(memory_page, "farleaf_memory_server_members{" + number + ",state=\"leased\"}"),
+              1);
+    EXPECT_EQ(HealthOf(memory_url).status, 200);
+    ExpectWellFormed(cluster, memory_url,
+                     {"farleaf_memory_server_chunks", "farleaf_connections", "farleaf_build_info"});
+  }
+}
+
+TEST_F(MetricsProcessTest, HealthNamesTheMemoryServerThatIsLost) {
+  ProcessCluster cluster({});
+  cluster.StartMemoryServers();
+  const auto server = cluster.StartComputeServer({"--metrics-listen", "127.0.0.1:0"});
+  const std::string url = MetricsUrl(*server.process);
+  ASSERT_EQ(WaitForHealth(url, 200).status, 200);
+  cluster.KillMemoryServer(1);
+  const HttpAnswer sick = WaitForHealth(url, 503);
+  EXPECT_EQ(sick.status, 503);
+  EXPECT_TRUE(sick.body.starts_with("memory server 1 does not answer")) << sick.body;
+  const std::string page = HttpGet(url, "/metrics").body;
+  EXPECT_EQ(Sample(page, "farleaf_memory_server_up{memory_server=\"0\"}"), 1);
+  EXPECT_EQ(Sample(page, "farleaf_memory_server_up{memory_server=\"1\"}"), 0);
+  EXPECT_EQ(Sample(page, "farleaf_healthy"), 0);
+}
+
+TEST_F(MetricsProcessTest, WhoWasCutOffIsNotHealthy) {
+  // Without leases it is not told to join again.
+  ProcessCluster cluster({.fabric = "tcp", .lease_ms = 0});
+  cluster.StartMemoryServers();
+  const auto server = cluster.StartComputeServer({"--metrics-listen", "127.0.0.1:0"});
+  const std::string url = MetricsUrl(*server.process);
+  ASSERT_EQ(WaitForHealth(url, 200).status, 200);
+  EXPECT_EQ(cluster.Control({"cut-off", server.Id()}).code, 0);
+  const HttpAnswer sick = WaitForHealth(url, 503);
+  EXPECT_EQ(sick.status, 503);
+  EXPECT_TRUE(sick.body.starts_with("fenced")) << sick.body;
+}
+
+TEST_F(MetricsProcessTest, WhoEndsRunningRequestsIsNotHealthy) {
+  ProcessCluster cluster({.fabric = "tcp"});
+  cluster.StartMemoryServers();
+  const auto server =
+      cluster.StartComputeServer({"--metrics-listen", "127.0.0.1:0", "--drain-ms", "60000"});
+  const std::string url = MetricsUrl(*server.process);
+  const auto client = ConnectTo(server, kPatienceMs);
+  auto tree = CreateTree(*client);
+  ASSERT_TRUE(tree.Put("key", "value").ok());
+  for (int id : {0, 1}) cluster.memory_server(id).Signal(SIGSTOP);
+  auto held = tree.GetAsync("key");
+  ASSERT_TRUE(client->Ping().ok());  // so it has arrived
+  server.process->Signal(SIGTERM);
+  const HttpAnswer draining = WaitForHealth(url, 503);
+  EXPECT_TRUE(draining.body.starts_with("draining")) << draining.body;
+  for (int id : {0, 1}) cluster.memory_server(id).Signal(SIGCONT);
+  (void)held.get();
+  cluster.WaitFor(*server.process);
+}
+
+TEST_F(MetricsProcessTest, AnotherAddressThanLoopbackIsRefused) {
+  ProcessCluster cluster({});
+  for (const char* program : {"compute_server", "memory_server"}) {
+    const Ended ended = cluster.Run(
+        program, {"--bootstrap", cluster.bootstrap_url(), "--metrics-listen", "0.0.0.0:0"});
+    EXPECT_EQ(ended.code, 2) << ended.output;
+    EXPECT_TRUE(ended.says("0.0.0.0:0")) << ended.output;
+    EXPECT_TRUE(ended.says("not a loopback address")) << ended.output;
+  }
+}
+
+}  // namespace
+}  // namespace farleaf
