@@ -1,9 +1,10 @@
 // Finding nodes: through the search-layer cache, by reading what it lacks, and past what is stale.
 //
 // A stale cache is normal. Whoever reads a node checks tree, level, dead and fences (FitOf):
-//   key past the high fence   move right; the parent is re-read beside the sibling in the same round
-//                             trip, by one of those that hop there at once, so that the next search
-//                             does not hop
+//   key past the high fence   move right; the cached parent learns of the split from the leaf that was
+//                             read, or, at every second one, is re-read beside the sibling in the same
+//                             round trip, by one of those that hop there at once, so that the next
+//                             search does not hop
 //   dead                      move to the node that took over its range
 //   key below the low fence,  the page was reused: descend again from the root word, re-reading each
 //   other tree or level,      node of the path
@@ -25,6 +26,10 @@ constexpr uint64_t kRetryNsMin = 500, kRetryNsMax = 200 * kNsPerUs;
 /// Whoever has moved right so often asks for a new path: nodes may split faster than one can follow. Twice as
 /// often each time, for separators may be missing for good.
 constexpr uint32_t kHopsBeforeNewPath = 4;
+
+/// Splits that a cached parent learns from its leaves between one READ of it and the next. A READ tells of
+/// some three splits that nobody here has met yet: with more of this a load takes more round trips.
+constexpr uint8_t kSplitsLearned = 1;
 
 constexpr const char* kGoneAdvice =
     ", which is gone: a compute server that works with this tree recovers the page, an observer "
@@ -202,6 +207,10 @@ Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::s
   }
 }
 
+bool BlinkTree::ParentIsDue(GlobalAddress parent) const {
+  return cache_.LearnedOf(parent) >= kSplitsLearned;
+}
+
 Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, GlobalAddress next,
                                                                 Level level, PageBuffer& page,
                                                                 CachedParent parent,
@@ -262,10 +271,17 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
       }
       fell_behind = hops == hops_max;
       if (fell_behind) break;
+      const bool first_hop = hops == 0 && caching() && !path->parent.is_null();
+      bool reads_parent = first_hop;
+      if (first_hop && level == 0) {
+        const bool due = ParentIsDue(path->parent);
+        reads_parent = !cache_.LearnSplit(path->parent, address, node) || due;
+      }
       address = node.right();  // right sibling, or the node that took over
       stats_.hops.fetch_add(1, std::memory_order_relaxed);
       stats_.forwards.fetch_add(fit == Fit::kMoveForward, std::memory_order_relaxed);
-      if (hops++ == 0 && caching() && !path->parent.is_null()) {
+      ++hops;
+      if (reads_parent) {
         bool unchanged = false;
         const CachedParent parent{path->parent, path->parent_version};
         state = co_await ReadNextAndParent(op, address, level, page, parent, &unchanged);

@@ -32,9 +32,13 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
       }
       if (!status.ok()) co_return status;
       if (OpenPage(geometry, 0, page.image(geometry, 0)) == OpenOutcome::kValid) {
-        const Fit fit = FitOf(ConstNode(geometry, page.image(geometry, 0)), key, Side::kAt, 0);
+        const ConstNode leaf(geometry, page.image(geometry, 0));
+        const Fit fit = FitOf(leaf, key, Side::kAt, 0);
         fresh = fit == Fit::kCovers ||
                 (Mutated(Mutation::kAbsentFromStaleLeaf) && fit == Fit::kMoveRight);
+        if (fit == Fit::kMoveRight && !path.parent.is_null() && !ParentIsDue(path.parent)) {
+          cache_.LearnSplit(path.parent, path.node, leaf);  // the next READ is of the sibling
+        }
       }
     }
   }

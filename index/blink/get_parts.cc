@@ -108,7 +108,8 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
   }
   stats_.stale_parts.fetch_add(1, std::memory_order_relaxed);
   Result<PageState> state = PageState::kForeign;
-  if (path.parent.is_null()) {
+  const bool learns = !path.parent.is_null() && !ParentIsDue(path.parent);
+  if (path.parent.is_null() || learns) {
     auto read = co_await ReadPage(op, path.node, 0, page);
     state = std::move(read);
   } else {
@@ -118,8 +119,10 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
     state = std::move(read);
   }
   if (!state.ok()) co_return state.status();
-  *covers = *state == PageState::kRead &&
-            FitOf(ConstNode(info_.geometry, image), key, Side::kAt, 0) == Fit::kCovers;
+  if (*state != PageState::kRead) co_return std::nullopt;
+  const ConstNode whole(info_.geometry, image);
+  if (learns) cache_.LearnSplit(path.parent, path.node, whole);
+  *covers = FitOf(whole, key, Side::kAt, 0) == Fit::kCovers;
   co_return std::nullopt;
 }
 

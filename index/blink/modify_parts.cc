@@ -140,8 +140,8 @@ Task<Status> BlinkTree::ReadWholeLeaf(OpContext& op, LockedPage& leaf, CachedPar
   batches[0].Read(leaf.address.offset(), leaf.arrival(geometry));
   // As one who hops does: whoever else is there at once has the parent for us, or will.
   const ParentClaim claim(&parents_being_read_, parent.node);
-  const bool with_parent =
-      !parent.node.is_null() && claim.mine() && cache_.VersionOf(parent.node) <= parent.version;
+  const bool with_parent = !parent.node.is_null() && ParentIsDue(parent.node) && claim.mine() &&
+                           cache_.VersionOf(parent.node) <= parent.version;
   if (with_parent) {
     batches[1].Read(parent.node.offset(), parent_image);
     stats_.hop_refresh_bytes.fetch_add(parent_image.size(), std::memory_order_relaxed);
@@ -159,6 +159,9 @@ Task<Status> BlinkTree::ReadWholeLeaf(OpContext& op, LockedPage& leaf, CachedPar
   leaf.loaded = 0;
   if (leaf.Open(geometry) == OpenOutcome::kValid) {
     leaf.BeginLeafChanges(geometry);
+    if (!parent.node.is_null()) {
+      cache_.LearnSplit(parent.node, leaf.address, leaf.node(geometry));
+    }
   }
   co_return Status::Ok();
 }

@@ -130,7 +130,7 @@ SearchCache::~SearchCache() {
   }
 }
 
-const SearchCache::CachedNode* SearchCache::MakeNode(const ConstNode& node) {
+SearchCache::CachedNode* SearchCache::MakeNode(const ConstNode& node) {
   const size_t image_bytes = TrimmedImageBytes(node);
   void* memory = ::operator new(sizeof(CachedNode) + image_bytes, kNodeAlignment);
   auto* fresh = new (memory) CachedNode{static_cast<uint32_t>(image_bytes), node.level()};
@@ -197,14 +197,7 @@ void SearchCache::Install(GlobalAddress address, std::span<const std::byte> imag
     replaced = slot->load();
     if (replaced && View(replaced).version() >= node.version()) return;
     const CachedNode* fresh = MakeNode(node);
-    if (replaced) {
-      fresh->uses.store(replaced->uses.load(std::memory_order_relaxed), std::memory_order_relaxed);
-      fresh->guest = replaced->guest;
-    }
-    slot->store(fresh, std::memory_order_seq_cst);
-    node_bytes_ += ChargeOf(fresh) - (replaced ? ChargeOf(replaced) : 0);
-    nodes_ += replaced ? 0 : 1;
-    level1_nodes_ += (fresh->level == 1) - (replaced && replaced->level == 1);
+    Replace(slot, replaced, fresh);
     if (RoomBytes() == 0) {
       if (!replaced && fresh->level == 1) {
         fresh->guest = true;
@@ -215,6 +208,17 @@ void SearchCache::Install(GlobalAddress address, std::span<const std::byte> imag
   }
   if (replaced) evicted.push_back(replaced);
   for (const CachedNode* gone : evicted) epochs_->Retire([gone] { DestroyNode(gone); });
+}
+
+void SearchCache::Replace(Slot* slot, const CachedNode* replaced, const CachedNode* fresh) {
+  if (replaced) {
+    fresh->uses.store(replaced->uses.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    fresh->guest = replaced->guest;
+  }
+  slot->store(fresh, std::memory_order_seq_cst);
+  node_bytes_ += ChargeOf(fresh) - (replaced ? ChargeOf(replaced) : 0);
+  nodes_ += replaced ? 0 : 1;
+  level1_nodes_ += (fresh->level == 1) - (replaced && replaced->level == 1);
 }
 
 void SearchCache::Evict(const Slot* keep, std::vector<const CachedNode*>* evicted) {

@@ -13,7 +13,8 @@
 // often.
 //
 // Invariants:
-//   - every image in the cache was valid (checksum, versions) and belongs to this tree;
+//   - every image in the cache was valid (checksum, versions) when it was read, and belongs to this tree;
+//     behind the entries of children that were found split stand those of their right halves (LearnSplit);
 //   - a slot's version never decreases while the slot is not empty, and a dead image stays until the
 //     page is reused or the budget wants its room. What an evicted node is followed by may be older: it
 //     is then stale, as any copy may be;
@@ -116,6 +117,11 @@ class SearchCache {
 
   /// Puts an image that ConstNode::Open accepted into its slot, unless the slot holds a newer one.
   void Install(GlobalAddress address, std::span<const std::byte> image);
+  /// A leaf that the cached `parent` names has split since, as the leaf's image says: puts what went to its
+  /// right sibling into the cached image. False: the image says nothing that fits in there.
+  bool LearnSplit(GlobalAddress parent, GlobalAddress address, const ConstNode& leaf);
+  /// How often something was to be learned of the cached node's children since it was read.
+  uint8_t LearnedOf(GlobalAddress parent) const;
   /// The chunks that hold nodes which are, or were, cached.
   std::vector<GlobalAddress> Chunks();
   /// The version in the slot, 0 if empty.
@@ -140,7 +146,8 @@ class SearchCache {
     /// How often it was used, of late: counted up to kUsesMax, down each time the clock's hand comes by.
     /// Written only if there is a budget.
     mutable std::atomic<uint8_t> uses{0};
-    mutable bool guest = false;  ///< guarded by install_mutex_
+    mutable bool guest = false;               ///< guarded by install_mutex_
+    mutable std::atomic<uint8_t> learned{0};  ///< calls of LearnSplit since it was read
     // The trimmed image follows. A fixed8 page's key 1 is 56 bytes into it, the first key that is
     // searched: the keys begin with a cache line.
     std::byte* image() { return reinterpret_cast<std::byte*>(this + 1); }
@@ -178,7 +185,10 @@ class SearchCache {
       node->uses.store(static_cast<uint8_t>(uses + 1), std::memory_order_relaxed);
     }
   }
-  static const CachedNode* MakeNode(const ConstNode& node);
+  static CachedNode* MakeNode(const ConstNode& node);
+  /// Puts `fresh` in the place of `replaced`, with what is known of how often it is used.
+  /// REQUIRES: install_mutex_ held.
+  void Replace(Slot* slot, const CachedNode* replaced, const CachedNode* fresh);
   static void DestroyNode(const CachedNode* node);
   /// What a node takes of the budget.
   static uint64_t ChargeOf(const CachedNode* node);

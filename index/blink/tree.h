@@ -114,6 +114,8 @@ class BlinkTree final : public RangeIndex {
     GlobalAddress node;
     uint64_t version = 0;  ///< that named the node hopped from
   };
+  /// Whether a parent that led to a leaf which has split is to be read again, rather than told of that split.
+  bool ParentIsDue(GlobalAddress parent) const;
   /// Reads `next`, of `level`, and re-reads `parent` beside it, in one round trip, unless somebody else
   /// has done so, or is about to.
   Task<Result<PageState>> ReadNextAndParent(OpContext& op, GlobalAddress next, Level level,

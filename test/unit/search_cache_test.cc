@@ -30,10 +30,10 @@ class CachedTree {
   dsm::EpochDomain::Participant& reader() { return reader_; }
   const SearchCache& cache() { return tree_.tree().cache(); }
   const TreeInfo& info() const { return const_cast<LocalTree&>(tree_).tree().info(); }
-  ConstNode Node(GlobalAddress address) {
+  ConstNode Node(GlobalAddress address, Level level = 0) {
     const auto image = tree_.fabric()
                            .region_bytes(address.server())
-                           .subspan(address.offset(), info().geometry.image_bytes(0));
+                           .subspan(address.offset(), info().geometry.image_bytes(level));
     FARLEAF_CHECK(ConstNode::Open(info().geometry, image) == OpenOutcome::kValid, address);
     return ConstNode(info().geometry, image);
   }
@@ -128,6 +128,68 @@ TEST_P(FindLeafTest, DigestsOfAStaleCacheDiffer) {
 }
 INSTANTIATE_TEST_SUITE_P(Layouts, FindLeafTest, testing::Bool(),
                          [](const auto& test) { return test.param ? "Fixed8" : "Bytes"; });
+
+class LearnSplitTest : public testing::TestWithParam<bool> {
+ protected:
+  CachedTree tree_{GetParam() ? Geometry::Fixed8(256, 1024) : SmallBytes()};
+};
+
+TEST_P(LearnSplitTest, AParentLearnsOfOneSplitAndIsReadAgainForTheNext) {
+  constexpr uint64_t kKeys = 4'000;
+  // Not in the order of keys, which would leave nodes full.
+  for (uint64_t i = 0; i < kKeys; i += 2) tree_.Put(i * 1237 % kKeys);
+  BlinkTree other(&tree_.tree().pool(), tree_.info(), {});
+  dsm::FabricCounts counts;
+  OpContext op{tree_.tree().worker(), counts};
+  ASSERT_TRUE(tree_.tree().worker().Run(other.WarmCache(op)).ok());
+  tree_.reader().GoOnline();
+  const auto round_trips = [&](const std::string& key) {
+    const uint64_t before = counts.round_trips;
+    std::string value;
+    EXPECT_TRUE(*tree_.tree().worker().Run(other.Get(op, key, &value)));
+    return counts.round_trips - before;
+  };
+  uint64_t next = 1;
+  // A key that a split has just taken to a right sibling, of a leaf that the other's parent names. The
+  // parent has room for one more.
+  const auto split_away = [&](GlobalAddress parent) -> std::string {
+    while (next < kKeys) {
+      const std::string key = tree_.Key(next);
+      tree_.Put(next);
+      next += 2;
+      const SearchCache::LeafPath path = other.cache().FindLeaf(key);
+      const uint64_t known = other.cache().VersionOf(path.parent);
+      const bool wanted = parent.is_null() ? tree_.Node(path.parent, 1).version() == known + 1
+                                           : path.parent == parent;
+      if (wanted && !tree_.Node(path.node).Covers(key)) return key;
+    }
+    return "";
+  };
+  const std::string first = split_away(GlobalAddress());
+  ASSERT_NE(first, "");
+  const GlobalAddress parent = other.cache().FindLeaf(first).parent;
+  const uint64_t version = other.cache().VersionOf(parent);
+  EXPECT_EQ(round_trips(first), 2u);
+  EXPECT_EQ(other.stats().hop_refresh_bytes, 0u);
+  EXPECT_EQ(other.cache().LearnedOf(parent), 1);
+  EXPECT_EQ(other.cache().VersionOf(parent), version);
+  const SearchCache::LeafPath learned = other.cache().FindLeaf(first);
+  EXPECT_EQ(learned.fence_digest, FenceDigestOf(tree_.Node(learned.node)));
+  EXPECT_EQ(round_trips(first), 1u);
+
+  const std::string second = split_away(parent);
+  ASSERT_NE(second, "");
+  EXPECT_EQ(round_trips(second), 3u);
+  EXPECT_EQ(other.stats().hop_refresh_bytes, tree_.info().geometry.image_bytes(1));
+  EXPECT_EQ(other.cache().LearnedOf(parent), 0);
+  EXPECT_GT(other.cache().VersionOf(parent), version);
+  EXPECT_EQ(round_trips(first), 1u);
+  EXPECT_EQ(round_trips(second), 1u);
+  tree_.reader().GoOffline();
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, LearnSplitTest, testing::Bool(),
+                         [](const auto& layout) { return layout.param ? "Fixed8" : "Bytes"; });
 
 TEST(ChildFenceDigestTest, ARunOfOneChildIsOneEntry) {
   for (const Geometry& geometry : {Geometry::Fixed8(256), SmallBytes()}) {
