@@ -15,7 +15,7 @@
 namespace farleaf::client::protocol {
 
 inline constexpr std::string_view kMagic{"FARLEAF\n", 8};
-inline constexpr uint16_t kVersion = 1;
+inline constexpr uint16_t kVersion = 2;
 
 inline constexpr uint32_t kKeyBytesMax = 64 << 10;
 inline constexpr uint32_t kValueBytesMax = 16 << 20;
@@ -23,8 +23,17 @@ inline constexpr uint32_t kTreeNameBytesMax = 255;
 inline constexpr uint32_t kMessageBytesMax = 4096;
 inline constexpr uint32_t kMultiGetKeysMax = 1024;
 inline constexpr uint32_t kListedTreesMax = 65536;
+inline constexpr uint32_t kRangesMax = 65536;
+inline constexpr uint32_t kUrlBytesMax = 1024;
+inline constexpr uint32_t kBatchRequestsMax = 4096;
+/// Of a value that `add` counts in: two's complement, big-endian, so that fixed8 trees take it and
+/// numbers that are not negative sort.
+inline constexpr size_t kCounterBytes = 8;
 /// Of a frame, without its length field: room for a compare-and-set of two largest values.
-inline constexpr uint32_t kFrameBytesMax = 2 * kValueBytesMax + (1 << 20);
+constexpr uint32_t FrameBytesMax(uint32_t value_bytes_max) {
+  return 2 * value_bytes_max + (1 << 20);
+}
+inline constexpr uint32_t kFrameBytesMax = FrameBytesMax(kValueBytesMax);
 /// A server ends a piece of a scan when it has passed this, of a multi-get when the next value
 /// would pass 16 times this; one row or value always fits.
 inline constexpr uint32_t kPieceBytes = 1 << 20;
@@ -36,6 +45,7 @@ enum class Opcode : uint8_t {
   kListTrees = 3,
   kOpenTree = 4,
   kServerStats = 5,
+  kRangeMap = 6,
   kGet = 16,
   kMultiGet = 17,
   kScan = 18,
@@ -48,9 +58,14 @@ enum class Opcode : uint8_t {
   kDeleteIf = 36,
   kCompareAndSet = 37,
   kCreateTree = 38,
+  kAdd = 39,
 };
 
 constexpr bool IsIdempotent(Opcode opcode) { return static_cast<uint8_t>(opcode) < 32; }
+/// Whether it names no key, so that it may come in a batch that was routed by no view.
+constexpr bool IsUnrouted(Opcode opcode) {
+  return static_cast<uint8_t>(opcode) < 16 || opcode == Opcode::kCreateTree;
+}
 
 constexpr std::string_view OpcodeName(Opcode opcode) {
   switch (opcode) {
@@ -62,6 +77,8 @@ constexpr std::string_view OpcodeName(Opcode opcode) {
       return "open_tree";
     case Opcode::kServerStats:
       return "server_stats";
+    case Opcode::kRangeMap:
+      return "range_map";
     case Opcode::kGet:
       return "get";
     case Opcode::kMultiGet:
@@ -82,6 +99,8 @@ constexpr std::string_view OpcodeName(Opcode opcode) {
       return "compare_and_set";
     case Opcode::kCreateTree:
       return "create_tree";
+    case Opcode::kAdd:
+      return "add";
   }
   return "";
 }
@@ -121,10 +140,23 @@ struct TreeGeometry {
   bool operator==(const TreeGeometry&) const = default;
 };
 
+/// Who serves the keys from `start` up to the next range's.
+struct ServedRange {
+  std::string start;  ///< empty: from the smallest key
+  std::string url;    ///< empty: the server that was asked
+  bool operator==(const ServedRange&) const = default;
+};
+
+/// What stands in front of a batch's requests.
+struct Batch {
+  uint32_t number = 0;  ///< the client's, one more with each batch on a connection
+  uint32_t view = 0;    ///< by which all of them were routed; 0: none of them needs to be
+  uint32_t count = 0;
+};
+
 struct Request {
   uint64_t id = 0;
   Opcode opcode = Opcode::kPing;
-  uint32_t view = 0;
   uint32_t tree = 0;
   uint32_t deadline_ms = 0;  ///< from arrival at the server; 0: the server's default
   std::string_view key;      ///< scan: the start, empty for the smallest key
@@ -133,6 +165,9 @@ struct Request {
   std::optional<std::string_view> end;     ///< scan: exclusive
   uint64_t limit = 0;                      ///< scan
   bool reverse = false;                    ///< scan
+  bool keys_only = false;                  ///< scan
+  int64_t delta = 0;                       ///< add
+  std::optional<int64_t> initial;          ///< add: an absent key counts from here
   std::vector<std::string_view> keys;      ///< multi_get
   std::string_view name;                   ///< open_tree, create_tree
   TreeLayout layout = TreeLayout::kBytes;  ///< create_tree
@@ -148,8 +183,11 @@ struct Row {
 struct Response {
   uint64_t id = 0;
   Opcode opcode = Opcode::kPing;
-  uint32_t view = 0;        ///< the server's
-  bool wrong_view = false;  ///< refused, unexecuted: route by `view` and send again
+  /// Of the batch with number `id` all requests from `refused_from` on (counted from 0) are refused,
+  /// unexecuted: route by the server's `view`, and send them again. Nothing else is set then.
+  bool wrong_view = false;
+  uint32_t refused_from = 0;
+  uint32_t view = 0;  ///< range_map, and if wrong_view: the server's
   StatusCode code = StatusCode::kOk;
   std::string_view message;  ///< unless kOk
 
@@ -158,11 +196,15 @@ struct Response {
       values;            ///< multi_get: of the first keys, at least one
   bool changed = false;  ///< insert, update: stored; put: new; delete: was there
   ConditionOutcome outcome = ConditionOutcome::kDone;  ///< delete_if, compare_and_set
-  std::vector<Row> rows;                               ///< scan
+  std::string_view current;       ///< compare_and_set, if kDifferent: the value that is there
+  int64_t number = 0;             ///< add: the value after it
+  std::vector<Row> rows;          ///< scan
+  bool keys_only = false;         ///< scan: the rows have no values
   bool more = false;              ///< scan: ended at a piece's end, before the range's
   std::string_view continuation;  ///< scan, if more: the rest's start (reverse: its end, exclusive)
   std::vector<TreeInfo> trees;    ///< list_trees; open_tree and create_tree: exactly one
   std::string_view text;          ///< server_stats: lines `name value`
+  std::vector<ServedRange> ranges;  ///< range_map: at least one, ascending
 };
 
 struct ClientHello {

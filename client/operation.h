@@ -28,13 +28,24 @@ struct KeyValue {
   bool operator==(const KeyValue&) const = default;
 };
 
-/// Keys in [start, end), at most `limit`, ascending; reverse: the same keys, descending from the
-/// largest.
+/// Keys in [start, end) that begin with `prefix`, at most `limit`, ascending; reverse: the same keys,
+/// descending from the largest.
 struct ScanRange {
   std::string start{};               ///< empty: from the smallest key
   std::optional<std::string> end{};  ///< exclusive; nullopt: to the largest key
   uint64_t limit = UINT64_MAX;
   bool reverse = false;
+  std::string prefix{};
+  bool keys_only = false;  ///< the rows come without values
+};
+
+/// What a compare-and-set found; it has stored if kDone.
+struct CompareAndSetResult {
+  ConditionOutcome outcome = ConditionOutcome::kDone;
+  std::optional<std::string> current;  ///< the value that is there, if kDifferent
+
+  bool operator==(const CompareAndSetResult&) const = default;
+  bool operator==(ConditionOutcome other) const { return outcome == other; }
 };
 
 struct TreeSpec {
@@ -55,6 +66,8 @@ using Values = std::vector<Value>;
 using Rows = std::vector<KeyValue>;
 template <typename T>
 using Callback = std::function<void(Result<T>)>;
+/// Takes one piece of a scan's rows; false: no more are wanted.
+using PieceCallback = std::function<bool(Rows rows)>;
 
 struct Operation {
   static constexpr uint32_t kNoTree = UINT32_MAX;
@@ -66,6 +79,8 @@ struct Operation {
         keys;  ///< of the whole multi-get; the first values.size() are answered
     Values values;
     Rows rows;
+    PieceCallback on_piece;    ///< takes the rows as they come; `rows` stays empty then
+    uint64_t rows_passed = 0;  ///< to it
   };
 
   protocol::Opcode opcode = protocol::Opcode::kPing;
@@ -74,7 +89,8 @@ struct Operation {
   std::string frame;         ///< encoded; id, view, tree and deadline are filled in when it is sent
   std::unique_ptr<Pieces> pieces;  ///< scan, multi_get
   std::variant<Callback<Value>, Callback<Values>, Callback<Rows>, Callback<bool>,
-               Callback<ConditionOutcome>, Callback<OpenedTree>, Callback<std::vector<TreeInfo>>,
+               Callback<ConditionOutcome>, Callback<CompareAndSetResult>, Callback<int64_t>,
+               Callback<uint64_t>, Callback<OpenedTree>, Callback<std::vector<TreeInfo>>,
                Callback<std::string>>
       callback;
 
@@ -90,6 +106,31 @@ struct Operation {
 
 namespace internal {
 
+/// The smallest byte string above all that begin with `prefix`; nullopt: there is none.
+inline std::optional<std::string> EndOfPrefix(std::string prefix) {
+  while (!prefix.empty() && prefix.back() == '\xff') prefix.pop_back();
+  if (prefix.empty()) return std::nullopt;
+  prefix.back() = static_cast<char>(prefix.back() + 1);
+  return prefix;
+}
+
+/// The same keys without a prefix: those from it up to its end are all that begin with it. Bounds of a
+/// fixed8 tree have its keys' length. Returns whether any key can be in the range.
+inline bool ResolvePrefix(const TreeInfo& tree, ScanRange* range) {
+  if (range->prefix.empty()) return true;
+  std::string first = std::exchange(range->prefix, {});
+  std::optional<std::string> behind = EndOfPrefix(first);
+  if (tree.layout == TreeLayout::kFixed8) {
+    if (first.size() > tree.key_bytes_max) return false;
+    first.resize(tree.key_bytes_max, '\0');
+    if (behind) behind->resize(tree.key_bytes_max, '\0');
+  }
+  if (first.size() > tree.key_bytes_max) return false;
+  if (range->start < first) range->start = std::move(first);
+  if (behind && (!range->end || *behind < *range->end)) range->end = std::move(behind);
+  return !range->end || range->start < *range->end;
+}
+
 /// The next request of a scan or multi-get that is not yet complete.
 inline void EncodeNextPiece(Operation* operation) {
   const Operation::Pieces& pieces = *operation->pieces;
@@ -100,6 +141,7 @@ inline void EncodeNextPiece(Operation* operation) {
     request.end = pieces.range.end;
     request.limit = pieces.range.limit;
     request.reverse = pieces.range.reverse;
+    request.keys_only = pieces.range.keys_only;
   } else {
     size_t bytes = 0;
     for (size_t i = pieces.values.size(); i < pieces.keys.size(); ++i) {
@@ -131,6 +173,9 @@ inline Result<bool> TakePiece(const protocol::Response& response, Operation::Pie
   for (const protocol::Row& row : response.rows) {
     pieces->rows.push_back({std::string(row.key), std::string(row.value)});
   }
+  if (response.keys_only != pieces->range.keys_only) {
+    return Status::Corruption("a scan answered with other than it asked for");
+  }
   pieces->range.limit -= response.rows.size();
   if (!response.more || pieces->range.limit == 0) return true;
   if (response.rows.empty()) return Status::Corruption("a scan answered with an empty piece");
@@ -140,6 +185,14 @@ inline Result<bool> TakePiece(const protocol::Response& response, Operation::Pie
     pieces->range.start = response.continuation;
   }
   return false;
+}
+
+/// Hands the rows to whoever takes them as they come; false: no more are wanted.
+inline bool PassPiece(Operation::Pieces* pieces) {
+  if (pieces->rows.empty()) return true;
+  Rows rows = std::exchange(pieces->rows, {});
+  pieces->rows_passed += rows.size();
+  return pieces->on_piece(std::move(rows));
 }
 
 }  // namespace internal

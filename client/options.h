@@ -20,6 +20,9 @@ struct Options {
   uint64_t backoff_ms_max = 1'000;
   /// Operations that have not ended. A Client's caller waits for room; a Session refuses more.
   size_t pending_max = 65'536;
+  /// A batch ends with so many requests, or when it has passed so many bytes.
+  uint32_t batch_requests_max = 64;
+  size_t batch_bytes = 32 << 10;
   /// How often a read may be sent again after lost connections before it fails as unavailable.
   uint32_t reissues_max = 8;
   /// Of the jitter; 0: from clock and process id.

@@ -1,10 +1,10 @@
 // The native protocol: frames between a client and a compute server (client/format.md has the
 // grammar, a picture and a worked example).
 //
-// A connection opens with one hello frame in each direction; then the client sends request frames,
-// as many as it likes in one write, and the server answers each with one response frame of the same
-// request id, in any order. Every request carries the view by which it was routed; a server of
-// another view refuses it, unexecuted, and names its own.
+// A connection opens with one hello frame in each direction; then the client sends batches of
+// requests, a frame each, as many as it likes in one write, and the server answers each request with
+// one response frame of the same request id, in any order. A batch carries the view by which its
+// requests were routed; a server of another view refuses it whole, unexecuted, and names its own.
 //
 // Invariants:
 //   - parsing is total: any bytes give a message or a Status::Corruption, never more memory than a
@@ -54,14 +54,13 @@ inline FrameLookup FindFrame(std::span<const std::byte> buffer, uint32_t body_by
 
 // ---- Requests ----
 //
-// Header, after the length field: id u64 · view u32 · tree u32 · deadline_ms u32 · opcode u8.
+// A request stands in its batch like a frame: length, then id u64 · tree u32 · deadline_ms u32 · opcode u8.
 
-/// Where a client that sends an encoded frame again puts what has changed since (from the frame's
+/// Where a client that sends an encoded request again puts what has changed since (from the request's
 /// first byte, the length field).
 inline constexpr size_t kRequestIdAt = 4;
-inline constexpr size_t kRequestViewAt = 12;
-inline constexpr size_t kRequestTreeAt = 16;
-inline constexpr size_t kRequestDeadlineAt = 20;
+inline constexpr size_t kRequestTreeAt = 12;
+inline constexpr size_t kRequestDeadlineAt = 16;
 
 /// InvalidArgument if a field is longer than the protocol carries.
 inline Status CheckLimits(const Request& request) {
@@ -94,11 +93,10 @@ inline Status CheckLimits(const Request& request) {
   return Status::Ok();
 }
 
-/// Appends the request's frame. REQUIRES: CheckLimits(request).ok().
+/// Appends the request as it stands in a batch. REQUIRES: CheckLimits(request).ok().
 inline void AppendRequest(const Request& request, std::string* out) {
   internal::FrameWriter frame(out);
   frame.Write(request.id);
-  frame.Write(request.view);
   frame.Write(request.tree);
   frame.Write(request.deadline_ms);
   frame.Write(static_cast<uint8_t>(request.opcode));
@@ -110,7 +108,6 @@ inline void AppendRequest(const Request& request, std::string* out) {
 inline Status ParseRequest(std::span<const std::byte> body, Request* request) {
   internal::FrameReader in(body);
   request->id = in.Read<uint64_t>();
-  request->view = in.Read<uint32_t>();
   request->tree = in.Read<uint32_t>();
   request->deadline_ms = in.Read<uint32_t>();
   const auto opcode = in.Read<uint8_t>();
@@ -127,17 +124,75 @@ inline Status ParseRequest(std::span<const std::byte> body, Request* request) {
   return Status::Ok();
 }
 
+// ---- Batches ----
+//
+// Header, after the length field: number u32 · view u32 · count u32; then the requests.
+
+inline constexpr size_t kBatchHeaderBytes = 16;  ///< the length field included
+inline constexpr size_t kBatchCountAt = 12;      ///< from the frame's first byte
+
+/// Appends a batch's header, its length and count still open. Returns where it begins in `out`.
+inline size_t BeginBatch(uint32_t number, uint32_t view, std::string* out) {
+  const size_t begin = out->size();
+  ByteWriter writer(out);
+  writer.Write<uint32_t>(0);
+  writer.Write(number);
+  writer.Write(view);
+  writer.Write<uint32_t>(0);
+  return begin;
+}
+/// The `count` requests of the batch that begins at `begin` are appended.
+inline void EndBatch(size_t begin, uint32_t count, std::string* out) {
+  const size_t length = out->size() - begin - 4;
+  FARLEAF_CHECK(length <= kFrameBytesMax && count <= kBatchRequestsMax, length, count);
+  StoreLittle(out->data() + begin, static_cast<uint32_t>(length));
+  StoreLittle(out->data() + begin + kBatchCountAt, count);
+}
+/// A batch of one request.
+inline void AppendBatch(uint32_t number, uint32_t view, const Request& request, std::string* out) {
+  const size_t begin = BeginBatch(number, view, out);
+  AppendRequest(request, out);
+  EndBatch(begin, 1, out);
+}
+
+/// The header of a batch's frame; `requests` is what stands behind it, to be taken with NextRequest.
+inline Result<Batch> ParseBatch(std::span<const std::byte> body,
+                                std::span<const std::byte>* requests) {
+  internal::FrameReader in(body);
+  Batch batch;
+  batch.number = in.Read<uint32_t>();
+  batch.view = in.Read<uint32_t>();
+  batch.count = in.ReadCount(kBatchRequestsMax);
+  if (!in.good()) return Status::Corruption("a batch with a malformed header");
+  *requests = in.ReadBytes(in.remaining());
+  return batch;
+}
+/// Takes the next request of a batch, whose views are into it, off the front of `requests`.
+inline Status NextRequest(std::span<const std::byte>* requests, Request* request) {
+  const FrameLookup found = FindFrame(*requests, kFrameBytesMax);
+  if (found.state != FrameLookup::State::kComplete) {
+    return Status::Corruption("a batch with a request that is cut short");
+  }
+  *requests = requests->subspan(found.frame_bytes);
+  return ParseRequest(found.body, request);
+}
+
 // ---- Responses ----
 //
-// Header, after the length field: id u64 · view u32 · opcode u8 · status code u8.
+// Header, after the length field: id u64 · opcode u8 · status code u8.
 
 inline void AppendResponse(const Response& response, std::string* out) {
   internal::FrameWriter frame(out);
   frame.Write(response.id);
-  frame.Write(response.view);
+  if (response.wrong_view) {
+    frame.Write(internal::kNoOpcode);
+    frame.Write(internal::kCodeWrongView);
+    frame.Write(response.refused_from);
+    frame.Write(response.view);
+    return;
+  }
   frame.Write(static_cast<uint8_t>(response.opcode));
-  frame.Write(response.wrong_view ? internal::kCodeWrongView : static_cast<uint8_t>(response.code));
-  if (response.wrong_view) return;
+  frame.Write(static_cast<uint8_t>(response.code));
   if (response.code == StatusCode::kOk) {
     internal::WritePayload(frame, response);
   } else {
@@ -148,21 +203,23 @@ inline void AppendResponse(const Response& response, std::string* out) {
 inline Status ParseResponse(std::span<const std::byte> body, Response* response) {
   internal::FrameReader in(body);
   response->id = in.Read<uint64_t>();
-  response->view = in.Read<uint32_t>();
   const auto opcode = in.Read<uint8_t>();
   const auto code = in.Read<uint8_t>();
-  response->wrong_view = code == internal::kCodeWrongView;
-  if (!in.ok() || !IsOpcode(opcode) || (code > kStatusCodeMax && !response->wrong_view)) {
+  response->wrong_view = code == internal::kCodeWrongView && opcode == internal::kNoOpcode;
+  if (response->wrong_view) {
+    response->refused_from = in.Read<uint32_t>();
+    response->view = in.Read<uint32_t>();
+    return in.finished() ? Status::Ok() : Status::Corruption("a malformed refusal of a batch");
+  }
+  if (!in.ok() || !IsOpcode(opcode) || code > kStatusCodeMax) {
     return Status::Corruption("a response with a malformed header");
   }
   response->opcode = static_cast<Opcode>(opcode);
-  if (!response->wrong_view) {
-    response->code = static_cast<StatusCode>(code);
-    if (response->code == StatusCode::kOk) {
-      internal::ReadPayload(in, response);
-    } else {
-      response->message = in.ReadField(kMessageBytesMax);
-    }
+  response->code = static_cast<StatusCode>(code);
+  if (response->code == StatusCode::kOk) {
+    internal::ReadPayload(in, response);
+  } else {
+    response->message = in.ReadField(kMessageBytesMax);
   }
   if (!in.finished()) {
     return Status::Corruption("a malformed response to " +

@@ -13,6 +13,9 @@
 //   - every started operation's callback is called exactly once, by its deadline plus the time
 //     between two Polls (at the latest by the destructor, with Unavailable or Unknown);
 //   - a write is handed to the kernel at most once, unless the server refused it unexecuted;
+//   - operations are sent in the order in which they were started, and those of refused batches are
+//     sent again in that order, before any other: from the first refusal on nothing is sent until the
+//     map of ranges has been read anew and no batch of an older view is left unanswered and unrefused;
 //   - tree handles outlive connections: trees are opened again by name before anything else is
 //   sent.
 // Thread rule: one thread. Callbacks may start operations, but not Poll or destroy the session.
@@ -143,7 +146,10 @@ class Session {
   enum class SlotState : uint8_t { kFree, kQueued, kSent };
   struct Slot {
     Operation operation;
-    uint64_t frame_end = 0;   // position in the connection's stream, if kSent
+    uint64_t batch_end = 0;   // position in the connection's stream, if kSent
+    uint64_t order = 0;       // among all requests, of when it was started
+    uint32_t batch = 0;       // if kSent: its batch's number,
+    uint32_t in_batch = 0;    // and place in it
     uint32_t generation = 0;  // of the slot's uses; the upper half of request ids
     uint32_t reissues = 0;
     SlotState state = SlotState::kFree;
@@ -154,8 +160,10 @@ class Session {
     Status status;  // not ok: the server has it no more
   };
 
-  static constexpr uint64_t kReopenIds = uint64_t{1} << 63;  // ids of the session's own open_trees
-  static constexpr size_t kOutBytesWanted = 256 << 10;       // encoded ahead of the kernel
+  // Ids of the session's own requests: open_tree by handle, and range_map.
+  static constexpr uint64_t kReopenIds = uint64_t{1} << 63;
+  static constexpr uint64_t kRangeMapId = UINT64_MAX;
+  static constexpr size_t kOutBytesWanted = 256 << 10;  // encoded ahead of the kernel
   static constexpr size_t kSpareFramesMax = 1024, kSpareFrameBytesMax = 4096;
 
   Session(Endpoint endpoint, Options options)
@@ -184,6 +192,13 @@ class Session {
 
   // Operations.
   void FillOut();
+  void SendBatch(uint64_t now_ns);
+  bool EncodeForBatch(uint32_t index, uint64_t now_ns);
+  void BatchRefused(const protocol::Response& response);
+  void TakeRangeMap(const protocol::Response& response);
+  void EndHoldIfClear();
+  void EndHold();
+  void SendUnrouted(const protocol::Request& request);
   bool ReceiveAll();
   void TakeResponse(const protocol::Response& response);
   void Complete(uint32_t index, const protocol::Response& response);
@@ -191,8 +206,10 @@ class Session {
   Operation Release(uint32_t index);
   void Requeue(uint32_t index) {
     slots_[index].state = SlotState::kQueued;
+    slots_[index].order = next_order_++;
     queue_.push_back(index);
   }
+  void RequeueInFront(std::vector<uint32_t> indexes);
   Status LossOf(const Slot& slot, std::string_view why) const;
   uint32_t RegisterTree(const TreeInfo& tree);
   void ExpireDeadlines(uint64_t now_ns);
@@ -209,6 +226,13 @@ class Session {
   internal::Connection connection_;
   bool ready_ = false;  // connected, and every known tree is open
   uint32_t view_ = 0;
+  uint32_t next_batch_ = 0;
+  std::vector<uint32_t> batch_slots_;  // of the batch that is being encoded
+  // Routing anew: set from a refusal on, while nothing is sent.
+  bool holding_ = false;
+  bool map_asked_ = false;
+  uint32_t first_refused_ = 0;                      // batch; those before it were taken
+  std::vector<uint32_t> refused_;                   // slots of refused requests
   std::vector<internal::SocketAddress> addresses_;  // still to be tried in this round
   uint64_t retry_at_ns_ = 0;
   uint64_t handshake_end_ns_ = 0;
@@ -220,6 +244,7 @@ class Session {
 
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
+  uint64_t next_order_ = 0;
   std::deque<uint32_t> queue_;  // kQueued slots in order, and some that are stale
   std::vector<std::string> spare_frames_;
   uint64_t earliest_deadline_ns_ = UINT64_MAX;  // no pending deadline is earlier
@@ -230,3 +255,4 @@ class Session {
 }  // namespace farleaf::client
 
 #include "client/internal/session_impl.h"
+#include "client/internal/session_views.h"

@@ -19,6 +19,7 @@
 
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,13 @@ namespace farleaf::client {
 inline std::string Fixed8Key(uint64_t key) {
   std::string bytes(8, '\0');
   StoreBig64(bytes.data(), key);
+  return bytes;
+}
+
+/// A counter's value as it is kept: 8 bytes, two's complement, big-endian.
+inline std::string CounterValue(int64_t number) {
+  std::string bytes(protocol::kCounterBytes, '\0');
+  StoreBig64(bytes.data(), static_cast<uint64_t>(number));
   return bytes;
 }
 
@@ -76,6 +84,17 @@ class BasicTree {
   }
   std::future<Result<Rows>> ScanAsync(const ScanRange& range, CallOptions call = {}) {
     return StartFuture<Rows>(NewScan(range), call);
+  }
+
+  /// Passes the range's rows to `on_piece` as they come, in pieces of about 1 MiB, so that none is kept.
+  /// Returns how many there were.
+  Result<uint64_t> ScanPieces(const ScanRange& range, PieceCallback on_piece,
+                              CallOptions call = {}) {
+    return owner_->template Await<uint64_t>(NewScan(range, std::move(on_piece)), call);
+  }
+  void ScanPiecesAsync(const ScanRange& range, PieceCallback on_piece, Callback<uint64_t> done,
+                       CallOptions call = {}) {
+    Start(NewScan(range, std::move(on_piece)), std::move(done), call);
   }
 
   /// Stores if the key is absent; returns whether it did.
@@ -145,23 +164,40 @@ class BasicTree {
         NewConditional(protocol::Opcode::kDeleteIf, key, expected, {}), call);
   }
 
-  /// Stores `value` if the key's value equals `expected`.
-  Result<ConditionOutcome> CompareAndSet(std::string_view key, std::string_view expected,
-                                         std::string_view value, CallOptions call = {}) {
-    return owner_->template Await<ConditionOutcome>(
+  /// Stores `value` if the key's value equals `expected`, else tells the value that is there.
+  Result<CompareAndSetResult> CompareAndSet(std::string_view key, std::string_view expected,
+                                            std::string_view value, CallOptions call = {}) {
+    return owner_->template Await<CompareAndSetResult>(
         NewConditional(protocol::Opcode::kCompareAndSet, key, expected, value), call);
   }
   void CompareAndSetAsync(std::string_view key, std::string_view expected, std::string_view value,
-                          Callback<ConditionOutcome> done, CallOptions call = {}) {
+                          Callback<CompareAndSetResult> done, CallOptions call = {}) {
     Start(NewConditional(protocol::Opcode::kCompareAndSet, key, expected, value), std::move(done),
           call);
   }
-  std::future<Result<ConditionOutcome>> CompareAndSetAsync(std::string_view key,
-                                                           std::string_view expected,
-                                                           std::string_view value,
-                                                           CallOptions call = {}) {
-    return StartFuture<ConditionOutcome>(
+  std::future<Result<CompareAndSetResult>> CompareAndSetAsync(std::string_view key,
+                                                              std::string_view expected,
+                                                              std::string_view value,
+                                                              CallOptions call = {}) {
+    return StartFuture<CompareAndSetResult>(
         NewConditional(protocol::Opcode::kCompareAndSet, key, expected, value), call);
+  }
+
+  /// Adds `delta` to the counter under `key` (CounterValue), and returns its new value. An absent one
+  /// counts from `initial`, or fails with NotFound if there is none. InvalidArgument, and nothing
+  /// happens: the value is no counter, or would leave 64 bits with sign.
+  Result<int64_t> Add(std::string_view key, int64_t delta, std::optional<int64_t> initial = {},
+                      CallOptions call = {}) {
+    return owner_->template Await<int64_t>(NewAdd(key, delta, initial), call);
+  }
+  void AddAsync(std::string_view key, int64_t delta, std::optional<int64_t> initial,
+                Callback<int64_t> done, CallOptions call = {}) {
+    Start(NewAdd(key, delta, initial), std::move(done), call);
+  }
+  std::future<Result<int64_t>> AddAsync(std::string_view key, int64_t delta,
+                                        std::optional<int64_t> initial = {},
+                                        CallOptions call = {}) {
+    return StartFuture<int64_t>(NewAdd(key, delta, initial), call);
   }
 
  private:
@@ -188,6 +224,14 @@ class BasicTree {
     request.value = value;
     return Encode(request);
   }
+  Result<Operation> NewAdd(std::string_view key, int64_t delta, std::optional<int64_t> initial) {
+    protocol::Request request;
+    request.opcode = protocol::Opcode::kAdd;
+    request.key = key;
+    request.delta = delta;
+    request.initial = initial;
+    return Encode(request);
+  }
   Result<Operation> NewMultiGet(std::span<const std::string> keys) {
     protocol::Request longest;
     longest.opcode = protocol::Opcode::kMultiGet;
@@ -201,7 +245,8 @@ class BasicTree {
     internal::EncodeNextPiece(&operation);
     return operation;
   }
-  Result<Operation> NewScan(const ScanRange& range) {
+  Result<Operation> NewScan(ScanRange range, PieceCallback on_piece = {}) {
+    if (!internal::ResolvePrefix(tree_.info, &range)) range.limit = 0;
     protocol::Request bounds;
     bounds.opcode = protocol::Opcode::kScan;
     bounds.key = range.start;
@@ -209,7 +254,8 @@ class BasicTree {
     FARLEAF_RETURN_IF_ERROR(CheckLimits(bounds));
     Operation operation = NewOperation(bounds.opcode);
     operation.pieces = std::make_unique<Operation::Pieces>();
-    operation.pieces->range = range;
+    operation.pieces->range = std::move(range);
+    operation.pieces->on_piece = std::move(on_piece);
     internal::EncodeNextPiece(&operation);
     return operation;
   }

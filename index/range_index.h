@@ -60,6 +60,9 @@ struct KeyValue {
 
 enum class ScanDirection : uint8_t { kForward, kReverse };
 
+/// kKeys spares the transfer of large values: those of the rows may be left empty.
+enum class ScanContent : uint8_t { kRows, kKeys };
+
 /// Keys in [start, end), at most `limit` and about `bytes_max`, ascending; kReverse: the same keys, descending from the
 /// largest.
 struct ScanRange {
@@ -69,6 +72,7 @@ struct ScanRange {
   /// Ends behind the row with which keys and values reach this many bytes.
   uint64_t bytes_max = UINT64_MAX;
   ScanDirection direction = ScanDirection::kForward;
+  ScanContent content = ScanContent::kRows;
 };
 
 class RangeIndex {

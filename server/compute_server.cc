@@ -118,6 +118,12 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
                     &options->native.connections_max, 1, 1'000'000);
   schema.AddInteger("in_flight_max", "unanswered requests of a connection; more wait unread",
                     &options->native.connection.in_flight_max, 1, 1'000'000);
+  schema.AddBytes("value_bytes_max", "larger values of the native protocol are refused",
+                  &options->native.connection.value_bytes_max, 1 << 10, protocol::kValueBytesMax);
+  schema.AddBytes(
+      "connection_bytes_max",
+      "what a connection's requests and unsent answers may take; beyond it, it is not read",
+      &options->native.connection.out_bytes_max, 4 << 10, uint64_t{1} << 30);
   schema.AddInteger("idle_timeout_ms", "closes a connection without requests; 0: never",
                     &options->native.idle_timeout_ms, 0, 86'400'000);
   schema.AddInteger("drain_ms", "what running requests are granted at shutdown",

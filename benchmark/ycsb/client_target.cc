@@ -145,7 +145,7 @@ class ClientSession final : public Session {
       if (!slot->found || !source_->Modify(*slot, slot->found_value, &replacement))
         return End(slot);
       tree_.CompareAndSetAsync(slot->key, slot->found_value, replacement,
-                               [this, slot](Result<ConditionOutcome> outcome) {
+                               [this, slot](Result<client::CompareAndSetResult> outcome) {
                                  slot->status = outcome.status();
                                  const bool again =
                                      outcome.ok() && *outcome == ConditionOutcome::kDifferent;

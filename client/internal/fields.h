@@ -93,8 +93,9 @@ inline TreeInfo ReadTree(FrameReader& in) {
 }
 
 inline void ReadScanRequest(FrameReader& in, Request* request) {
-  const uint8_t flags = in.ReadEnum(3);
+  const uint8_t flags = in.ReadEnum(7);
   request->reverse = (flags & 1) != 0;
+  request->keys_only = (flags & 4) != 0;
   request->limit = in.Read<uint64_t>();
   request->key = in.ReadField(kKeyBytesMax);
   if (flags & 2) request->end = in.ReadField(kKeyBytesMax);
@@ -105,6 +106,7 @@ inline void ReadRequestFields(FrameReader& in, Request* request) {
     case Opcode::kPing:
     case Opcode::kListTrees:
     case Opcode::kServerStats:
+    case Opcode::kRangeMap:
       break;
     case Opcode::kOpenTree:
       request->name = in.ReadField(kTreeNameBytesMax);
@@ -145,6 +147,11 @@ inline void ReadRequestFields(FrameReader& in, Request* request) {
       request->expected = in.ReadField(kValueBytesMax);
       request->value = in.ReadField(kValueBytesMax);
       break;
+    case Opcode::kAdd:
+      request->key = in.ReadField(kKeyBytesMax);
+      request->delta = static_cast<int64_t>(in.Read<uint64_t>());
+      if (in.ReadFlag()) request->initial = static_cast<int64_t>(in.Read<uint64_t>());
+      break;
   }
 }
 
@@ -153,6 +160,7 @@ inline void WriteRequestFields(FrameWriter& out, const Request& request) {
     case Opcode::kPing:
     case Opcode::kListTrees:
     case Opcode::kServerStats:
+    case Opcode::kRangeMap:
       break;
     case Opcode::kOpenTree:
       out.WriteField(request.name);
@@ -175,7 +183,8 @@ inline void WriteRequestFields(FrameWriter& out, const Request& request) {
       for (std::string_view key : request.keys) out.WriteField(key);
       break;
     case Opcode::kScan:
-      out.Write(static_cast<uint8_t>((request.reverse ? 1 : 0) | (request.end ? 2 : 0)));
+      out.Write(static_cast<uint8_t>((request.reverse ? 1 : 0) | (request.end ? 2 : 0) |
+                                     (request.keys_only ? 4 : 0)));
       out.Write(request.limit);
       out.WriteField(request.key);
       if (request.end) out.WriteField(*request.end);
@@ -194,6 +203,12 @@ inline void WriteRequestFields(FrameWriter& out, const Request& request) {
       out.WriteField(request.key);
       out.WriteField(request.expected);
       out.WriteField(request.value);
+      break;
+    case Opcode::kAdd:
+      out.WriteField(request.key);
+      out.Write(static_cast<uint64_t>(request.delta));
+      out.WriteFlag(request.initial.has_value());
+      if (request.initial) out.Write(static_cast<uint64_t>(*request.initial));
       break;
   }
 }
@@ -214,6 +229,14 @@ inline void ReadPayload(FrameReader& in, Response* response) {
     case Opcode::kServerStats:
       response->text = in.ReadField(kFrameBytesMax);
       break;
+    case Opcode::kRangeMap:
+      response->view = in.Read<uint32_t>();
+      for (uint32_t left = in.ReadCount(kRangesMax); left > 0 && in.good(); --left) {
+        auto& range = response->ranges.emplace_back();
+        range.start = in.ReadField(kKeyBytesMax);
+        range.url = in.ReadField(kUrlBytesMax);
+      }
+      break;
     case Opcode::kGet:
       if (in.ReadFlag()) response->value = in.ReadField(kValueBytesMax);
       break;
@@ -224,10 +247,11 @@ inline void ReadPayload(FrameReader& in, Response* response) {
       }
       break;
     case Opcode::kScan:
-      for (uint32_t left = in.ReadCount(kFrameBytesMax / 8); left > 0 && in.good(); --left) {
+      response->keys_only = in.ReadFlag();
+      for (uint32_t left = in.ReadCount(kFrameBytesMax / 4); left > 0 && in.good(); --left) {
         auto& row = response->rows.emplace_back();
         row.key = in.ReadField(kKeyBytesMax);
-        row.value = in.ReadField(kValueBytesMax);
+        if (!response->keys_only) row.value = in.ReadField(kValueBytesMax);
       }
       response->more = in.ReadFlag();
       if (response->more) response->continuation = in.ReadField(kKeyBytesMax);
@@ -239,8 +263,16 @@ inline void ReadPayload(FrameReader& in, Response* response) {
       response->changed = in.ReadFlag();
       break;
     case Opcode::kDeleteIf:
+      response->outcome = static_cast<ConditionOutcome>(in.ReadEnum(2));
+      break;
     case Opcode::kCompareAndSet:
       response->outcome = static_cast<ConditionOutcome>(in.ReadEnum(2));
+      if (response->outcome == ConditionOutcome::kDifferent) {
+        response->current = in.ReadField(kValueBytesMax);
+      }
+      break;
+    case Opcode::kAdd:
+      response->number = static_cast<int64_t>(in.Read<uint64_t>());
       break;
   }
 }
@@ -261,6 +293,14 @@ inline void WritePayload(FrameWriter& out, const Response& response) {
     case Opcode::kServerStats:
       out.WriteField(response.text);
       break;
+    case Opcode::kRangeMap:
+      out.Write(response.view);
+      out.Write(static_cast<uint32_t>(response.ranges.size()));
+      for (const ServedRange& range : response.ranges) {
+        out.WriteField(range.start);
+        out.WriteField(range.url);
+      }
+      break;
     case Opcode::kGet:
       out.WriteFlag(response.value.has_value());
       if (response.value) out.WriteField(*response.value);
@@ -273,10 +313,11 @@ inline void WritePayload(FrameWriter& out, const Response& response) {
       }
       break;
     case Opcode::kScan:
+      out.WriteFlag(response.keys_only);
       out.Write(static_cast<uint32_t>(response.rows.size()));
       for (const Row& row : response.rows) {
         out.WriteField(row.key);
-        out.WriteField(row.value);
+        if (!response.keys_only) out.WriteField(row.value);
       }
       out.WriteFlag(response.more);
       if (response.more) out.WriteField(response.continuation);
@@ -288,12 +329,19 @@ inline void WritePayload(FrameWriter& out, const Response& response) {
       out.WriteFlag(response.changed);
       break;
     case Opcode::kDeleteIf:
+      out.Write(static_cast<uint8_t>(response.outcome));
+      break;
     case Opcode::kCompareAndSet:
       out.Write(static_cast<uint8_t>(response.outcome));
+      if (response.outcome == ConditionOutcome::kDifferent) out.WriteField(response.current);
+      break;
+    case Opcode::kAdd:
+      out.Write(static_cast<uint64_t>(response.number));
       break;
   }
 }
 
 inline constexpr uint8_t kCodeWrongView = 255;  ///< on the wire, in the place of a StatusCode
+inline constexpr uint8_t kNoOpcode = 0;         ///< of a refused batch's response
 
 }  // namespace farleaf::client::protocol::internal

@@ -43,9 +43,8 @@ inline void Session::HelloDone() {
     protocol::Request request;
     request.opcode = protocol::Opcode::kOpenTree;
     request.id = kReopenIds | handle;
-    request.view = view_;
     request.name = trees_[handle].name;
-    AppendRequest(request, &connection_.out());
+    SendUnrouted(request);
   }
   if (trees_to_reopen_ == 0) ReopenTrees();
 }
@@ -62,7 +61,6 @@ inline void Session::TreeReopened(const protocol::Response& response) {
     return Disconnect(Status::Corruption("an answer to no request"));
   }
   KnownTree& tree = trees_[handle];
-  if (response.wrong_view) return Disconnect(Status::Unavailable("the view changed"));
   tree.status = Status::Ok();
   if (response.code == StatusCode::kOk) {
     tree.server_id = response.trees.front().id;
@@ -80,24 +78,23 @@ inline void Session::Disconnect(const Status& why) {
   const uint64_t sent = connection_.stream_sent();
   connection_.Close();
   ready_ = false;
+  EndHold();
   if (!was_ready) return ConnectingFailed(why);
   addresses_.clear();
   // Connections that are lost as soon as they are made back off like those that are never made.
   if (clock_->NowNs() - ready_since_ns_ > options_.backoff_ms_max * kNsPerMs) failed_rounds_ = 0;
   ConnectingFailed(why);
-  std::vector<uint32_t> to_finish;
+  std::vector<uint32_t> to_finish, again;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     if (slot.state != SlotState::kSent) continue;
     const bool read = slot.operation.idempotent();
-    // A server runs a request only when it has all of its frame.
-    const bool may_have_run = slot.frame_end <= sent;
-    if (may_have_run && (!read || ++slot.reissues > options_.reissues_max)) {
-      to_finish.push_back(i);
-    } else {
-      Requeue(i);
-    }
+    // A server runs a request only when it has all of its batch.
+    const bool may_have_run = slot.batch_end <= sent;
+    const bool give_up = may_have_run && (!read || ++slot.reissues > options_.reissues_max);
+    (give_up ? to_finish : again).push_back(i);
   }
+  RequeueInFront(std::move(again));
   for (uint32_t i : to_finish) Finish(i, LossOf(slots_[i], why.message()));
 }
 
@@ -144,46 +141,83 @@ inline void Session::Submit(Operation operation, CallOptions call) {
 /// Encodes queued operations behind what the kernel has not yet taken, up to a bound: what is not
 /// encoded is known not to have been sent.
 inline void Session::FillOut() {
-  if (queue_.empty()) return;
+  if (queue_.empty() || holding_) return;
   const uint64_t now_ns = clock_->NowNs();
-  while (!queue_.empty() && connection_.unsent_bytes() < kOutBytesWanted) {
+  while (!queue_.empty() && connection_.unsent_bytes() < kOutBytesWanted) SendBatch(now_ns);
+}
+
+/// Encodes the next batch; none if no queued operation is to be sent.
+inline void Session::SendBatch(uint64_t now_ns) {
+  std::string& out = connection_.out();
+  const size_t begin = protocol::BeginBatch(next_batch_, view_, &out);
+  batch_slots_.clear();
+  while (!queue_.empty() && batch_slots_.size() < options_.batch_requests_max &&
+         out.size() - begin < options_.batch_bytes) {
     const uint32_t index = queue_.front();
+    // One that is large has a batch of its own, since a frame has a bound.
+    if (!batch_slots_.empty() && slots_[index].operation.frame.size() > options_.batch_bytes) break;
     queue_.pop_front();
-    Slot& slot = slots_[index];
-    if (slot.state != SlotState::kQueued) continue;
-    Operation& operation = slot.operation;
-    if (operation.deadline_ns <= now_ns) {
-      Finish(index,
-             Status::DeadlineExceeded(name_ + ": " + std::string(OpcodeName(operation.opcode)) +
-                                      " waited until its deadline to be sent"));
-      continue;
-    }
-    uint32_t tree_id = 0;
-    if (operation.tree != Operation::kNoTree) {
-      FARLEAF_CHECK(operation.tree < trees_.size(), "a tree of another session", operation.tree);
-      const KnownTree& tree = trees_[operation.tree];
-      if (!tree.status.ok()) {
-        Finish(index, tree.status);
-        continue;
-      }
-      tree_id = tree.server_id;
-    }
-    // The server ends a little earlier than we do, so that its refusal, which says that nothing
-    // happened, arrives before we would have to call the outcome unknown.
-    const uint64_t left_ms = (operation.deadline_ns - now_ns) / kNsPerMs;
-    const uint64_t server_ms =
-        std::max<uint64_t>(1, left_ms - std::min<uint64_t>(left_ms / 8, 100));
-    char* const header = operation.frame.data();
-    StoreLittle<uint64_t>(header + protocol::kRequestIdAt,
-                          (uint64_t{slot.generation} << 32) | index);
-    StoreLittle<uint32_t>(header + protocol::kRequestViewAt, view_);
-    StoreLittle<uint32_t>(header + protocol::kRequestTreeAt, tree_id);
-    StoreLittle<uint32_t>(header + protocol::kRequestDeadlineAt,
-                          static_cast<uint32_t>(std::min<uint64_t>(server_ms, UINT32_MAX)));
-    connection_.out().append(operation.frame);
-    slot.frame_end = connection_.stream_queued();
-    slot.state = SlotState::kSent;
+    if (!EncodeForBatch(index, now_ns)) continue;
+    slots_[index].batch = next_batch_;
+    slots_[index].in_batch = static_cast<uint32_t>(batch_slots_.size());
+    batch_slots_.push_back(index);
   }
+  if (batch_slots_.empty()) {
+    out.resize(begin);
+    return;
+  }
+  protocol::EndBatch(begin, static_cast<uint32_t>(batch_slots_.size()), &out);
+  ++next_batch_;
+  for (const uint32_t index : batch_slots_) {
+    slots_[index].batch_end = connection_.stream_queued();
+    slots_[index].state = SlotState::kSent;
+  }
+}
+
+/// Appends a queued operation's request to the batch; false if it is not to be sent.
+inline bool Session::EncodeForBatch(uint32_t index, uint64_t now_ns) {
+  Slot& slot = slots_[index];
+  if (slot.state != SlotState::kQueued) return false;
+  Operation& operation = slot.operation;
+  const auto refuse = [&](const Status& why) {
+    Finish(index, why);
+    return false;
+  };
+  if (operation.deadline_ns <= now_ns) {
+    return refuse(Status::DeadlineExceeded(name_ + ": " +
+                                           std::string(OpcodeName(operation.opcode)) +
+                                           " waited until its deadline to be sent"));
+  }
+  const uint32_t value_bytes_max = connection_.hello().value_bytes_max;
+  if (operation.frame.size() + protocol::kBatchHeaderBytes >
+      protocol::FrameBytesMax(std::min(value_bytes_max, protocol::kValueBytesMax))) {
+    return refuse(Status::InvalidArgument(
+        name_ + ": a request of " + std::to_string(operation.frame.size()) +
+        " bytes; this server takes values of " + std::to_string(value_bytes_max)));
+  }
+  uint32_t tree_id = 0;
+  if (operation.tree != Operation::kNoTree) {
+    FARLEAF_CHECK(operation.tree < trees_.size(), "a tree of another session", operation.tree);
+    const KnownTree& tree = trees_[operation.tree];
+    if (!tree.status.ok()) return refuse(tree.status);
+    tree_id = tree.server_id;
+  }
+  // The server ends a little earlier than we do, so that its refusal, which says that nothing
+  // happened, arrives before we would have to call the outcome unknown.
+  const uint64_t left_ms = (operation.deadline_ns - now_ns) / kNsPerMs;
+  const uint64_t server_ms = std::max<uint64_t>(1, left_ms - std::min<uint64_t>(left_ms / 8, 100));
+  char* const header = operation.frame.data();
+  StoreLittle<uint64_t>(header + protocol::kRequestIdAt, (uint64_t{slot.generation} << 32) | index);
+  StoreLittle<uint32_t>(header + protocol::kRequestTreeAt, tree_id);
+  StoreLittle<uint32_t>(header + protocol::kRequestDeadlineAt,
+                        static_cast<uint32_t>(std::min<uint64_t>(server_ms, UINT32_MAX)));
+  connection_.out().append(operation.frame);
+  return true;
+}
+
+/// A request of the session's own, in a batch that no view routes.
+inline void Session::SendUnrouted(const protocol::Request& request) {
+  protocol::AppendBatch(next_batch_++, 0, request, &connection_.out());
 }
 
 inline bool Session::ReceiveAll() {
@@ -213,10 +247,13 @@ inline bool Session::ReceiveAll() {
     if (connection_.state() != internal::Connection::State::kOpen) break;
     connection_.ConsumeFrame(**body);
   }
+  EndHoldIfClear();
   return true;
 }
 
 inline void Session::TakeResponse(const protocol::Response& response) {
+  if (response.wrong_view) return BatchRefused(response);
+  if (response.id == kRangeMapId) return TakeRangeMap(response);
   if (response.id & kReopenIds) return TreeReopened(response);
   const auto index = static_cast<uint32_t>(response.id);
   const auto generation = static_cast<uint32_t>(response.id >> 32);
@@ -227,11 +264,6 @@ inline void Session::TakeResponse(const protocol::Response& response) {
   if (slot.operation.opcode != response.opcode) {
     return Disconnect(Status::Corruption("an answer of another kind than the request"));
   }
-  if (response.wrong_view) {
-    view_ = response.view;
-    Requeue(index);  // it was not executed; until its deadline
-    return;
-  }
   if (response.code != StatusCode::kOk) {
     return Finish(index, Status(response.code, name_ + ": " + std::string(response.message)));
   }
@@ -240,12 +272,13 @@ inline void Session::TakeResponse(const protocol::Response& response) {
 
 inline void Session::Complete(uint32_t index, const protocol::Response& response) {
   using protocol::Opcode;
-  Operation& at_slot = slots_[index].operation;
-  if (at_slot.pieces) {
-    const auto done = internal::TakePiece(response, at_slot.pieces.get());
+  if (Operation::Pieces* const pieces = slots_[index].operation.pieces.get()) {
+    auto done = internal::TakePiece(response, pieces);
     if (!done.ok()) return Finish(index, done.status().WithContext(name_));
+    // The callback may start operations, so that slots move; what they point to stays.
+    if (pieces->on_piece && !internal::PassPiece(pieces)) done = true;
     if (!*done) {
-      internal::EncodeNextPiece(&at_slot);
+      internal::EncodeNextPiece(&slots_[index].operation);
       return Requeue(index);
     }
   }
@@ -256,6 +289,9 @@ inline void Session::Complete(uint32_t index, const protocol::Response& response
     case Opcode::kMultiGet:
       return operation.Succeed<Values>(std::move(operation.pieces->values));
     case Opcode::kScan:
+      if (operation.pieces->on_piece) {
+        return operation.Succeed<uint64_t>(operation.pieces->rows_passed);
+      }
       return operation.Succeed<Rows>(std::move(operation.pieces->rows));
     case Opcode::kInsert:
     case Opcode::kPut:
@@ -263,8 +299,14 @@ inline void Session::Complete(uint32_t index, const protocol::Response& response
     case Opcode::kDelete:
       return operation.Succeed<bool>(response.changed);
     case Opcode::kDeleteIf:
-    case Opcode::kCompareAndSet:
       return operation.Succeed<ConditionOutcome>(response.outcome);
+    case Opcode::kCompareAndSet: {
+      CompareAndSetResult result{response.outcome, std::nullopt};
+      if (result.outcome == ConditionOutcome::kDifferent) result.current = response.current;
+      return operation.Succeed<CompareAndSetResult>(std::move(result));
+    }
+    case Opcode::kAdd:
+      return operation.Succeed<int64_t>(response.number);
     case Opcode::kOpenTree:
     case Opcode::kCreateTree:
       return operation.Succeed<OpenedTree>(
@@ -273,6 +315,7 @@ inline void Session::Complete(uint32_t index, const protocol::Response& response
       return operation.Succeed<std::vector<TreeInfo>>(response.trees);
     case Opcode::kServerStats:
     case Opcode::kPing:
+    case Opcode::kRangeMap:
       return operation.Succeed<std::string>(std::string(response.text));
   }
 }
@@ -354,6 +397,7 @@ inline size_t Session::Poll(uint64_t timeout_ms, int wake_fd) {
     ConnectingFailed(Status::Unavailable("no answer to the hello within " +
                                          std::to_string(options_.connect_timeout_ms) + " ms"));
   }
+  EndHoldIfClear();
   Flush();
   const bool talking = connection_.state() == State::kHello || connection_.state() == State::kOpen;
   if (talking && ReceiveAll()) timeout_ms = 0;

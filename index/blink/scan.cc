@@ -153,8 +153,9 @@ bool BlinkTree::IsNextLeaf(const ScanState& state, std::span<const std::byte> im
 void BlinkTree::AddScanRow(ScanState& state, const ConstNode& leaf, size_t i) {
   KeyValue& row = state.rows->emplace_back();
   leaf.AppendKey(i, &row.key);
-  const StoredValue stored = leaf.Value(i);
   state.bytes += row.key.size();
+  if (state.range.content == ScanContent::kKeys) return;
+  const StoredValue stored = leaf.Value(i);
   if (stored.out_of_line) {
     const OutOfLineValue where = DecodeOutOfLine(stored.bytes);
     state.bytes += where.length;

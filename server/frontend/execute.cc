@@ -48,10 +48,12 @@ Task<Status> ExecuteScan(const HostedTree& tree, OpContext& op, const Request& r
   range.bytes_max = protocol::kPieceBytes;
   range.direction =
       request.reverse ? index::ScanDirection::kReverse : index::ScanDirection::kForward;
+  if (request.keys_only) range.content = index::ScanContent::kKeys;
   std::vector<index::KeyValue>& rows = storage->rows;
   const Status status = co_await tree.index->Scan(op, range, &rows);
   if (!status.ok()) co_return status;
   size_t bytes = 0;
+  response->keys_only = request.keys_only;
   response->rows.reserve(rows.size());
   for (const index::KeyValue& row : rows) {
     response->rows.push_back({row.key, row.value});
@@ -99,11 +101,15 @@ Task<Status> ExecuteWrite(index::RangeIndex& tree, OpContext& op, const Request&
 }
 
 Task<Status> ExecuteConditional(index::RangeIndex& tree, OpContext& op, const Request& request,
-                                Response* response) {
+                                Response* response, ResponseStorage* storage) {
   const Request* const wanted = &request;
-  const index::ModifyFunction modify = [wanted](std::optional<std::string_view> current,
-                                                std::string* replacement) {
-    if (!current || *current != wanted->expected) return index::ModifyAction::kKeep;
+  const index::ModifyFunction modify = [wanted, storage](std::optional<std::string_view> current,
+                                                         std::string* replacement) {
+    if (!current) return index::ModifyAction::kKeep;
+    if (*current != wanted->expected) {
+      if (wanted->opcode == Opcode::kCompareAndSet) storage->text.assign(*current);
+      return index::ModifyAction::kKeep;
+    }
     if (wanted->opcode == Opcode::kDeleteIf) return index::ModifyAction::kDelete;
     replacement->assign(wanted->value);
     return index::ModifyAction::kWrite;
@@ -114,8 +120,50 @@ Task<Status> ExecuteConditional(index::RangeIndex& tree, OpContext& op, const Re
     response->outcome = ConditionOutcome::kAbsent;
   } else if (result->action == index::ModifyAction::kKeep) {
     response->outcome = ConditionOutcome::kDifferent;
+    response->current = storage->text;
   }
   co_return Status::Ok();
+}
+
+Status CounterFailure(std::string_view key, std::string why) {
+  return Status::InvalidArgument("key \"" + std::string(key.substr(0, 64)) +
+                                 "\": " + std::move(why));
+}
+
+Task<Status> ExecuteAdd(index::RangeIndex& tree, OpContext& op, const Request& request,
+                        Response* response) {
+  struct Sum {
+    const Request* wanted;
+    Status failure;
+    int64_t result = 0;
+  } sum{&request, {}, 0};
+  const index::ModifyFunction modify = [at = &sum](std::optional<std::string_view> current,
+                                                   std::string* replacement) {
+    const Request& wanted = *at->wanted;
+    at->failure = Status::Ok();
+    int64_t before = wanted.initial.value_or(0);
+    if (current && current->size() != protocol::kCounterBytes) {
+      at->failure = CounterFailure(wanted.key, "a value of " + std::to_string(current->size()) +
+                                                   " bytes is no counter, which has 8");
+    } else if (current) {
+      before = static_cast<int64_t>(LoadBig64(current->data()));
+    } else if (!wanted.initial) {
+      at->failure = Status::NotFound("no counter to add to, and no initial value was given");
+    }
+    if (at->failure.ok() && __builtin_add_overflow(before, wanted.delta, &at->result)) {
+      at->failure =
+          CounterFailure(wanted.key, std::to_string(before) + " + " + std::to_string(wanted.delta) +
+                                         " does not fit 64 bits with sign");
+    }
+    if (!at->failure.ok()) return index::ModifyAction::kKeep;
+    replacement->resize(protocol::kCounterBytes);
+    StoreBig64(replacement->data(), static_cast<uint64_t>(at->result));
+    return index::ModifyAction::kWrite;
+  };
+  const auto result = co_await tree.ReadModifyWrite(op, request.key, modify);
+  if (!result.ok()) co_return result.status();
+  response->number = sum.result;
+  co_return sum.failure;
 }
 
 Task<Status> ExecuteOnHost(TreeHost& host, OpContext& op, const Request& request,
@@ -193,7 +241,12 @@ Task<Status> Execute(TreeHost& host, const HostedTree& tree, OpContext& op, cons
     }
     case Opcode::kDeleteIf:
     case Opcode::kCompareAndSet: {
-      const Status status = co_await ExecuteConditional(*tree.index, op, request, response);
+      const Status status =
+          co_await ExecuteConditional(*tree.index, op, request, response, storage);
+      co_return status;
+    }
+    case Opcode::kAdd: {
+      const Status status = co_await ExecuteAdd(*tree.index, op, request, response);
       co_return status;
     }
     default: {

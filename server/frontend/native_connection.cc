@@ -1,5 +1,6 @@
 #include "server/frontend/native_connection.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -13,18 +14,22 @@ size_t NativeConnection::BytesWanted() const {
 }
 
 bool NativeConnection::TakeInput() {
+  if (batch_.count > 0) {
+    RunBatch();
+    return true;
+  }
   const FrameLookup found = protocol::FindFrame(unparsed(), frame_bytes_max());
   if (found.state == FrameLookup::State::kIncomplete) return false;
   if (found.state == FrameLookup::State::kTooLong) {
-    Refuse(Status::Corruption(
-        greeted_ ? "a frame of " + std::to_string(found.frame_bytes) + " bytes; at most " +
-                       std::to_string(protocol::kFrameBytesMax) + " are allowed"
-                 : "the peer does not speak Farleaf's native protocol"));
+    Refuse(Status::Corruption(greeted_ ? "a frame of " + std::to_string(found.frame_bytes) +
+                                             " bytes; at most " +
+                                             std::to_string(frame_bytes_max()) + " are allowed"
+                                       : "the peer does not speak Farleaf's native protocol"));
     return false;
   }
   Consume(found.frame_bytes);
   if (greeted_) {
-    TakeRequest(found.body);
+    TakeBatch(found.body);
   } else {
     TakeHello(found.body);
   }
@@ -47,13 +52,49 @@ void NativeConnection::TakeHello(std::span<const std::byte> body) {
   answer.code = failure().code();
   answer.message = failure().message();
   answer.in_flight_max = limits_.in_flight_max;
+  answer.value_bytes_max = static_cast<uint32_t>(limits_.value_bytes_max);
   AppendServerHello(answer, &out());
   greeted_ = failure().ok();
 }
 
-void NativeConnection::TakeRequest(std::span<const std::byte> body) {
+void NativeConnection::TakeBatch(std::span<const std::byte> body) {
+  const auto batch = protocol::ParseBatch(body, &batch_rest_);
+  if (!batch.ok()) return Refuse(batch.status());
+  batch_ = *batch;
+  batch_taken_ = 0;
+  if (batch_.count == 0) return;
+  batch_block_ = block();
+  RunBatch();
+}
+
+void NativeConnection::RunBatch() {
+  // View 0: routed by none.
+  if (batch_.view != 0 && batch_.view != runner_->view()) {
+    RefuseRest();
+  } else {
+    while (batch_.count > 0 && failure().ok() && !paused()) TakeRequest();
+  }
+  if (batch_.count > 0 && failure().ok()) return;
+  if (!batch_rest_.empty()) Refuse(Status::Corruption("a batch with bytes behind its requests"));
+  batch_.count = 0;
+  batch_block_.reset();
+}
+
+void NativeConnection::RefuseRest() {
+  protocol::Response refusal;
+  refusal.id = batch_.number;
+  refusal.wrong_view = true;
+  refusal.refused_from = batch_taken_;
+  refusal.view = runner_->view();
+  AppendResponse(refusal, &out());
+  batch_.count = 0;
+  batch_rest_ = {};
+}
+
+void NativeConnection::TakeRequest() {
   protocol::Request request;
-  const Status parsed = ParseRequest(body, &request);
+  const size_t before = batch_rest_.size();
+  const Status parsed = NextRequest(&batch_rest_, &request);
   if (!parsed.ok()) {
     // Told under the id that could be read, for whoever debugs a client; then the end.
     protocol::Response refusal;
@@ -65,8 +106,36 @@ void NativeConnection::TakeRequest(std::span<const std::byte> body) {
     Refuse(parsed);
     return;
   }
+  if (batch_.view == 0 && !IsUnrouted(request.opcode)) return RefuseRest();
+  --batch_.count;
+  ++batch_taken_;
+  const Token token{static_cast<uint32_t>(before - batch_rest_.size())};
   ++in_flight_;
-  runner_->StartRequest(*this, block(), std::move(request));
+  request_bytes_ += token.request_bytes;
+  const size_t value_bytes = std::max(request.value.size(), request.expected.size());
+  if (value_bytes > limits_.value_bytes_max) {
+    protocol::Response refusal;
+    refusal.id = request.id;
+    refusal.opcode = request.opcode;
+    refusal.code = StatusCode::kInvalidArgument;
+    const std::string message = "a value of " + std::to_string(value_bytes) +
+                                " bytes; this server takes " +
+                                std::to_string(limits_.value_bytes_max);
+    refusal.message = message;
+    return Answer(refusal, token);
+  }
+  runner_->StartRequest(*this, batch_block_, std::move(request), token);
+}
+
+void NativeConnection::Answer(const protocol::Response& response, Token token) {
+  FARLEAF_CHECK(in_flight_ > 0 && request_bytes_ >= token.request_bytes, in_flight_,
+                request_bytes_);
+  --in_flight_;
+  request_bytes_ -= token.request_bytes;
+  if (abandoned()) return;
+  const size_t before = out().size();
+  AppendResponse(response, &out());
+  answer_bytes_ = std::max<uint64_t>(out().size() - before, answer_bytes_ - answer_bytes_ / 8);
 }
 
 }  // namespace farleaf::server

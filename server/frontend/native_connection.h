@@ -1,11 +1,19 @@
 // NativeConnection: the server's side of the native protocol on one connection, without its socket:
 // bytes go in, requests come out; answers go in, in any order, bytes come out.
 //
-// Invariants: those of Connection; at most `in_flight_max` requests are started and unanswered, and a
-// request's views stay valid as long as the InputBlock that it came with.
+// Invariants, beside those of Connection:
+//   - at most `in_flight_max` requests are started and unanswered, and no more than fit into the
+//     connection's memory (out_bytes_max) with their answers, as far as those of late tell;
+//   - a request is started only if its batch's view is the server's. The views are compared when a batch
+//     has arrived whole, and again when its rest is taken up after a pause: nothing of a batch starts
+//     behind the moment in which its view has become an old one. What is not started is refused, from the
+//     first such request on;
+//   - refusals are put out in the order of their batches;
+//   - a request's views stay valid as long as the InputBlock that it came with.
 // Thread rule: one thread for life.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,41 +29,66 @@ class NativeConnection final : public Connection {
  public:
   struct Limits {
     uint32_t in_flight_max = 1024;
-    size_t out_bytes_max = size_t{4} << 20;
+    /// Of unsent answers; also what requests in flight and their answers may take together.
+    uint64_t out_bytes_max = uint64_t{4} << 20;
+    uint64_t value_bytes_max = protocol::kValueBytesMax;  ///< larger ones are refused
+  };
+  /// What a request holds until it is answered.
+  struct Token {
+    uint32_t request_bytes = 0;
   };
   /// Whoever runs the requests.
   class Runner {
    public:
     virtual ~Runner() = default;
     virtual protocol::ServerHello Hello() = 0;
+    /// The number of the map of ranges to servers.
+    virtual uint32_t view() = 0;
     /// Runs the request and calls Answer once, now or later.
     virtual void StartRequest(NativeConnection& connection, InputBlockRef block,
-                              protocol::Request request) = 0;
+                              protocol::Request request, Token token) = 0;
   };
 
   NativeConnection(Runner* runner, Limits limits)
-      : Connection(limits.out_bytes_max), runner_(runner), limits_(limits) {}
+      : Connection(limits.out_bytes_max),
+        runner_(runner),
+        limits_(limits),
+        answer_bytes_(std::min<uint64_t>(kAnswerBytesFirst, limits.out_bytes_max / 8)) {}
 
-  void Answer(const protocol::Response& response) {
-    --in_flight_;
-    if (!abandoned()) AppendResponse(response, &out());
-  }
+  void Answer(const protocol::Response& response, Token token);
   bool greeted() const override { return greeted_; }
   uint32_t in_flight() const override { return in_flight_; }
 
  private:
+  static constexpr uint64_t kAnswerBytesFirst = 64 << 10;
+
   bool TakeInput() override;
   size_t BytesWanted() const override;
-  bool TooBusy() const override { return in_flight_ >= limits_.in_flight_max; }
+  bool TooBusy() const override {
+    return in_flight_ >= limits_.in_flight_max ||
+           (in_flight_ > 0 &&
+            request_bytes_ + in_flight_ * answer_bytes_ + output().size() > limits_.out_bytes_max);
+  }
   uint32_t frame_bytes_max() const {
-    return greeted_ ? protocol::kFrameBytesMax : protocol::kHelloBytesMax;
+    return greeted_ ? protocol::FrameBytesMax(static_cast<uint32_t>(limits_.value_bytes_max))
+                    : protocol::kHelloBytesMax;
   }
   void TakeHello(std::span<const std::byte> body);
-  void TakeRequest(std::span<const std::byte> body);
+  void TakeBatch(std::span<const std::byte> body);
+  void RunBatch();
+  void TakeRequest();
+  void RefuseRest();
 
   Runner* const runner_;
   const Limits limits_;
   uint32_t in_flight_ = 0;
+  uint64_t request_bytes_ = 0;  // of those in flight
+  // What an answer is expected to take: the largest of late. Until they are known, few are begun at once.
+  uint64_t answer_bytes_;
+  protocol::Batch batch_;  // being run; `count` is what is left of it
+  uint32_t batch_taken_ = 0;
+  InputBlockRef batch_block_;
+  std::span<const std::byte> batch_rest_;  // in batch_block_
   bool greeted_ = false;
 };
 

@@ -21,32 +21,33 @@ protocol::ServerHello NativeService::Hello() {
 }
 
 void NativeService::StartRequest(NativeConnection& connection, InputBlockRef block,
-                                 protocol::Request request) {
+                                 protocol::Request request, NativeConnection::Token token) {
   protocol::Response response;
   response.id = request.id;
   response.opcode = request.opcode;
-  response.view = deps_.host->view();
   if (deps_.thread->stopping()) {
     response.code = StatusCode::kUnavailable;
     response.message = "the server is stopping";
-    return connection.Answer(response);
+    return connection.Answer(response, token);
   }
-  if (request.view != response.view) {
-    response.wrong_view = true;
-    return connection.Answer(response);
+  if (request.opcode == protocol::Opcode::kPing) return connection.Answer(response, token);
+  if (request.opcode == protocol::Opcode::kRangeMap) {
+    deps_.host->GetRangeMap(&response.view, &response.ranges);
+    return connection.Answer(response, token);
   }
-  if (request.opcode == protocol::Opcode::kPing) return connection.Answer(response);
   if (request.opcode == protocol::Opcode::kServerStats) {
     const std::string text = deps_.stats_text();
     response.text = text;
-    return connection.Answer(response);
+    return connection.Answer(response, token);
   }
-  deps_.thread->Serve(connection, RunRequest(connection, std::move(block), std::move(request)));
+  deps_.thread->Serve(connection,
+                      RunRequest(connection, std::move(block), std::move(request), token));
 }
 
 dsm::Task<void> NativeService::RunRequest(NativeConnection& connection,
                                           [[maybe_unused]] InputBlockRef block,
-                                          protocol::Request request) {
+                                          protocol::Request request,
+                                          NativeConnection::Token token) {
   const uint64_t arrival_ns = deps_.thread->arrival_ns();
   const uint64_t asked_ms =
       request.deadline_ms != 0 ? request.deadline_ms : options_.deadline_ms_default;
@@ -61,12 +62,11 @@ dsm::Task<void> NativeService::RunRequest(NativeConnection& connection,
   response.opcode = request.opcode;
   ResponseStorage storage;
   const Status status = co_await Execute(*deps_.host, tree, op, request, &response, &storage);
-  response.view = deps_.host->view();
   if (!status.ok()) {
     response.code = status.code();
     response.message = status.message();
   }
-  connection.Answer(response);
+  connection.Answer(response, token);
   record.code = status.code();
   record.latency_ns = deps_.clock->NowNs() - arrival_ns;
   deps_.thread->Record(record);

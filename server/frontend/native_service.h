@@ -41,12 +41,13 @@ class NativeService final : public ProtocolService, public NativeConnection::Run
 
   // NativeConnection::Runner.
   protocol::ServerHello Hello() override;
-  void StartRequest(NativeConnection& connection, InputBlockRef block,
-                    protocol::Request request) override;
+  uint32_t view() override { return deps_.host->view(); }
+  void StartRequest(NativeConnection& connection, InputBlockRef block, protocol::Request request,
+                    NativeConnection::Token token) override;
 
  private:
   dsm::Task<void> RunRequest(NativeConnection& connection, InputBlockRef block,
-                             protocol::Request request);
+                             protocol::Request request, NativeConnection::Token token);
   HostedTree FindTree(uint32_t id);
 
   const Deps deps_;

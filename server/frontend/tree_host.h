@@ -38,6 +38,11 @@ class TreeHost {
 
   /// The number of the map of key ranges to servers; requests routed by another are refused.
   virtual uint32_t view() const = 0;
+  /// The map and its number, which go together. One range for now, served by whoever was asked.
+  virtual void GetRangeMap(uint32_t* view, std::vector<protocol::ServedRange>* ranges) const {
+    *view = this->view();
+    *ranges = {{.start = "", .url = ""}};
+  }
   virtual Result<std::unique_ptr<dsm::Worker>> OpenWorker() = 0;
 
   /// NotFound if there is no such tree.

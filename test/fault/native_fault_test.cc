@@ -29,6 +29,8 @@ std::string KeyOf(uint64_t i) { return "key" + std::to_string(1'000'000 + i); }
 /// A client that says what it likes, byte by byte.
 class RawPeer {
  public:
+  static constexpr uint32_t kView = 1;  // MapTreeHost's
+
   explicit RawPeer(const std::string& url) {
     auto addresses = client::internal::Resolve(*client::ParseEndpoint(url));
     auto fd = client::internal::Dial(addresses->front());
@@ -51,7 +53,7 @@ class RawPeer {
   }
   void SendRequest(const protocol::Request& request) {
     std::string frame;
-    AppendRequest(request, &frame);
+    protocol::AppendBatch(0, kView, request, &frame);
     Send(frame);
   }
   void EndSending() { ::shutdown(fd_.get(), SHUT_WR); }
@@ -151,8 +153,16 @@ class ScriptedServer {
       *greeted = true;
       return Then::kIgnore;
     }
-    protocol::Request request;
-    FARLEAF_CHECK(ParseRequest(AsBytes(body), &request).ok());
+    std::span<const std::byte> requests;
+    FARLEAF_CHECK(protocol::ParseBatch(AsBytes(body), &requests).ok());
+    while (!requests.empty()) {
+      protocol::Request request;
+      FARLEAF_CHECK(NextRequest(&requests, &request).ok());
+      if (AnswerRequest(request, out) == Then::kClose) return Then::kClose;
+    }
+    return Then::kIgnore;
+  }
+  Then AnswerRequest(const protocol::Request& request, std::string* out) {
     if (request.opcode != protocol::Opcode::kOpenTree) return script_(request, out);
     protocol::Response opened;
     opened.id = request.id;
@@ -236,7 +246,7 @@ TEST_F(NativeFaultTest, ClientOfAnotherVersionIsToldWhichToUse) {
   const auto hello = peer.ReceiveHello();
   EXPECT_EQ(hello.code, StatusCode::kInvalidArgument);
   EXPECT_EQ(hello.message,
-            "this server speaks version 1 of the protocol, the client version 2; use a client of "
+            "this server speaks version 2 of the protocol, the client version 3; use a client of "
             "the server's release");
   EXPECT_EQ(peer.Receive(), std::nullopt);
   ExpectServing();
@@ -287,9 +297,8 @@ TEST_F(NativeFaultTest, MalformedRequestIsAnsweredUnderItsIdAndThenTheEnd) {
   peer.ReceiveHello();
   protocol::Request request;
   request.id = 77;
-  request.view = 1;
   std::string frame;
-  AppendRequest(request, &frame);
+  protocol::AppendBatch(0, RawPeer::kView, request, &frame);
   frame.back() = '\x63';  // no opcode
   peer.Send(frame);
   const auto body = peer.Receive();
@@ -303,6 +312,99 @@ TEST_F(NativeFaultTest, MalformedRequestIsAnsweredUnderItsIdAndThenTheEnd) {
   EXPECT_EQ(server->Connections().refused, 1u);
 }
 
+TEST_F(NativeFaultTest, BatchOfAnotherViewIsRefusedWhole) {
+  auto& index = host.Add("t");
+  StartServer();
+  RawPeer peer(tcp_url());
+  peer.SendHello();
+  peer.ReceiveHello();
+  const auto refusal_of = [&](uint32_t number, uint32_t view) {
+    std::string frame;
+    const size_t begin = protocol::BeginBatch(number, view, &frame);
+    for (uint64_t id = 1; id <= 3; ++id) {
+      protocol::Request request;
+      request.id = id;
+      request.opcode = protocol::Opcode::kPut;
+      request.tree = 1;
+      request.key = "k";
+      AppendRequest(request, &frame);
+    }
+    protocol::EndBatch(begin, 3, &frame);
+    peer.Send(frame);
+    protocol::Response response;
+    const auto body = peer.Receive();
+    FARLEAF_CHECK(body && ParseResponse(AsBytes(*body), &response).ok());
+    return response;
+  };
+  for (const uint32_t view : {RawPeer::kView + 1, 0u, UINT32_MAX}) {
+    const auto refusal = refusal_of(70 + view, view);
+    EXPECT_TRUE(refusal.wrong_view);
+    EXPECT_EQ(refusal.id, 70 + view);
+    EXPECT_EQ(refusal.refused_from, 0u);
+    EXPECT_EQ(refusal.view, RawPeer::kView);
+  }
+  EXPECT_EQ(index.size(), 0u);
+  EXPECT_FALSE(refusal_of(1, RawPeer::kView).wrong_view);
+  EXPECT_EQ(index.size(), 1u);
+}
+
+TEST_F(NativeFaultTest, WhatAPauseHasKeptOfABatchIsRefusedWhenTheViewChangesMeanwhile) {
+  auto& index = host.Add("t");
+  options.connection.in_flight_max = 2;
+  StartServer();
+  std::atomic<int> held{0};
+  std::atomic<bool> released{false};
+  index.set_before([&](index::OpContext& op) { return HoldUntilReleased(op, &held, &released); });
+  RawPeer peer(tcp_url());
+  peer.SendHello();
+  peer.ReceiveHello();
+  std::string frame;
+  const size_t begin = protocol::BeginBatch(9, RawPeer::kView, &frame);
+  const std::string keys = "abcde";
+  for (uint64_t id = 0; id < keys.size(); ++id) {
+    protocol::Request request;
+    request.id = id;
+    request.opcode = protocol::Opcode::kPut;
+    request.tree = 1;
+    request.key = std::string_view(keys).substr(id, 1);
+    AppendRequest(request, &frame);
+  }
+  protocol::EndBatch(begin, 5, &frame);
+  peer.Send(frame);
+  while (held < 2) std::this_thread::yield();
+  host.set_view(RawPeer::kView + 1);
+  released = true;
+  uint64_t answered = 0, refusals = 0;
+  for (int i = 0; i < 3; ++i) {
+    const auto body = peer.Receive();
+    ASSERT_TRUE(body.has_value());
+    protocol::Response response;
+    ASSERT_TRUE(ParseResponse(AsBytes(*body), &response).ok());
+    answered += !response.wrong_view;
+    if (!response.wrong_view) continue;
+    ++refusals;
+    EXPECT_EQ(response.id, 9u);
+    EXPECT_EQ(response.refused_from, 2u);
+  }
+  EXPECT_EQ(answered, 2u);
+  EXPECT_EQ(refusals, 1u);
+  EXPECT_EQ(index.size(), 2u);
+}
+
+TEST_F(NativeFaultTest, ValueLargerThanTheServersLimitIsRefusedWithoutHarm) {
+  host.Add("t");
+  options.connection.value_bytes_max = 10'000;
+  StartServer();
+  auto client = *Client::Connect(tcp_url(), Patient());
+  auto tree = *client->OpenTree("t");
+  EXPECT_TRUE(tree.Put("k", std::string(10'000, 'v')).ok());
+  EXPECT_EQ(tree.Put("k", std::string(10'001, 'v')).status().ToString(),
+            "invalid argument: " + tcp_url() + ": a value of 10001 bytes; this server takes 10000");
+  EXPECT_EQ(tree.Put("k", std::string(4 << 20, 'v')).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(tree.Get("k")->value().size(), 10'000u);
+  EXPECT_EQ(server->Connections().refused, 0u) << "nobody was cut off for it";
+}
+
 TEST_F(NativeFaultTest, RequestForATreeThatIsNotOpenIsRefused) {
   StartServer();
   RawPeer peer(tcp_url());
@@ -310,7 +412,6 @@ TEST_F(NativeFaultTest, RequestForATreeThatIsNotOpenIsRefused) {
   peer.ReceiveHello();
   protocol::Request request;
   request.opcode = protocol::Opcode::kGet;
-  request.view = 1;
   request.tree = 12345;
   request.key = "k";
   peer.SendRequest(request);
@@ -332,7 +433,6 @@ TEST_F(NativeFaultTest, HalfClosedConnectionGetsAllItsAnswers) {
     protocol::Request request;
     request.id = id;
     request.opcode = protocol::Opcode::kListTrees;
-    request.view = 1;
     peer.SendRequest(request);
   }
   peer.EndSending();
@@ -360,10 +460,9 @@ TEST_F(NativeFaultTest, SlowReaderIsHeldBackAndLosesNothing) {
     protocol::Request request;
     request.id = id;
     request.opcode = protocol::Opcode::kGet;
-    request.view = 1;
     request.tree = tree.info().id;
     request.key = "large";
-    AppendRequest(request, &requests);
+    protocol::AppendBatch(0, RawPeer::kView, request, &requests);
   }
   slow.Send(requests);
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(writer->Ping().ok());

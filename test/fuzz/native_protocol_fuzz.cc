@@ -40,8 +40,13 @@ class FuzzedPeer final : public NativeConnection::Runner {
   explicit FuzzedPeer(uint64_t seed) : random_(seed), connection_(this, kLimits) {}
 
   wire::ServerHello Hello() override { return {}; }
-  void StartRequest(NativeConnection&, InputBlockRef block, wire::Request request) override {
-    waiting_.emplace_back(std::move(block), std::move(request));
+  uint32_t view() override {
+    if (random_.OneIn(20)) ++view_;
+    return view_;
+  }
+  void StartRequest(NativeConnection&, InputBlockRef block, wire::Request request,
+                    NativeConnection::Token token) override {
+    waiting_.push_back({std::move(block), std::move(request), token});
     FARLEAF_CHECK(waiting_.size() <= kLimits.in_flight_max && connection_.failure().ok());
     if (random_.OneIn(3)) AnswerOne();
   }
@@ -79,7 +84,7 @@ class FuzzedPeer final : public NativeConnection::Runner {
   void AnswerOne() {
     if (waiting_.empty()) return;
     std::swap(waiting_[random_.Below(waiting_.size())], waiting_.front());
-    const auto [block, request] = std::move(waiting_.front());
+    const auto [block, request, token] = std::move(waiting_.front());
     waiting_.pop_front();
     wire::Response response;
     response.id = request.id;
@@ -91,11 +96,17 @@ class FuzzedPeer final : public NativeConnection::Runner {
     seen += request.name;
     for (std::string_view key : request.keys) seen += key;
     response.message = seen;
-    connection_.Answer(response);
+    connection_.Answer(response, token);
   }
 
   Random random_;
-  std::deque<std::pair<InputBlockRef, wire::Request>> waiting_;
+  struct Waiting {
+    InputBlockRef block;
+    wire::Request request;
+    NativeConnection::Token token;
+  };
+  std::deque<Waiting> waiting_;
+  uint32_t view_ = 7;
   NativeConnection connection_;
 };
 
@@ -141,11 +152,12 @@ std::vector<std::string> FuzzSeeds() {
       "\x03"
       "a" +
       greeting.substr(4));
-  std::string stream = hello;
+  std::string stream = hello, requests;
   for (Opcode opcode :
        {Opcode::kPing, Opcode::kListTrees, Opcode::kOpenTree, Opcode::kServerStats, Opcode::kGet,
         Opcode::kMultiGet, Opcode::kScan, Opcode::kInsert, Opcode::kPut, Opcode::kUpdate,
-        Opcode::kDelete, Opcode::kDeleteIf, Opcode::kCompareAndSet, Opcode::kCreateTree}) {
+        Opcode::kDelete, Opcode::kDeleteIf, Opcode::kCompareAndSet, Opcode::kCreateTree,
+        Opcode::kAdd, Opcode::kRangeMap}) {
     wire::Request request;
     request.id = seeds.size();
     request.opcode = opcode;
@@ -155,9 +167,13 @@ std::vector<std::string> FuzzSeeds() {
     request.end = "z";
     request.keys = {"one", "two"};
     request.name = "tree";
+    request.keys_only = true;
+    request.delta = -5;
+    request.initial = 6;
     std::string frame;
     AppendRequest(request, &frame);
-    stream += frame;
+    requests += frame;
+    AppendBatch(static_cast<uint32_t>(request.id), 7, request, &stream);
     seeds.push_back(std::string("\0b", 2) + frame.substr(4));
     wire::Response response;
     response.id = request.id;
@@ -176,6 +192,11 @@ std::vector<std::string> FuzzSeeds() {
                        .node_bytes = 4096,
                        .name = "tree"}};
     response.text = "get.count 1\n";
+    response.outcome = wire::ConditionOutcome::kDifferent;
+    response.current = "another";
+    response.number = -7;
+    response.view = 7;
+    response.ranges = {{"", ""}, {"m", "farleaf://other:7400"}};
     std::string answer;
     AppendResponse(response, &answer);
     seeds.push_back(
@@ -183,6 +204,9 @@ std::vector<std::string> FuzzSeeds() {
         "c" +
         answer.substr(4));
   }
+  const size_t batch = wire::BeginBatch(99, 7, &stream);
+  stream += requests;
+  wire::EndBatch(batch, 16, &stream);
   for (char cut : {'d', 'e', 'f'}) seeds.push_back(std::string("\x04") + cut + stream);
   return seeds;
 }

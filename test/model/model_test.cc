@@ -185,6 +185,12 @@ class ModelTest : public ::testing::TestWithParam<IndexKind> {
     ASSERT_EQ(rows.size(), expected.size())
         << "start " << start.size() << " bytes, limit " << range.limit;
     ASSERT_TRUE(rows == expected);
+    range.content = index::ScanContent::kKeys;
+    const Status keys_status =
+        Run([&](auto& index, OpContext& op) { return index.Scan(op, range, &rows); });
+    ASSERT_TRUE(keys_status.ok()) << keys_status;
+    ASSERT_EQ(rows.size(), expected.size());
+    for (size_t i = 0; i < rows.size(); ++i) ASSERT_EQ(rows[i].key, expected[i].key);
   }
 
   /// Steps of which `erase_percent` delete; the rest is spread over everything else.

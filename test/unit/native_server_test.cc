@@ -95,7 +95,8 @@ TEST_F(NativeServerTest, EveryOperationOverTcpAndUnixSockets) {
     EXPECT_TRUE(*tree.Update("a", "5"));
     EXPECT_EQ(**tree.Get("a"), "5");
     EXPECT_EQ(*tree.Get("c"), std::nullopt);
-    EXPECT_EQ(*tree.CompareAndSet("a", "1", "6"), ConditionOutcome::kDifferent);
+    EXPECT_EQ(*tree.CompareAndSet("a", "1", "6"),
+              (client::CompareAndSetResult{ConditionOutcome::kDifferent, "5"}));
     EXPECT_EQ(*tree.CompareAndSet("a", "5", "6"), ConditionOutcome::kDone);
     EXPECT_EQ(*tree.CompareAndSet("c", "5", "6"), ConditionOutcome::kAbsent);
     EXPECT_EQ(*tree.DeleteIf("a", "5"), ConditionOutcome::kDifferent);
@@ -106,6 +107,9 @@ TEST_F(NativeServerTest, EveryOperationOverTcpAndUnixSockets) {
     EXPECT_EQ(*tree.DeleteIf("a", "6"), ConditionOutcome::kAbsent);
     EXPECT_TRUE(*tree.Delete("b"));
     EXPECT_FALSE(*tree.Delete("b"));
+    EXPECT_EQ(*tree.Add("counter", 5, -7), -2);
+    EXPECT_EQ(*tree.Add("counter", 5, -7), 3);
+    EXPECT_EQ(**tree.Get("counter"), client::CounterValue(3));
     EXPECT_TRUE(client->Ping().ok());
   }
   auto client = Connect(unix_url());
@@ -334,6 +338,201 @@ TEST_F(NativeServerTest, FixedKeyScansReachTheLargestKey) {
   EXPECT_TRUE(*tree.Scan({}) == all);
   std::reverse(all.begin(), all.end());
   EXPECT_TRUE(*tree.Scan({.reverse = true}) == all);
+}
+
+TEST_F(NativeServerTest, CountersRefuseWhatTheyCannotCount) {
+  StartServer();
+  auto& index = host.Add("t");
+  host.Add("numbers", protocol::TreeLayout::kFixed8);
+  auto client = Connect(unix_url());
+  auto tree = *client->OpenTree("t");
+  EXPECT_EQ(tree.Add("c", 1).status().ToString(),
+            "not found: " + unix_url() + ": no counter to add to, and no initial value was given");
+  EXPECT_EQ(*tree.Add("c", 1, INT64_MAX - 1), INT64_MAX);
+  EXPECT_EQ(tree.Add("c", 1).status().ToString(),
+            "invalid argument: " + unix_url() +
+                ": key \"c\": 9223372036854775807 + 1 does not fit 64 bits with sign");
+  EXPECT_EQ(tree.Add("c", 1, 0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(*tree.Add("c", INT64_MIN), -1);
+  EXPECT_EQ(*tree.Add("c", INT64_MIN + 1), INT64_MIN);
+  EXPECT_EQ(tree.Add("c", -1).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(index.Content().at("c"), client::CounterValue(INT64_MIN));
+  EXPECT_EQ(tree.Add("d", 1, INT64_MAX).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(index.Content().contains("d"));
+  ASSERT_TRUE(tree.Put("text", "seven..").ok());
+  EXPECT_EQ(tree.Add("text", 1, 0).status().ToString(),
+            "invalid argument: " + unix_url() +
+                ": key \"text\": a value of 7 bytes is no counter, which has 8");
+  auto numbers = *client->OpenTree("numbers");
+  EXPECT_EQ(*numbers.Add(Fixed8Key(1), 40, 2), 42);
+  EXPECT_EQ(**numbers.Get(Fixed8Key(1)), Fixed8Key(42));
+}
+
+TEST_F(NativeServerTest, PrefixScansEqualTheModels) {
+  StartServer();
+  host.Add("numbers", protocol::TreeLayout::kFixed8);
+  auto& index = host.Add("t");
+  auto session = ConnectSession(unix_url());
+  auto tree = *session->OpenTree("t");
+  for (const char* key : {"a", "ab", "ab\xff", "ab\xff\xff", "ab\xff\xffz", "ac", "b", "\xff",
+                          "\xff\xff", "\xff\xff\x01"}) {
+    ASSERT_TRUE(tree.Put(key, "v").ok());
+  }
+  const auto model = index.Content();
+  for (const std::string prefix :
+       {"", "a", "ab", "ab\xff", "ab\xff\xff", "b", "bb", "\xff", "\xff\xff", "\xff\xff\xff"}) {
+    for (const std::string start : {"", "ab\xff", "b", "\xff\xff"}) {
+      for (const bool reverse : {false, true}) {
+        Rows expected;
+        for (const auto& [key, value] : model) {
+          if (key.starts_with(prefix) && key >= start) expected.push_back({key, value});
+        }
+        if (reverse) std::reverse(expected.begin(), expected.end());
+        EXPECT_EQ(*tree.Scan({.start = start, .reverse = reverse, .prefix = prefix}), expected)
+            << prefix << " from " << start;
+      }
+    }
+  }
+  EXPECT_EQ(tree.Scan({.end = "ab\xff", .prefix = "ab"})->size(), 1u);
+  EXPECT_EQ(tree.Scan({.prefix = std::string(2'000, 'a')})->size(), 0u);
+  auto numbers = *session->OpenTree("numbers");
+  for (uint64_t i : {uint64_t{1}, uint64_t{0x100}, uint64_t{0x101}, UINT64_MAX}) {
+    ASSERT_TRUE(numbers.Put(Fixed8Key(i), Fixed8Key(i)).ok());
+  }
+  EXPECT_EQ(numbers.Scan({.prefix = Fixed8Key(0x100).substr(0, 7)})->size(), 2u);
+  EXPECT_EQ(numbers.Scan({.prefix = "\xff"})->size(), 1u);
+  EXPECT_EQ(numbers.Scan({.prefix = std::string(9, '\0')})->size(), 0u);
+}
+
+TEST_F(NativeServerTest, KeysOnlyScansBringNoValuesAndPiecesComeAsTheyAre) {
+  StartServer();
+  host.Add("t");
+  auto session = ConnectSession(tcp_url());
+  auto tree = *session->OpenTree("t");
+  constexpr uint64_t kKeys = 3'000;
+  for (uint64_t i = 0; i < kKeys; ++i) {
+    tree.PutAsync(KeyOf(i), std::string(2'000, 'v'), [](Result<bool>) {});
+  }
+  while (session->pending() > 0) session->Poll(1'000);
+  for (const bool reverse : {false, true}) {
+    const auto keys = tree.Scan({.reverse = reverse, .keys_only = true});
+    ASSERT_TRUE(keys.ok()) << keys.status();
+    ASSERT_EQ(keys->size(), kKeys);
+    for (uint64_t i = 0; i < kKeys; ++i) {
+      EXPECT_EQ((*keys)[i], (client::KeyValue{KeyOf(reverse ? kKeys - 1 - i : i), ""}));
+    }
+    uint64_t seen = 0, pieces = 0;
+    const auto passed = tree.ScanPieces({.reverse = reverse}, [&](Rows rows) {
+      for (const auto& row : rows) {
+        EXPECT_EQ(row.key, KeyOf(reverse ? kKeys - 1 - seen : seen));
+        EXPECT_EQ(row.value.size(), 2'000u);
+        ++seen;
+      }
+      ++pieces;
+      return true;
+    });
+    EXPECT_EQ(*passed, kKeys);
+    EXPECT_EQ(seen, kKeys);
+    EXPECT_GE(pieces, 5u) << "of about 1 MiB";
+  }
+  // Whoever has enough gets no more, and may start operations on the way.
+  uint64_t pieces = 0, gets = 0;
+  const auto passed = tree.ScanPieces({}, [&](Rows rows) {
+    for (const auto& row : rows) {
+      tree.GetAsync(row.key,
+                    [&](Result<Value> value) { gets += value.ok() && value->has_value(); });
+    }
+    return ++pieces < 2;
+  });
+  EXPECT_EQ(pieces, 2u);
+  EXPECT_LT(*passed, kKeys);
+  while (session->pending() > 0) session->Poll(1'000);
+  EXPECT_EQ(gets, *passed);
+}
+
+// ---- Views ----
+
+/// Changes a host's view again and again, until it ends.
+class ViewChanger {
+ public:
+  explicit ViewChanger(MapTreeHost* host)
+      : thread_([this, host] {
+          for (uint32_t view = 2; !stop_; ++view) {
+            host->set_view(view);
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+          }
+        }) {}
+  ~ViewChanger() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+// Each operation succeeds only behind the one that was started before it, and only once.
+TEST_F(NativeServerTest, ViewChangesUnderLoadKeepTheOrderAndRepeatNothing) {
+  StartServer();
+  host.Add("t");
+  for (const std::string& url : server->urls()) {
+    auto session = ConnectSession(url);
+    auto tree = *session->OpenTree("t");
+    ASSERT_TRUE(tree.Put("chain", "0").ok());
+    constexpr uint64_t kLinks = 40'000;
+    uint64_t done = 0, failed = 0;
+    ViewChanger changer(&host);
+    for (uint64_t i = 0; i < kLinks; ++i) {
+      tree.CompareAndSetAsync(
+          "chain", std::to_string(i), std::to_string(i + 1),
+          [&](Result<client::CompareAndSetResult> result) {
+            (result.ok() && *result == ConditionOutcome::kDone ? done : failed)++;
+          });
+      if (i % 16 == 0) session->Poll(0);
+    }
+    while (session->pending() > 0) session->Poll(1'000);
+    EXPECT_EQ(done, kLinks);
+    EXPECT_EQ(failed, 0u);
+    EXPECT_EQ(**tree.Get("chain"), std::to_string(kLinks));
+  }
+}
+
+index::Task<Status> SleepNowAndThen(index::OpContext& op, std::atomic<uint64_t>* calls) {
+  if (calls->fetch_add(1) % 7 == 0) co_await op.worker.Sleep(100'000);
+  co_return Status::Ok();
+}
+
+TEST_F(NativeServerTest, ViewChangesUnderManyClientsLoseNothingAndRepeatNothing) {
+  StartServer();
+  auto& index = host.Add("t");
+  std::atomic<uint64_t> calls{0};
+  index.set_before([&](index::OpContext& op) { return SleepNowAndThen(op, &calls); });
+  constexpr uint64_t kThreads = 3, kEach = 4'000, kCounters = 10;
+  std::atomic<uint64_t> failed{0};
+  {
+    ViewChanger changer(&host);
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        auto session = ConnectSession(t % 2 ? tcp_url() : unix_url());
+        auto tree = *session->OpenTree("t");
+        for (uint64_t i = 0; i < kEach; ++i) {
+          tree.AddAsync(KeyOf(i % kCounters), 1, 0,
+                        [&](Result<int64_t> sum) { failed += !sum.ok(); });
+          if (i % 32 == 0) session->Poll(0);
+        }
+        while (session->pending() > 0) session->Poll(1'000);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+  EXPECT_EQ(failed, 0u);
+  const auto content = index.Content();
+  ASSERT_EQ(content.size(), kCounters);
+  for (const auto& [key, value] : content) {
+    EXPECT_EQ(value, client::CounterValue(kThreads * kEach / kCounters)) << key;
+  }
 }
 
 TEST_F(NativeServerTest, ViewChangeIsFollowedWithoutTheCallersKnowledge) {

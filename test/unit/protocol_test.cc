@@ -14,7 +14,6 @@ std::vector<Request> EveryRequest() {
   auto add = [&](Opcode opcode) -> Request& {
     Request request;
     request.id = 0x1122334455667788 + all.size();
-    request.view = 7;
     request.tree = 9;
     request.deadline_ms = 1500;
     request.opcode = opcode;
@@ -47,6 +46,13 @@ std::vector<Request> EveryRequest() {
   reverse.end = "to";
   reverse.reverse = true;
   reverse.limit = 3;
+  reverse.keys_only = true;
+  add(Opcode::kRangeMap);
+  add(Opcode::kAdd).key = "counter";
+  Request& count = add(Opcode::kAdd);
+  count.key = "counter";
+  count.delta = INT64_MIN;
+  count.initial = -1;
   return all;
 }
 
@@ -55,7 +61,6 @@ std::vector<Response> EveryResponse() {
   auto add = [&](Opcode opcode) -> Response& {
     Response response;
     response.id = 77 + all.size();
-    response.view = 3;
     response.opcode = opcode;
     return all.emplace_back(response);
   };
@@ -74,6 +79,16 @@ std::vector<Response> EveryResponse() {
   }
   add(Opcode::kDeleteIf).outcome = ConditionOutcome::kDifferent;
   add(Opcode::kCompareAndSet).outcome = ConditionOutcome::kAbsent;
+  Response& different = add(Opcode::kCompareAndSet);
+  different.outcome = ConditionOutcome::kDifferent;
+  different.current = "another";
+  add(Opcode::kAdd).number = INT64_MIN + 1;
+  Response& map = add(Opcode::kRangeMap);
+  map.view = 8;
+  map.ranges = {{"", ""}, {"m", "farleaf://other:7400"}};
+  Response& keys = add(Opcode::kScan);
+  keys.rows = {{"a", ""}, {"b", ""}};
+  keys.keys_only = true;
   add(Opcode::kScan).rows = {{"a", "1"}, {"b", ""}};
   Response& piece = add(Opcode::kScan);
   piece.rows = {{"a", "1"}};
@@ -82,7 +97,12 @@ std::vector<Response> EveryResponse() {
   Response& failed = add(Opcode::kPut);
   failed.code = StatusCode::kUnavailable;
   failed.message = "memory server 1 lost";
-  add(Opcode::kGet).wrong_view = true;
+  Response refusal;
+  refusal.id = 4711;
+  refusal.wrong_view = true;
+  refusal.refused_from = 3;
+  refusal.view = 9;
+  all.push_back(refusal);
   return all;
 }
 
@@ -115,6 +135,9 @@ TEST(ProtocolTest, EveryRequestMakesTheRoundTrip) {
     EXPECT_EQ(parsed.reverse, request.reverse);
     EXPECT_EQ(parsed.name, request.name);
     EXPECT_EQ(parsed.geometry, request.geometry);
+    EXPECT_EQ(parsed.keys_only, request.keys_only);
+    EXPECT_EQ(parsed.delta, request.delta);
+    EXPECT_EQ(parsed.initial, request.initial);
   }
 }
 
@@ -134,6 +157,12 @@ TEST(ProtocolTest, EveryResponseMakesTheRoundTrip) {
     EXPECT_EQ(parsed.outcome, response.outcome);
     EXPECT_EQ(parsed.changed, response.changed);
     EXPECT_EQ(parsed.wrong_view, response.wrong_view);
+    EXPECT_EQ(parsed.refused_from, response.refused_from);
+    EXPECT_EQ(parsed.view, response.view);
+    EXPECT_EQ(parsed.current, response.current);
+    EXPECT_EQ(parsed.number, response.number);
+    EXPECT_EQ(parsed.ranges, response.ranges);
+    EXPECT_EQ(parsed.keys_only, response.keys_only);
   }
 }
 
@@ -156,6 +185,32 @@ TEST(ProtocolTest, TruncatedAtEveryByteIsRefused) {
   }
 }
 
+TEST(ProtocolTest, BatchGivesItsRequestsBackInOrder) {
+  const auto requests = EveryRequest();
+  std::string frame;
+  const size_t begin = BeginBatch(17, 3, &frame);
+  for (const Request& request : requests) AppendRequest(request, &frame);
+  EndBatch(begin, static_cast<uint32_t>(requests.size()), &frame);
+  std::span<const std::byte> rest;
+  const auto batch = ParseBatch(Body(frame), &rest);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(batch->number, 17u);
+  EXPECT_EQ(batch->view, 3u);
+  ASSERT_EQ(batch->count, requests.size());
+  for (const Request& request : requests) {
+    Request parsed;
+    ASSERT_TRUE(NextRequest(&rest, &parsed).ok());
+    EXPECT_EQ(Encode(parsed), Encode(request));
+  }
+  EXPECT_TRUE(rest.empty());
+  for (size_t bytes = 0; bytes < kBatchHeaderBytes - 4; ++bytes) {
+    EXPECT_FALSE(ParseBatch(Body(frame).first(bytes), &rest).ok()) << bytes;
+  }
+  // One more than a batch may have.
+  StoreLittle<uint32_t>(frame.data() + kBatchCountAt, kBatchRequestsMax + 1);
+  EXPECT_FALSE(ParseBatch(Body(frame), &rest).ok());
+}
+
 TEST(ProtocolTest, TrailingBytesAreRefused) {
   for (const Request& request : EveryRequest()) {
     const std::string frame = Encode(request) + "x";
@@ -168,7 +223,7 @@ TEST(ProtocolTest, TrailingBytesAreRefused) {
 TEST(ProtocolTest, HostileLengthsAreRefusedWithoutAllocation) {
   for (const Request& request : EveryRequest()) {
     const std::string frame = Encode(request);
-    for (size_t at = 25; at + 4 <= frame.size(); ++at) {
+    for (size_t at = 21; at + 4 <= frame.size(); ++at) {
       std::string hostile = frame;
       StoreLittle<uint32_t>(hostile.data() + at, 0xfffffff0);
       Request parsed;
@@ -181,7 +236,7 @@ TEST(ProtocolTest, HostileLengthsAreRefusedWithoutAllocation) {
   }
   for (const Response& response : EveryResponse()) {
     const std::string frame = Encode(response);
-    for (size_t at = 18; at + 4 <= frame.size(); ++at) {
+    for (size_t at = 14; at + 4 <= frame.size(); ++at) {
       std::string hostile = frame;
       StoreLittle<uint32_t>(hostile.data() + at, 0xfffffff0);
       Response parsed;
@@ -243,13 +298,11 @@ TEST(ProtocolTest, FrameOverTheLimitIsKnownFromItsFirstBytes) {
 TEST(ProtocolTest, PatchedFieldsStandWhereTheConstantsSay) {
   std::string frame = Encode(EveryRequest().back());
   StoreLittle<uint64_t>(frame.data() + kRequestIdAt, 1);
-  StoreLittle<uint32_t>(frame.data() + kRequestViewAt, 2);
   StoreLittle<uint32_t>(frame.data() + kRequestTreeAt, 3);
   StoreLittle<uint32_t>(frame.data() + kRequestDeadlineAt, 4);
   Request parsed;
   ASSERT_TRUE(ParseRequest(Body(frame), &parsed).ok());
   EXPECT_EQ(parsed.id, 1u);
-  EXPECT_EQ(parsed.view, 2u);
   EXPECT_EQ(parsed.tree, 3u);
   EXPECT_EQ(parsed.deadline_ms, 4u);
 }
