@@ -209,7 +209,8 @@ struct Response {
 
 struct ClientHello {
   uint16_t version = kVersion;
-  uint32_t view = 0;  ///< last known; 0: none
+  uint32_t view = 0;          ///< last known; 0: none
+  std::string_view password;  ///< empty: none is given
 };
 
 struct ServerHello {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "dsm/base/clock.h"
 
@@ -25,6 +26,10 @@ struct Options {
   size_t batch_bytes = 32 << 10;
   /// How often a read may be sent again after lost connections before it fails as unavailable.
   uint32_t reissues_max = 8;
+  /// For servers that want one; empty: none is given. Better in a file: it is read when connecting, and its first line
+  /// is the password (client/password.h).
+  std::string password;
+  std::string password_file;
   /// Of the jitter; 0: from clock and process id.
   uint64_t seed = 0;
   /// Outlives the client; null: the machine's monotonic clock.

@@ -22,6 +22,7 @@
 
 #include "client/internal/fields.h"
 #include "client/messages.h"
+#include "client/password.h"
 #include "dsm/base/bytes.h"
 #include "dsm/base/result.h"
 #include "dsm/base/status.h"
@@ -233,12 +234,15 @@ inline Status ParseResponse(std::span<const std::byte> body, Response* response)
 // The first fields, magic and version, stay where they are in every version. A peer that reads
 // another version than its own looks at nothing behind it.
 
+inline constexpr uint16_t kHelloWithPassword = 1;  ///< of a client hello's flags
+
 inline void AppendClientHello(const ClientHello& hello, std::string* out) {
   internal::FrameWriter frame(out);
   frame.WriteBytes(kMagic);
   frame.Write(hello.version);
-  frame.Write<uint16_t>(0);  // flags, none yet
+  frame.Write<uint16_t>(hello.password.empty() ? 0 : kHelloWithPassword);
   frame.Write(hello.view);
+  if (!hello.password.empty()) frame.WriteField(hello.password);
 }
 
 inline Result<ClientHello> ParseClientHello(std::span<const std::byte> body) {
@@ -249,8 +253,10 @@ inline Result<ClientHello> ParseClientHello(std::span<const std::byte> body) {
   ClientHello hello;
   hello.version = in.Read<uint16_t>();
   if (in.ok() && hello.version != kVersion) return hello;
-  in.ExpectZero(in.Read<uint16_t>());
+  const auto flags = in.Read<uint16_t>();
+  in.ExpectZero(flags & ~kHelloWithPassword);
   hello.view = in.Read<uint32_t>();
+  if (flags & kHelloWithPassword) hello.password = in.ReadField(kPasswordBytesMax);
   if (!in.finished()) return Status::Corruption("a malformed client hello");
   return hello;
 }

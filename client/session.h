@@ -51,7 +51,17 @@ class Session {
   static Result<std::unique_ptr<Session>> Connect(std::string_view url, Options options = {}) {
     auto endpoint = ParseEndpoint(url);
     if (!endpoint.ok()) return endpoint.status();
+    if (!options.password_file.empty()) {
+      auto passwords = ReadPasswords(options.password_file);
+      if (!passwords.ok()) return passwords.status();
+      options.password = passwords->front();
+    }
+    if (options.password.size() > kPasswordBytesMax) {
+      return Status::InvalidArgument("a password of more than " +
+                                     std::to_string(kPasswordBytesMax) + " bytes");
+    }
     std::unique_ptr<Session> session(new Session(std::move(*endpoint), options));
+    session->connection_.set_password(options.password);
     while (!session->ready_ && session->failed_rounds_ == 0) session->Poll(1'000);
     if (!session->ready_) return session->last_error_.WithContext(session->name_);
     return session;

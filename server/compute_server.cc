@@ -1,6 +1,7 @@
 #include "server/compute_server.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,41 @@ Status PrepareTrees(TreeHost& host, const std::vector<NewTree>& trees, const Clo
     if (!prepared.ok()) return prepared.status();
   }
   return Status::Ok();
+}
+
+/// What keeps those out who are not to be served.
+struct Protection {
+  std::vector<std::string> passwords;
+  uint32_t unix_mode = 0;
+};
+
+/// InvalidArgument if it is too little for where the server is to listen.
+Result<Protection> ReadProtection(const ComputeServerOptions& options) {
+  Protection protection;
+  if (!options.password_file.empty()) {
+    auto passwords = client::ReadPasswords(options.password_file);
+    if (!passwords.ok()) return passwords.status();
+    protection.passwords = std::move(*passwords);
+  }
+  const std::string& mode = options.unix_socket_mode;
+  const auto [end, error] =
+      std::from_chars(mode.data(), mode.data() + mode.size(), protection.unix_mode, 8);
+  if (error != std::errc() || end != mode.data() + mode.size() || protection.unix_mode > 0777) {
+    return Status::InvalidArgument("unix_socket_mode \"" + mode +
+                                   "\": an octal number from 0 to 0777 is wanted");
+  }
+  if (options.insecure) return protection;
+  if (protection.passwords.empty()) {
+    constexpr std::string_view kOtherwise =
+        "nothing protects what is served there: give --password-file, or --insecure to serve a "
+        "network whose hosts are all trusted";
+    FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.listen, kOtherwise));
+    FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.memcached.listen, kOtherwise));
+  }
+  if (!options.metrics_listen.empty()) {
+    FARLEAF_RETURN_IF_ERROR(CheckLoopback({options.metrics_listen}, kWatchedByAll));
+  }
+  return protection;
 }
 
 Status CheckTreeName(const std::string& name) {
@@ -66,13 +102,20 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
                     3'600'000);
   schema.AddStringList("listen", "addresses for clients, HOST:PORT; port 0 takes any free one",
                        &options->native.listen);
-  schema.AddBool("insecure", "allow addresses other than loopback, without authentication",
+  schema.AddBool("insecure", "allow addresses other than loopback where nothing protects clients",
                  &options->insecure);
+  schema.AddString("password_file",
+                   "passwords, one a line, of which clients have to know one; not for all to read",
+                   &options->password_file);
   schema.AddString("unix_socket", "path of a Unix socket for clients", &options->native.unix_path);
+  schema.AddString("unix_socket_mode", "permissions of Unix sockets, octal",
+                   &options->unix_socket_mode);
   memcached::Options& memcached = options->native.memcached;
   schema.AddStringList("memcached_listen",
                        "addresses for memcached's text protocol, HOST:PORT; none by default",
                        &memcached.listen);
+  schema.AddString("memcached_unix_socket", "path of a Unix socket for memcached's text protocol",
+                   &memcached.unix_path);
   schema.AddString("record_tree", "the tree of memcached's items, created unless it exists",
                    &memcached.tree);
   schema.AddBytes("memcached_value_bytes_max", "larger values are refused",
@@ -145,13 +188,8 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
 Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerOptions& options,
                                                             uint64_t seed, const Clock* clock) {
   FARLEAF_RETURN_IF_ERROR(options.tree.Validate());
-  if (!options.insecure) {
-    FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.listen));
-    FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.memcached.listen));
-    if (!options.metrics_listen.empty()) {
-      FARLEAF_RETURN_IF_ERROR(CheckLoopback({options.metrics_listen}));
-    }
-  }
+  auto protection = ReadProtection(options);
+  if (!protection.ok()) return protection.status();
   FARLEAF_RETURN_IF_ERROR(CheckTreeName(options.native.memcached.tree));
   std::vector<NewTree> trees;
   for (const std::string& text : options.trees) {
@@ -164,6 +202,8 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
     trees.push_back(std::move(*tree));
   }
   std::unique_ptr<ComputeServer> server(new ComputeServer(options, std::move(trees), clock));
+  server->options_.native.passwords = std::move(protection->passwords);
+  server->options_.native.unix_mode = protection->unix_mode;
   FARLEAF_RETURN_IF_ERROR(server->StartWatching());
   FARLEAF_RETURN_IF_ERROR(server->Join(seed));
   return server;

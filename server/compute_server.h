@@ -32,8 +32,10 @@ struct ComputeServerOptions {
   std::string bootstrap;  ///< memcached://HOST:PORT/CLUSTER or file:PATH
   uint32_t memory_servers_min = 1;
   uint64_t join_wait_ms = 30'000;
-  bool insecure = false;           ///< listen beyond loopback, without authentication
-  std::vector<std::string> trees;  ///< NAME:LAYOUT, created unless they exist
+  bool insecure = false;      ///< listen beyond loopback where nothing protects clients
+  std::string password_file;  ///< of the passwords that clients have to know; empty: none
+  std::string unix_socket_mode = "0600";  ///< octal
+  std::vector<std::string> trees;         ///< NAME:LAYOUT, created unless they exist
   protocol::LeafLayout leaf_layout = protocol::LeafLayout::kDefault;  ///< of leaves in these
   uint32_t leaf_bytes = 0;  ///< of a leaf's page in these; 0: the default of the layout
   uint32_t node_bytes = 0;  ///< of an internal node's page

@@ -32,7 +32,8 @@ using Json = nlohmann::ordered_json;
 constexpr int kDone = 0, kFailed = 1, kWrongArguments = 2, kNotThere = 3;
 
 struct Arguments {
-  std::string pool, server, tree, key, value, start, end, name, layout = "bytes", leaf_layout;
+  std::string pool, server, password_file, tree, key, value, start, end, name, layout = "bytes",
+                                                                               leaf_layout;
   TextForm form = TextForm::kAuto;
   client::TreeGeometry geometry;
   uint64_t limit = 1'000;
@@ -267,10 +268,17 @@ class Control {
   farleaf::Status Open(StoreAccess access) {
     auto opened = arguments_.server.empty()
                       ? OpenPoolStore(arguments_.pool, arguments_.deadline_ms, access, &clock_)
-                      : OpenServerStore(arguments_.server, arguments_.deadline_ms, &clock_);
+                      : OpenServerStore(arguments_.server, ClientOptions(), &clock_);
     if (!opened.ok()) return opened.status();
     store_ = std::move(*opened);
     return farleaf::Status::Ok();
+  }
+  client::Options ClientOptions() const {
+    client::Options options;
+    options.deadline_ms = arguments_.deadline_ms;
+    options.connect_timeout_ms = arguments_.deadline_ms;
+    options.password_file = arguments_.password_file;
+    return options;
   }
   Result<uint64_t> NewestIncarnation(dsm::MemberId id) {
     const auto members = store_->Members(0);
@@ -458,6 +466,8 @@ int Main(int argc, char** argv) {
   CLI::Option* const server = app.add_option(
       "--server", arguments.server, "compute server: farleaf://HOST:PORT or farleaf+unix:PATH");
   pool->excludes(server);
+  app.add_option("--password-file", arguments.password_file,
+                 "whose first line is the compute server's password");
   app.add_option("--deadline-ms", arguments.deadline_ms,
                  "for each step; 10 s if not given, for a check an hour")
       ->check(CLI::Range(uint64_t{1}, uint64_t{86'400'000}));

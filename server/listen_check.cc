@@ -20,7 +20,7 @@ bool IsLoopback(const sockaddr_storage& address) {
 
 }  // namespace
 
-Status CheckLoopback(const std::vector<std::string>& listen) {
+Status CheckLoopback(const std::vector<std::string>& listen, std::string_view otherwise) {
   for (const std::string& address : listen) {
     const auto endpoint = client::ParseHostPort(address);
     if (!endpoint.ok()) return endpoint.status();
@@ -28,10 +28,8 @@ Status CheckLoopback(const std::vector<std::string>& listen) {
     if (!resolved.ok()) return Status::InvalidArgument(std::string(resolved.status().message()));
     for (const auto& each : *resolved) {
       if (IsLoopback(each.storage)) continue;
-      return Status::InvalidArgument(
-          "listen address \"" + address +
-          "\" is not a loopback address, and clients are not authenticated; give --insecure to "
-          "serve a network whose hosts are all trusted");
+      return Status::InvalidArgument("listen address \"" + address +
+                                     "\" is not a loopback address; " + std::string(otherwise));
     }
   }
   return Status::Ok();

@@ -114,7 +114,8 @@ Result<std::unique_ptr<MemoryServer>> MemoryServer::Start(const MemoryServerOpti
   }
   if (options.fabric != FabricChoice::kShm) FARLEAF_RETURN_IF_ERROR(CheckListen(options));
   if (!options.metrics_listen.empty() && !options.insecure) {
-    FARLEAF_RETURN_IF_ERROR(CheckLoopback({options.metrics_listen}).WithContext("metrics_listen"));
+    FARLEAF_RETURN_IF_ERROR(
+        CheckLoopback({options.metrics_listen}, kWatchedByAll).WithContext("metrics_listen"));
   }
   std::unique_ptr<MemoryServer> server(new MemoryServer(std::move(deps)));
   server->endpoint_ = {options.id, "", options.region_bytes, server->deps_.incarnation};

@@ -25,6 +25,9 @@ class Connection {
   /// REQUIRES: open.
   const protocol::ServerHello& hello() const { return hello_; }
 
+  /// Of the hellos to come.
+  void set_password(std::string password) { password_ = std::move(password); }
+
   Status Open(const SocketAddress& address, uint32_t view) {
     Close();
     auto fd = Dial(address);
@@ -75,7 +78,8 @@ class Connection {
     const int error = PendingError(fd_);
     if (error != 0) return Status::Unavailable(ErrnoText(error));
     state_ = State::kHello;
-    protocol::AppendClientHello({.version = protocol::kVersion, .view = view_}, &out_);
+    protocol::AppendClientHello(
+        {.version = protocol::kVersion, .view = view_, .password = password_}, &out_);
     return Send();
   }
 
@@ -139,6 +143,7 @@ class Connection {
   Fd fd_;
   State state_ = State::kClosed;
   uint32_t view_ = 0;
+  std::string password_;
   protocol::ServerHello hello_;
   ReceiveBuffer in_;
   std::string out_;

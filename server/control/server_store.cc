@@ -97,15 +97,12 @@ class ServerStore final : public Store {
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> OpenServerStore(const std::string& url, uint64_t deadline_ms,
-                                               const Clock* clock) {
-  client::Options options;
-  options.deadline_ms = deadline_ms;
-  options.connect_timeout_ms = deadline_ms;
+Result<std::unique_ptr<Store>> OpenServerStore(const std::string& url,
+                                               const client::Options& options, const Clock* clock) {
   auto session = client::Session::Connect(url, options);
   if (!session.ok()) return session.status();
   return std::unique_ptr<Store>(
-      std::make_unique<ServerStore>(std::move(*session), deadline_ms, clock));
+      std::make_unique<ServerStore>(std::move(*session), options.deadline_ms, clock));
 }
 
 }  // namespace farleaf::server

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client/operation.h"
+#include "client/options.h"
 #include "dsm/address.h"
 #include "dsm/base/clock.h"
 #include "dsm/member.h"
@@ -65,8 +66,8 @@ class Store {
 };
 
 /// `clock` outlives either store.
-Result<std::unique_ptr<Store>> OpenServerStore(const std::string& url, uint64_t deadline_ms,
-                                               const Clock* clock);
+Result<std::unique_ptr<Store>> OpenServerStore(const std::string& url,
+                                               const client::Options& options, const Clock* clock);
 Result<std::unique_ptr<Store>> OpenPoolStore(const std::string& bootstrap, uint64_t deadline_ms,
                                              StoreAccess access, const Clock* clock);
 

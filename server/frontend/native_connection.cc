@@ -46,6 +46,9 @@ void NativeConnection::TakeHello(std::span<const std::byte> body) {
         "this server speaks version " + std::to_string(protocol::kVersion) +
         " of the protocol, the client version " + std::to_string(hello->version) +
         "; use a client of the server's release"));
+  } else if (!runner_->Admits(hello->password)) {
+    Refuse(Status::InvalidArgument(hello->password.empty() ? "this server wants a password"
+                                                           : "wrong password"));
   } else if (answer.code != StatusCode::kOk) {
     Refuse(Status(answer.code, answer.message));
   }

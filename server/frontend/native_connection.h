@@ -44,6 +44,8 @@ class NativeConnection final : public Connection {
     virtual protocol::ServerHello Hello() = 0;
     /// The number of the map of ranges to servers.
     virtual uint32_t view() = 0;
+    /// Whoever says hello with it may stay.
+    virtual bool Admits(std::string_view /*password*/) const { return true; }
     /// Runs the request and calls Answer once, now or later.
     virtual void StartRequest(NativeConnection& connection, InputBlockRef block,
                               protocol::Request request, Token token) = 0;

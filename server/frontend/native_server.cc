@@ -29,7 +29,7 @@ bool IsAlive(const SocketAddress& address) {
   return dialled.ok();  // a Unix socket connects at once or is refused
 }
 
-Result<Fd> Listen(const Endpoint& endpoint, const SocketAddress& address) {
+Result<Fd> Listen(const Endpoint& endpoint, const SocketAddress& address, uint32_t unix_mode) {
   Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return Status::IoError("socket: " + ErrnoText(errno));
   if (endpoint.is_unix()) {
@@ -45,6 +45,8 @@ Result<Fd> Listen(const Endpoint& endpoint, const SocketAddress& address) {
       }
       ::unlink(endpoint.unix_path.c_str());
     }
+    // The file that bind makes has no more permissions than the socket has, so that nobody else gets in first.
+    ::fchmod(fd.get(), unix_mode);
   } else {
     const int one = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -54,13 +56,17 @@ Result<Fd> Listen(const Endpoint& endpoint, const SocketAddress& address) {
     const std::string text = "cannot listen on " + endpoint.ToString() + ": " + ErrnoText(errno);
     return errno == EADDRINUSE ? Status::AlreadyExists(text) : Status::InvalidArgument(text);
   }
+  // What the process's umask took from it.
+  if (endpoint.is_unix() && ::chmod(endpoint.unix_path.c_str(), unix_mode) != 0) {
+    return Status::InvalidArgument(endpoint.unix_path + ": " + ErrnoText(errno));
+  }
   return fd;
 }
 
-Result<Fd> ListenOn(Endpoint endpoint, std::string* url) {
+Result<Fd> ListenOn(Endpoint endpoint, uint32_t unix_mode, std::string* url) {
   const auto addresses = client::internal::Resolve(endpoint);
   if (!addresses.ok()) return Status::InvalidArgument(std::string(addresses.status().message()));
-  auto fd = Listen(endpoint, addresses->front());
+  auto fd = Listen(endpoint, addresses->front(), unix_mode);
   if (!fd.ok()) return fd.status();
   if (!endpoint.is_unix() && endpoint.port == 0) {
     sockaddr_storage bound{};
@@ -103,13 +109,17 @@ Result<std::unique_ptr<NativeServer>> NativeServer::Start(TreeHost* host, const 
 }
 
 NativeServer::NativeServer(TreeHost* host, const Clock* clock, NativeServerOptions options)
-    : host_(host), clock_(clock), start_ns_(clock->NowNs()), options_(std::move(options)) {}
+    : host_(host),
+      clock_(clock),
+      start_ns_(clock->NowNs()),
+      options_(std::move(options)),
+      authenticator_(options_.passwords) {}
 
 Status NativeServer::Listen(Listening* listening) {
   const auto add = [&](Result<Endpoint> endpoint, size_t service, std::vector<std::string>* urls) {
     if (!endpoint.ok()) return endpoint.status();
     std::string url;
-    auto socket = ListenOn(std::move(*endpoint), &url);
+    auto socket = ListenOn(std::move(*endpoint), options_.unix_mode, &url);
     if (!socket.ok()) return socket.status();
     listening->listeners.push_back({std::move(*socket), service});
     urls->push_back(std::move(url));
@@ -125,8 +135,12 @@ Status NativeServer::Listen(Listening* listening) {
     FARLEAF_RETURN_IF_ERROR(
         add(client::ParseHostPort(address), kMemcachedService, &memcached_urls_));
   }
+  if (!options_.memcached.unix_path.empty()) {
+    FARLEAF_RETURN_IF_ERROR(add(client::ParseUnixPath(options_.memcached.unix_path),
+                                kMemcachedService, &memcached_urls_));
+  }
   for (std::string& url : memcached_urls_) {
-    url.replace(0, url.find(':'), "memcached");
+    url.replace(0, std::string_view("farleaf").size(), "memcached");
   }
   if (listening->listeners.empty()) {
     return Status::InvalidArgument("a server needs a listen address or a Unix socket path");
@@ -157,7 +171,8 @@ Result<std::unique_ptr<ServerThread>> NativeServer::NewThread(uint32_t number) {
   deps.open_connections = [this] { return Connections().open; };
   deps.services.push_back([this](ServingThread& thread) {
     return std::make_unique<NativeService>(
-        NativeService::Deps{&thread, host_, clock_, [this] { return StatsText(); }},
+        NativeService::Deps{&thread, host_, clock_, [this] { return StatsText(); },
+                            &authenticator_},
         NativeService::Options{options_.connection, options_.connections_max,
                                options_.deadline_ms_default, options_.deadline_ms_max,
                                options_.instance});
@@ -168,7 +183,8 @@ Result<std::unique_ptr<ServerThread>> NativeServer::NewThread(uint32_t number) {
     deps.services.push_back([this, number, counters](ServingThread& thread) {
       return std::make_unique<memcached::Service>(memcached::Service::Deps{
           &thread, keyspace_.get(), options_.memcached, options_.deadline_ms_default, number == 0,
-          [this](memcached::ServerFacts* facts) { GatherFacts(facts); }, counters});
+          [this](memcached::ServerFacts* facts) { GatherFacts(facts); }, counters,
+          &authenticator_});
     });
   }
   return ServerThread::Create(std::move(deps));
@@ -188,7 +204,9 @@ void NativeServer::GatherFacts(memcached::ServerFacts* facts) const {
 NativeServer::~NativeServer() { Stop(); }
 
 void NativeServer::Stop() {
-  if (!threads_.empty() && !options_.unix_path.empty()) ::unlink(options_.unix_path.c_str());
+  for (const std::string& path : {options_.unix_path, options_.memcached.unix_path}) {
+    if (!threads_.empty() && !path.empty()) ::unlink(path.c_str());
+  }
   // The accepting thread first: it may still hand connections to the others.
   for (const auto& thread : threads_) {
     thread->RequestStop();

@@ -16,6 +16,7 @@
 
 #include "dsm/base/clock.h"
 #include "dsm/base/result.h"
+#include "server/frontend/authenticator.h"
 #include "server/frontend/memcached/service.h"
 #include "server/frontend/native_connection.h"
 #include "server/frontend/operation_stats.h"
@@ -28,6 +29,7 @@ class ServerThread;
 struct NativeServerOptions {
   std::vector<std::string> listen = {"127.0.0.1:7400"};  ///< HOST:PORT; port 0: any free one
   std::string unix_path;                                 ///< empty: no Unix socket
+  uint32_t unix_mode = 0600;                             ///< of all Unix sockets
   uint32_t threads = 2;
   uint32_t connections_max = 4096;
   NativeConnection::Limits connection;
@@ -38,6 +40,8 @@ struct NativeServerOptions {
   uint64_t drain_ms = 5'000;     ///< what Stop grants to running requests
   uint64_t instance = 0;         ///< told in the hello; drawn at random by main
   memcached::Options memcached;
+  /// Of the passwords that clients have to know, one of which will do; none: they are not asked.
+  std::vector<std::string> passwords;
   /// Time since 1970, by which records expire; null: the system's. Outlives the server.
   const Clock* wall_clock = nullptr;
 };
@@ -86,6 +90,7 @@ class NativeServer {
   const uint64_t start_ns_;
   const NativeServerOptions options_;
   const WallClock system_clock_;
+  const Authenticator authenticator_;
   std::vector<std::string> urls_, memcached_urls_;
   std::unique_ptr<memcached::Keyspace> keyspace_;  // null: memcached's protocol is not spoken
   std::vector<std::unique_ptr<memcached::Counters>> counters_;  // of the threads

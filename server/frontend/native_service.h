@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "dsm/base/clock.h"
+#include "server/frontend/authenticator.h"
 #include "server/frontend/execute.h"
 #include "server/frontend/native_connection.h"
 #include "server/frontend/serving_thread.h"
@@ -32,6 +33,7 @@ class NativeService final : public ProtocolService, public NativeConnection::Run
     const Clock* clock;
     /// Text of the server's counters, for a client that asks.
     std::function<std::string()> stats_text;
+    const Authenticator* authenticator;  ///< outlives the service
   };
   NativeService(Deps deps, Options options) : deps_(std::move(deps)), options_(options) {}
 
@@ -41,6 +43,9 @@ class NativeService final : public ProtocolService, public NativeConnection::Run
 
   // NativeConnection::Runner.
   protocol::ServerHello Hello() override;
+  bool Admits(std::string_view password) const override {
+    return deps_.authenticator->Accepts(password);
+  }
   uint32_t view() override { return deps_.host->view(); }
   void StartRequest(NativeConnection& connection, InputBlockRef block, protocol::Request request,
                     NativeConnection::Token token) override;

@@ -328,6 +328,30 @@ TEST(ProtocolTest, LimitsAreCheckedBeforeSending) {
   EXPECT_TRUE(ParseRequest(Body(largest), &parsed).ok());
 }
 
+TEST(ProtocolTest, AHelloCarriesAPasswordWhereThereIsOne) {
+  std::string frame;
+  AppendClientHello({.view = 12, .password = "secret"}, &frame);
+  const auto hello = ParseClientHello(Body(frame));
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  EXPECT_EQ(hello->view, 12u);
+  EXPECT_EQ(hello->password, "secret");
+  for (size_t bytes = 0; bytes < Body(frame).size(); ++bytes) {
+    EXPECT_FALSE(ParseClientHello(Body(frame).first(bytes)).ok()) << bytes;
+  }
+  frame.clear();
+  AppendClientHello({.password = std::string(kPasswordBytesMax + 1, 'x')}, &frame);
+  EXPECT_FALSE(ParseClientHello(Body(frame)).ok());
+}
+
+TEST(PasswordTest, SameIsOnlyWhatIsTheSame) {
+  EXPECT_TRUE(SamePassword("", ""));
+  EXPECT_TRUE(SamePassword("secret", "secret"));
+  EXPECT_FALSE(SamePassword("secret", "secreu"));
+  EXPECT_FALSE(SamePassword("secret", "secre"));
+  EXPECT_FALSE(SamePassword("secret", std::string("secret\0", 7)));
+  EXPECT_FALSE(SamePassword(std::string(513, 'x'), std::string(513, 'x')));
+}
+
 TEST(ProtocolTest, HelloMakesTheRoundTripAndIsStrict) {
   std::string frame;
   AppendClientHello({.version = kVersion, .view = 12}, &frame);

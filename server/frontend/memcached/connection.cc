@@ -31,17 +31,45 @@ bool Overwrites(const Command& command) {
 
 size_t Connection::BytesWanted() const {
   // A long line comes in blocks that double, so that it is not moved for every few bytes of it.
-  return std::max(bytes_wanted_, std::min(2 * line_searched_, limits_.line_bytes_max + 1));
+  return std::max(bytes_wanted_, std::min(2 * line_searched_, line_bytes_max() + 1));
 }
 
 bool Connection::TakeInput() {
   if (pumping_ || quit_) return false;
+  if (!authenticated_) return TakeCredentials();
   if (!TakeCommand(&next_)) {
     SayLastWords();
     return false;
   }
   pumping_ = true;
   environment_->thread().Serve(*this, Pump());
+  return true;
+}
+
+bool Connection::TakeCredentials() {
+  Command command;
+  if (!TakeCommand(&command)) {
+    SayLastWords();
+    return false;
+  }
+  const bool login = command.verb == Verb::kSet && command.refusal.empty();
+  const size_t space = command.value.find(' ');
+  if (command.verb == Verb::kQuit) {
+    AnswerByItself(command);
+  } else if (login && space != std::string_view::npos &&
+             environment_->authenticator()->Accepts(command.value.substr(space + 1))) {
+    authenticated_ = true;
+    AppendLine("STORED", &out());
+  } else {
+    const std::string_view answer =
+        login ? "CLIENT_ERROR authentication failure" : "CLIENT_ERROR unauthenticated";
+    if (++attempts_ < Authenticator::kAttemptsMax) {
+      AppendLine(answer, &out());
+    } else {
+      RefusePeer(answer, Status::InvalidArgument("the peer does not know the password"));
+      SayLastWords();
+    }
+  }
   return true;
 }
 
@@ -83,11 +111,10 @@ bool Connection::TakeCommand(Command* command) {
     return false;
   }
   const size_t end = text.find('\n', line_searched_);
-  if (end == std::string_view::npos ? text.size() > limits_.line_bytes_max
-                                    : end > limits_.line_bytes_max) {
-    RefusePeer("CLIENT_ERROR line too long",
-               Status::Corruption("a line of more than " + std::to_string(limits_.line_bytes_max) +
-                                  " bytes"));
+  if (end == std::string_view::npos ? text.size() > line_bytes_max() : end > line_bytes_max()) {
+    RefusePeer(
+        "CLIENT_ERROR line too long",
+        Status::Corruption("a line of more than " + std::to_string(line_bytes_max()) + " bytes"));
     return false;
   }
   if (end == std::string_view::npos) {
@@ -95,7 +122,7 @@ bool Connection::TakeCommand(Command* command) {
     return false;
   }
   const bool cr = end > 0 && text[end - 1] == '\r';
-  *command = ParseCommand(text.substr(0, end - (cr ? 1 : 0)), {limits_.value_bytes_max});
+  *command = ParseCommand(text.substr(0, end - (cr ? 1 : 0)), {value_bytes_max()});
   line_searched_ = 0;
   if (!TakeValue(text.substr(end + 1), end + 1, command)) return false;
   bytes_wanted_ = 0;

@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/frontend/authenticator.h"
 #include "server/frontend/connection.h"
 #include "server/frontend/memcached/command.h"
 #include "server/frontend/memcached/execute.h"
@@ -46,6 +47,8 @@ class Environment {
   virtual ServingThread& thread() = 0;
   virtual const RecordStore& store() = 0;
   virtual Counters& counters() = 0;
+  /// Whom peers have to convince before all else; null: nobody.
+  virtual const Authenticator* authenticator() const { return nullptr; }
   /// Of a command that begins now.
   virtual uint64_t DeadlineNs() = 0;
   /// stats, and what it has to say of `argument`. False: nothing.
@@ -57,14 +60,19 @@ class Environment {
 class Connection final : public server::Connection {
  public:
   Connection(Environment* environment, Limits limits)
-      : server::Connection(limits.out_bytes_max), environment_(environment), limits_(limits) {}
+      : server::Connection(limits.out_bytes_max), environment_(environment), limits_(limits) {
+    const Authenticator* const authenticator = environment->authenticator();
+    authenticated_ = authenticator == nullptr || !authenticator->required();
+  }
 
+  bool greeted() const override { return authenticated_; }
   uint32_t in_flight() const override { return pumping_ ? 1 : 0; }
   /// Says so, and takes nothing from the peer.
   void RefuseAtOnce(std::string_view answer, Status why);
 
  private:
   static constexpr size_t kReadAheadBytes = 64 << 10;
+  static constexpr size_t kLoginBytesMax = 2 << 10;
 
   /// A key of a retrieval; `ends` if its command ends with it.
   struct Wanted {
@@ -98,6 +106,14 @@ class Connection final : public server::Connection {
   bool TakeCommand(Command* command);
   bool TakeValue(std::string_view behind_line, size_t line_bytes, Command* command);
   bool TakeSkipped();
+  /// As memcached does it with an authentication file: the first command is a `set` of any key, and its value
+  /// "USER PASSWORD".
+  bool TakeCredentials();
+  /// What a peer may send before and after it has authenticated.
+  size_t line_bytes_max() const { return authenticated_ ? limits_.line_bytes_max : kLoginBytesMax; }
+  size_t value_bytes_max() const {
+    return authenticated_ ? limits_.value_bytes_max : kLoginBytesMax;
+  }
   /// The peer is to be cut off, behind the answers to what it has sent before.
   void RefusePeer(std::string_view answer, Status why);
   void SayLastWords();
@@ -124,6 +140,8 @@ class Connection final : public server::Connection {
   Command next_;
   std::string_view last_words_;
   Status end_;  // not ok: these are to be said, and the peer be cut off
+  bool authenticated_ = false;
+  int attempts_ = 0;  // to authenticate, that failed
   bool pumping_ = false;
   bool quit_ = false;
   std::coroutine_handle<> waiting_;

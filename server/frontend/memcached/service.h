@@ -22,7 +22,8 @@
 namespace farleaf::server::memcached {
 
 struct Options {
-  std::vector<std::string> listen;  ///< HOST:PORT; empty: memcached's protocol is not spoken
+  std::vector<std::string> listen;  ///< HOST:PORT; empty: memcached's protocol is not spoken there
+  std::string unix_path;            ///< likewise
   std::string tree = "records";     ///< created unless it exists
   Limits limits;
   uint64_t expiry_sweep_s = 60;  ///< what a turn of the sweep takes at least
@@ -46,7 +47,8 @@ class Service final : public ProtocolService, public Environment {
     uint64_t deadline_ms;
     bool keeps_house;  ///< the one of all threads that sweeps
     std::function<void(ServerFacts*)> gather_facts;
-    Counters* counters;  ///< of this thread; outlives the service
+    Counters* counters;                  ///< of this thread; outlives the service
+    const Authenticator* authenticator;  ///< likewise
   };
   explicit Service(Deps deps);
 
@@ -56,6 +58,7 @@ class Service final : public ProtocolService, public Environment {
   // Environment.
   ServingThread& thread() override { return *deps_.thread; }
   const RecordStore& store() override { return deps_.keyspace->store; }
+  const Authenticator* authenticator() const override { return deps_.authenticator; }
   Counters& counters() override { return *deps_.counters; }
   uint64_t DeadlineNs() override;
   bool AppendStats(std::string_view argument, std::string* out) override;

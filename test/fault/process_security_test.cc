@@ -1,0 +1,152 @@
+// Who is let in: passwords on each front end, permissions of files and sockets, and where a server may listen.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "test/support/process.h"
+#include "test/support/process_client.h"
+#include "test/support/text_client.h"
+
+namespace farleaf {
+namespace {
+
+constexpr uint64_t kPatienceMs = 60'000;
+
+struct SecurityProcessTest : ::testing::Test {
+  ProcessCluster cluster{{.memory_servers = 1}};
+
+  std::string FileOf(const std::string& name, const std::string& text,
+                     std::filesystem::perms mode = std::filesystem::perms(0600)) {
+    const std::string path = cluster.File(name);
+    std::ofstream(path) << text;
+    std::filesystem::permissions(path, mode);
+    return path;
+  }
+  static Status ConnectWith(const std::string& url, client::Options options) {
+    options.deadline_ms = options.connect_timeout_ms = kPatienceMs;
+    const auto session = client::Session::Connect(url, options);
+    return session.ok() ? (*session)->Ping() : session.status();
+  }
+  static Status ConnectWithPassword(const std::string& url, const std::string& password) {
+    client::Options options;
+    options.password = password;
+    return ConnectWith(url, options);
+  }
+  void ExpectRefused(std::vector<std::string> flags, const std::string& says) {
+    flags.insert(flags.begin(), {"--bootstrap", cluster.bootstrap_url()});
+    const Ended ended = cluster.Run("compute_server", flags);
+    EXPECT_EQ(ended.code, 2) << ended.output;
+    EXPECT_TRUE(ended.says(says)) << ended.output;
+  }
+};
+
+TEST_F(SecurityProcessTest, ANativeClientHasToKnowAPassword) {
+  cluster.StartMemoryServers();
+  const std::string file = FileOf("passwords", "first one\n\nsecond\r\n");
+  const auto server = cluster.StartComputeServer({"--password-file", file});
+  EXPECT_TRUE(ConnectWithPassword(server.url(), "first one").ok());
+  EXPECT_TRUE(ConnectWithPassword(server.url(), "second").ok());
+  client::Options options;
+  options.password_file = file;
+  EXPECT_TRUE(ConnectWith(server.url(), options).ok());
+  for (const std::string wrong : {"first", "first one ", "third", "\n", "first onf", "Second"}) {
+    const Status refused = ConnectWithPassword(server.url(), wrong);
+    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << wrong;
+    EXPECT_NE(refused.message().find("wrong password"), std::string::npos) << refused;
+  }
+  const Status missing = ConnectWithPassword(server.url(), "");
+  EXPECT_NE(missing.message().find("wants a password"), std::string::npos) << missing;
+  EXPECT_EQ(ConnectWithPassword(server.url(), std::string(600, 'x')).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_TRUE(server.process->WaitForOutput("wrong password"));  // it is in the server's log
+}
+
+TEST_F(SecurityProcessTest, AMemcachedClientHasToKnowAPassword) {
+  cluster.StartMemoryServers();
+  const std::string address = FreeAddress();
+  const auto server = cluster.StartComputeServer(
+      {"--password-file", FileOf("passwords", "secret\n"), "--memcached-listen", address});
+  test::TextClient client("memcached://" + address);
+  const auto ask = [&client](const std::string& request) {
+    client.Send(request);
+    return client.ReceiveUntil("\r\n");
+  };
+  EXPECT_EQ(ask("get a\r\n"), "CLIENT_ERROR unauthenticated\r\n");
+  EXPECT_EQ(ask("set a 0 0 10\r\nuser wrong\r\n"), "CLIENT_ERROR authentication failure\r\n");
+  EXPECT_EQ(ask("set any 0 0 11\r\nuser secret\r\n"), "STORED\r\n");
+  EXPECT_EQ(ask("get any\r\n"), "END\r\n");  // it was no item
+  EXPECT_EQ(ask("set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+
+  test::TextClient pipelines("memcached://" + address);
+  pipelines.Send("set k 0 0 11\r\nuser secret\r\nget a\r\n");
+  EXPECT_EQ(pipelines.ReceiveUntil("END\r\n"), "STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n");
+
+  test::TextClient guesses("memcached://" + address);
+  guesses.Send(
+      "set a 0 0 6\r\nu guess\r\nset a 0 0 7\r\nu guess2\r\nset a 0 0 8\r\nu guess33\r\nget a\r\n");
+  const std::string answers = guesses.ReceiveAll();  // the server closes
+  EXPECT_EQ(answers.find("VALUE"), std::string::npos) << answers;
+  EXPECT_TRUE(server.process->WaitForOutput("does not know the password"));
+
+  test::TextClient floods("memcached://" + address);
+  floods.Send("set " + std::string(100'000, 'k'));
+  EXPECT_EQ(floods.ReceiveAll(), "CLIENT_ERROR line too long\r\n");
+}
+
+TEST_F(SecurityProcessTest, FarleafctlGivesThePasswordOfAFile) {
+  cluster.StartMemoryServers();
+  const std::string file = FileOf("passwords", "secret\n");
+  const auto server = cluster.StartComputeServer({"--password-file", file});
+  const Ended without = cluster.Run("farleafctl", {"--server", server.url(), "trees"});
+  EXPECT_EQ(without.code, 2) << without.output;
+  EXPECT_TRUE(without.says("wants a password")) << without.output;
+  const Ended with =
+      cluster.Run("farleafctl", {"--server", server.url(), "--password-file", file, "trees"});
+  EXPECT_EQ(with.code, 0) << with.output;
+}
+
+TEST_F(SecurityProcessTest, APasswordFileThatAllMayReadIsRefused) {
+  ExpectRefused({"--password-file", FileOf("open", "secret\n", std::filesystem::perms(0644))},
+                "chmod o-rw");
+  ExpectRefused({"--password-file", FileOf("empty", "\n\n")}, "no password in it");
+  ExpectRefused({"--password-file", FileOf("long", std::string(513, 'x'))}, "more than 512 bytes");
+  ExpectRefused({"--password-file", cluster.File("none")}, "No such file");
+  ExpectRefused({"--password-file", "/"}, "not a regular file");
+}
+
+TEST_F(SecurityProcessTest, BeyondLoopbackSomethingHasToProtectClients) {
+  for (const char* flag : {"--listen", "--memcached-listen"}) {
+    ExpectRefused({flag, "0.0.0.0:0"}, "give --password-file");
+  }
+  cluster.StartMemoryServers();
+  const std::string file = FileOf("passwords", "secret\n");
+  const std::string port = FreeAddress().substr(FreeAddress().rfind(':') + 1);
+  const auto server = cluster.StartComputeServer({"--password-file", file}, "0.0.0.0:" + port);
+  EXPECT_TRUE(ConnectWithPassword("farleaf://127.0.0.1:" + port, "secret").ok());
+}
+
+TEST_F(SecurityProcessTest, UnixSocketsHaveThePermissionsAskedFor) {
+  cluster.StartMemoryServers();
+  const std::string native = cluster.File("native.sock"), text = cluster.File("memcached.sock");
+  ExpectRefused({"--unix-socket-mode", "0999"}, "an octal number");
+  for (const std::string mode : {"", "0666", "0640"}) {
+    std::vector<std::string> flags = {"--unix-socket", native, "--memcached-unix-socket", text};
+    if (!mode.empty()) flags.insert(flags.end(), {"--unix-socket-mode", mode});
+    const auto server = cluster.StartComputeServer(flags);
+    for (const std::string& path : {native, text}) {
+      struct stat about {};
+      ASSERT_EQ(::stat(path.c_str(), &about), 0);
+      EXPECT_EQ(about.st_mode & 0777, mode.empty() ? 0600 : std::stoul(mode, nullptr, 8)) << path;
+    }
+    EXPECT_TRUE(ConnectWithPassword("farleaf+unix:" + native, "").ok());
+    server.process->Signal(SIGTERM);
+    EXPECT_EQ(cluster.WaitFor(*server.process).code, 0);
+    EXPECT_FALSE(std::filesystem::exists(native));
+    EXPECT_FALSE(std::filesystem::exists(text));
+  }
+}
+
+}  // namespace
+}  // namespace farleaf
