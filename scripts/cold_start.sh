@@ -17,9 +17,8 @@ RECORDS=${RECORDS:-10000000}
 CACHE_BYTES=${CACHE_BYTES:-0}
 LOADERS=${LOADERS:-1}
 bin=${BIN:-build/release/bin}
-for name in RECORDS CACHE_BYTES LOADERS; do
-  [[ ${!name} =~ ^[0-9]+$ ]] || { echo "cold_start.sh: $name=${!name} is no number" >&2; exit 2; }
-done
+require_counts RECORDS LOADERS
+[[ $CACHE_BYTES == 0 ]] || require_counts CACHE_BYTES
 
 begin_processes "${TMPDIR:-/tmp}/farleaf-cold-start"
 start_memory "$((64 + RECORDS / 1000000 * 32))" --fabric shm

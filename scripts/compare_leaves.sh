@@ -26,9 +26,7 @@ if (($# > 0)); then
   echo "compare_leaves.sh: unknown argument '$1'" >&2
   exit 2
 fi
-for name in RECORDS OPERATIONS ROUNDS SEED; do
-  [[ ${!name} =~ ^[1-9][0-9]*$ ]] || { echo "compare_leaves.sh: $name=${!name} is no number" >&2; exit 2; }
-done
+require_counts RECORDS OPERATIONS ROUNDS SEED
 
 results=${RESULTS:-results/compare_leaves}
 mkdir -p "$results"

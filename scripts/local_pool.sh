@@ -3,6 +3,7 @@
 #   begin_processes LOGS        logs go there; $work is a directory that lives as long as the script
 #   start NAME COMMAND...       runs it in the background, its output in LOGS/NAME.log
 #   wait_for NAME FILE          until the process started last has written the file; fails if it ends before
+#   require_counts VARIABLE...  ends the script with exit code 2 if one that is set is no number above 0
 #   start_memory MIB FLAGS...   memcached and two memory servers of MIB each; sets $bootstrap
 #   start_compute NAME ARGS...  a compute server that has joined both; its addresses are in $work/NAME.ready
 
@@ -14,6 +15,15 @@ begin_processes() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   mkdir -p "$logs"
+}
+
+require_counts() {
+  local name
+  for name in "$@"; do
+    [[ ${!name-1} =~ ^[1-9][0-9]*$ ]] && continue
+    echo "${0##*/}: $name=${!name} is no number above 0" >&2
+    exit 2
+  done
 }
 
 # The last started is stopped first: compute servers leave the pool while there is one.

@@ -32,9 +32,7 @@ if (($# > 0)); then
   echo "quickstart.sh: unknown argument '$1'" >&2
   exit 2
 fi
-for name in RECORDS OPERATIONS THREADS IN_FLIGHT REGION_MIB; do
-  [[ ${!name-1} =~ ^[1-9][0-9]*$ ]] || { echo "quickstart.sh: $name=${!name} is no number" >&2; exit 2; }
-done
+require_counts RECORDS OPERATIONS THREADS IN_FLIGHT REGION_MIB
 case $KEYS in
   # Per record: 16 bytes in leaves three quarters full, or a key and a value of 1000 bytes with its
   # block. Two trees, and room for the inserts of workloads d and e and for partly used chunks.

@@ -373,11 +373,6 @@ Task<Status> BlinkTree::ClaimNewPage(OpContext& op, GlobalAddress address, LockC
   co_return Status::Ok();
 }
 
-void BlinkTree::Seal(LockedPage& locked) {
-  const Node node = locked.node(info_.geometry);
-  SealNode(node, node.version() + 1);
-}
-
 void BlinkTree::AddUnlock(LockedPage& locked, Batch& batch) {
   locked.handing_over = pool_->locks().ShouldHandOver(locked.address, locked.turn);
   if (!locked.handing_over) {
@@ -460,15 +455,6 @@ void BlinkTree::AbandonPage(OpContext& op, LockedPage& page, const Status& why) 
   NoteUnresolved(op, lock, why);
   page.lock_word = 0;
   pool_->locks().Release(page.address);
-}
-
-Task<Status> BlinkTree::WriteBackAndUnlock(OpContext& op, LockedPage& locked, Batch& batch) {
-  const bool unlock_first = Mutated(Mutation::kUnlockBeforeWriteBack);
-  if (unlock_first) AddUnlock(locked, batch);
-  AddWriteBack(locked, batch);
-  if (!unlock_first) AddUnlock(locked, batch);
-  Status status = co_await PostAndFinish(op, locked, batch);
-  co_return status;
 }
 
 bool BlinkTree::LetGo(LockedPage& locked, const Status& posted) {

@@ -1,8 +1,9 @@
 // Which parts of a parted leaf an operation reads: as few as it can know to suffice.
 //
 // A compute server remembers of each part that it has met whether it was full, and whether entries had
-// gone past it, and of each leaf whether its keys are placed by a hash. What it remembers may be out of date, and costs a round trip then, no more: whether
-// what was read suffices is said by the parts themselves (parted_leaf.h).
+// gone past it, and of each leaf whether its keys are placed by a hash. What it remembers may be out of
+// date, and costs a round trip then, no more: whether what was read suffices is said by the parts
+// themselves (parted_leaf.h).
 //
 // Thread rule: pure functions.
 #pragma once

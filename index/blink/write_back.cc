@@ -13,6 +13,11 @@ constexpr size_t kWriteCostBytes = 64;
 constexpr size_t kChangedRangesMax = 32;
 }  // namespace
 
+void BlinkTree::Seal(LockedPage& locked) {
+  const Node node = locked.node(info_.geometry);
+  SealNode(node, node.version() + 1);
+}
+
 dsm::RedoHead BlinkTree::RedoHeadOf(const LockedPage& locked) const {
   dsm::RedoHead head;
   head.kind = locked.redo_kind;
@@ -118,6 +123,15 @@ void BlinkTree::AddChangeCounter(const LockedPage& locked, std::span<const std::
                                  Batch& batch) {
   // The change counter is the version, which stands at byte 8 of the image.
   if (locked.level() > 0) batch.Write(ChangeCounterOffset(locked.address), raw.subspan(8, 8));
+}
+
+Task<Status> BlinkTree::WriteBackAndUnlock(OpContext& op, LockedPage& locked, Batch& batch) {
+  const bool unlock_first = Mutated(Mutation::kUnlockBeforeWriteBack);
+  if (unlock_first) AddUnlock(locked, batch);
+  AddWriteBack(locked, batch);
+  if (!unlock_first) AddUnlock(locked, batch);
+  Status status = co_await PostAndFinish(op, locked, batch);
+  co_return status;
 }
 
 }  // namespace farleaf::index
