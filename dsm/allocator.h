@@ -43,7 +43,8 @@
 
 namespace farleaf::dsm {
 
-struct FreePage;  // dsm/pages/free_bundle.h
+struct FreeBundle;  // dsm/pages/free_bundle.h
+struct FreePage;
 
 struct PageGrant {
   GlobalAddress address;
@@ -135,8 +136,8 @@ class Allocator {
   Task<Status> SealCarvedUp(OpContext& op, ClassPages& pages, ServerId server);
   // dsm/pages/pool_lists.cc:
   Task<Result<Supply>> PopBundle(OpContext& op, ClassPages& pages, ServerId server);
-  Task<Status> NameHolder(OpContext& op, ClassPages& pages, ServerId server,
-                          std::vector<FreePage>& free_pages);
+  /// Writes this member's name to bundle.others; those that somebody else has taken are left out.
+  Task<Status> NameHolder(OpContext& op, ClassPages& pages, ServerId server, FreeBundle& bundle);
   Task<Status> PushBundle(OpContext& op, ClassPages& pages, ServerId server,
                           std::vector<FreePage> free_pages);
   Task<Status> PushSurplus(OpContext& op, ClassPages& pages, ServerId server, size_t keep);

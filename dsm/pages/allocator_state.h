@@ -49,6 +49,7 @@ struct Allocator::State {
   std::deque<Server> servers;                                     // fixed after construction
   std::array<std::atomic<ClassPages*>, kFreeListsMax> classes{};  // created on first use
   std::atomic<uint64_t> next_server{0};
+  std::atomic<uint32_t> pushes{0};                // of bundles
   std::atomic<uint64_t> trim_due_ns{UINT64_MAX};  // when Trim may find something to do
   std::atomic<bool> returned{false};
   std::atomic<bool> gave_up{false};

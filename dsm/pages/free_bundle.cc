@@ -1,6 +1,7 @@
 #include "dsm/pages/free_bundle.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "dsm/base/bytes.h"
@@ -11,14 +12,17 @@ namespace farleaf::dsm {
 
 namespace {
 
-// u32 crc · u32 count · u64 class word · u64 next · u64 carrier's version; then (offset, version)s.
+// u32 crc · u32 count · u64 listed word · u64 next · u64 carrier's version; then (offset, version)s.
 constexpr uint64_t kHeaderBytes = 32;
 constexpr uint64_t kPairBytes = 16;
 constexpr uint64_t kTailBytes = 16;  // of a leaf or search page: its second version and lock word
 
-uint32_t BundleCrc(uint64_t carrier_offset, std::span<const std::byte> bundle) {
-  // The carrier's offset is covered too: a bundle that lies elsewhere is none.
-  return Crc32c(bundle.subspan(4), Crc32c(std::as_bytes(std::span(&carrier_offset, 1))));
+// The class and the carrier's offset are covered too: a bundle of another class, or one that lies
+// elsewhere, is none.
+uint32_t BundleCrc(const PageClass& page_class, uint64_t carrier_offset,
+                   std::span<const std::byte> bundle) {
+  const std::array<uint64_t, 2> place{ChunkWordOf(page_class).Encode(), carrier_offset};
+  return Crc32c(bundle.subspan(4), Crc32c(std::as_bytes(std::span(place))));
 }
 
 }  // namespace
@@ -37,7 +41,7 @@ void EncodeBundle(const PageClass& page_class, const FreeBundle& bundle, std::sp
   FARLEAF_CHECK(count <= BundlePagesMax(page_class) && out.size() == BundleBytes(count), count,
                 out.size());
   StoreLittle<uint32_t>(out.data() + 4, count);
-  StoreLittle<uint64_t>(out.data() + 8, ChunkWordOf(page_class).Encode());
+  StoreLittle<uint64_t>(out.data() + 8, bundle.listed_word);
   StoreLittle<uint64_t>(out.data() + 16, bundle.next_offset);
   StoreLittle<uint64_t>(out.data() + 24, bundle.carrier.version);
   std::byte* pair = out.data() + kHeaderBytes;
@@ -46,7 +50,7 @@ void EncodeBundle(const PageClass& page_class, const FreeBundle& bundle, std::sp
     StoreLittle<uint64_t>(pair + 8, page.version);
     pair += kPairBytes;
   }
-  StoreLittle<uint32_t>(out.data(), BundleCrc(bundle.carrier.offset, out));
+  StoreLittle<uint32_t>(out.data(), BundleCrc(page_class, bundle.carrier.offset, out));
 }
 
 Result<FreeBundle> DecodeBundle(const PageClass& page_class, const RegionLayout& layout,
@@ -62,15 +66,17 @@ Result<FreeBundle> DecodeBundle(const PageClass& page_class, const RegionLayout&
     return corrupt("too many pages");
   }
   if (LoadLittle<uint32_t>(bytes.data()) !=
-      BundleCrc(carrier_offset, bytes.first(BundleBytes(count)))) {
+      BundleCrc(page_class, carrier_offset, bytes.first(BundleBytes(count)))) {
     return corrupt("checksum mismatch");
-  }
-  if (LoadLittle<uint64_t>(bytes.data() + 8) != ChunkWordOf(page_class).Encode()) {
-    return corrupt("another page class");
   }
   FreeBundle bundle;
   bundle.next_offset = LoadLittle<uint64_t>(bytes.data() + 16);
   bundle.carrier = {carrier_offset, LoadLittle<uint64_t>(bytes.data() + 24)};
+  bundle.listed_word = LoadLittle<uint64_t>(bytes.data() + 8);
+  const LockWord listed = LockWord::Decode(bundle.listed_word);
+  if (listed.state != LockWord::State::kFreePage || listed.owner != 0) {
+    return corrupt("its pages' word is no free page's");
+  }
   if (bundle.next_offset != 0 && !IsPageOffset(page_class, layout, bundle.next_offset)) {
     return corrupt("next bundle is outside");
   }

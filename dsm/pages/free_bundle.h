@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dsm/base/result.h"
+#include "dsm/member.h"
 #include "dsm/page_class.h"
 
 namespace farleaf::dsm {
@@ -41,9 +42,22 @@ struct FreeListHead {
   }
 };
 
+/// The word of pages that are free in nobody's name, of one push: no other push has it, so that who saw it
+/// before cannot take the page by CAS after it was in use and came back. `push`: 28 bits, counted by the
+/// member.
+inline uint64_t ListedWord(MemberIdentity pusher, uint32_t push) {
+  return LockWord{.state = LockWord::State::kFreePage,
+                  .owner = 0,
+                  .incarnation = pusher.id,
+                  .redo_slot = static_cast<uint16_t>(pusher.short_incarnation() & 0x3ff),
+                  .sequence = push & kLockSequenceMax}
+      .Encode();
+}
+
 struct FreeBundle {
-  uint64_t next_offset = 0;  ///< of the next bundle; 0: none
-  FreePage carrier;          ///< the page that the bundle is written in
+  uint64_t next_offset = 0;                  ///< of the next bundle; 0: none
+  uint64_t listed_word = ListedWord({}, 0);  ///< that all of its pages carry
+  FreePage carrier;                          ///< the page that the bundle is written in
   std::vector<FreePage> others;
 };
 

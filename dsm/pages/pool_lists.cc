@@ -94,7 +94,7 @@ Task<Result<Allocator::Supply>> Allocator::PopBundle(OpContext& op, ClassPages& 
     if (!*popped) continue;
     local.set_known_head(rest);
     (*bundle)->others.push_back((*bundle)->carrier);
-    Status named = co_await NameHolder(op, pages, server, (*bundle)->others);
+    Status named = co_await NameHolder(op, pages, server, **bundle);
     if (!named.ok()) {
       GiveUp();
       co_return named;
@@ -110,8 +110,8 @@ Task<Result<Allocator::Supply>> Allocator::PopBundle(OpContext& op, ClassPages& 
 // From here on a scan after this member's death finds the pages in its name. By CAS, since whoever
 // recovers another member may have taken a page that was nobody's for long (dsm/member_holdings.h).
 Task<Status> Allocator::NameHolder(OpContext& op, ClassPages& pages, ServerId server,
-                                   std::vector<FreePage>& free_pages) {
-  const uint64_t nobodys = LockWord{.state = LockWord::State::kFreePage}.Encode();
+                                   FreeBundle& bundle) {
+  std::vector<FreePage>& free_pages = bundle.others;
   const uint64_t own = LockWord{.state = LockWord::State::kFreePage,
                                 .owner = self_.id,
                                 .incarnation = self_.short_incarnation()}
@@ -119,28 +119,28 @@ Task<Status> Allocator::NameHolder(OpContext& op, ClassPages& pages, ServerId se
   std::vector<uint64_t> old(free_pages.size());
   Batch batch(server);
   for (size_t i = 0; i < free_pages.size(); ++i) {
-    batch.CompareAndSwap(free_pages[i].offset + LockWordOffset(pages.page_class), nobodys, own,
-                         &old[i]);
+    batch.CompareAndSwap(free_pages[i].offset + LockWordOffset(pages.page_class),
+                         bundle.listed_word, own, &old[i]);
   }
   Status status = co_await op.worker.RoundTrip(batch, op.counts);
   if (!status.ok()) co_return status;
   size_t kept = 0;
   for (size_t i = 0; i < free_pages.size(); ++i) {
-    if (old[i] == nobodys) free_pages[kept++] = free_pages[i];
+    if (old[i] == bundle.listed_word) free_pages[kept++] = free_pages[i];
   }
   free_pages.resize(kept);
   co_return Status::Ok();
 }
 
-// The words {free, holder 0} and the bundle are in place before the CAS that shows them: a later
+// The pages' words (ListedWord) and the bundle are in place before the CAS that shows them: a later
 // verb of a batch takes effect after an earlier WRITE. If the batch fails, its effect is unknown,
 // and the pages are given up.
 Task<Status> Allocator::PushBundle(OpContext& op, ClassPages& pages, ServerId server,
                                    std::vector<FreePage> free_pages) {
   LocalPages& local = pages.servers[server];
-  const uint64_t free_word = LockWord{.state = LockWord::State::kFreePage}.Encode();
   const uint64_t word_offset = LockWordOffset(pages.page_class);
   FreeBundle bundle;
+  bundle.listed_word = ListedWord(self_, state_->pushes.fetch_add(1, std::memory_order_relaxed));
   bundle.carrier = free_pages.back();
   free_pages.pop_back();
   bundle.others = std::move(free_pages);
@@ -151,9 +151,9 @@ Task<Status> Allocator::PushBundle(OpContext& op, ClassPages& pages, ServerId se
     EncodeBundle(pages.page_class, bundle, bytes);
     Batch batch(server);
     if (attempt == 0) {
-      batch.WriteWord(bundle.carrier.offset + word_offset, &free_word);
+      batch.WriteWord(bundle.carrier.offset + word_offset, &bundle.listed_word);
       for (const FreePage& page : bundle.others) {
-        batch.WriteWord(page.offset + word_offset, &free_word);
+        batch.WriteWord(page.offset + word_offset, &bundle.listed_word);
       }
     }
     batch.Write(bundle.carrier.offset + BundleOffsetInPage(pages.page_class), bytes);

@@ -121,6 +121,7 @@ class FreeBundleTest : public ::testing::Test {
       bundle.others.push_back(page((i + 1) % pages));
     }
     bundle.next_offset = page(pages - 1).offset;
+    bundle.listed_word = ListedWord({5, 7}, 99);
     return bundle;
   }
   RegionLayout layout_;
@@ -140,6 +141,7 @@ TEST_F(FreeBundleTest, WhatIsEncodedIsDecodedAndStaysClearOfHeadAndTail) {
     auto decoded = DecodeBundle(page_class, layout_, bundle.carrier.offset, image);
     ASSERT_TRUE(decoded.ok()) << decoded.status();
     ASSERT_EQ(decoded->next_offset, bundle.next_offset);
+    ASSERT_EQ(decoded->listed_word, bundle.listed_word);
     ASSERT_EQ(decoded->carrier.version, bundle.carrier.version);
     ASSERT_EQ(decoded->others.size(), bundle.others.size());
     for (size_t i = 0; i < bundle.others.size(); ++i) {
