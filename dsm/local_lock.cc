@@ -11,27 +11,34 @@ LocalLockTable::Entry* LocalLockTable::Find(Shard& shard, GlobalAddress address)
   return nullptr;
 }
 
-bool LocalLockTable::TryAcquire(GlobalAddress address) {
+bool LocalLockTable::TryAcquire(GlobalAddress address, LockClass lock_class) {
   Shard& shard = ShardOf(address);
   std::lock_guard lock(shard.mutex);
   if (Find(shard, address)) return false;
-  shard.held.push_back({address});
+  shard.held.push_back({.address = address, .last_class = lock_class});
   return true;
 }
 
-bool LocalLockTable::Acquiring::await_ready() { return table_->TryAcquire(address_); }
+bool LocalLockTable::Acquiring::await_ready() {
+  return table_->TryAcquire(address_, turn_.slot_class);
+}
 
 bool LocalLockTable::Acquiring::await_suspend(std::coroutine_handle<> handle) {
   Shard& shard = table_->ShardOf(address_);
   std::lock_guard lock(shard.mutex);
   Entry* entry = Find(shard, address_);
   if (entry == nullptr) {  // released since await_ready looked
-    shard.held.push_back({address_});
+    shard.held.push_back({.address = address_, .last_class = turn_.slot_class});
+    return false;
+  }
+  if (entry->last_class < behind_min_) {
+    turn_.refused = true;
     return false;
   }
   handle_ = handle;
   (entry->last ? entry->last->next_ : entry->first) = this;
   entry->last = this;
+  entry->last_class = turn_.slot_class;
   return true;
 }
 

@@ -14,7 +14,10 @@
 //     handovers_max times in a row, so that other compute servers get theirs;
 //   - waiters are served first come, first served;
 //   - a remote lock is passed on only to an acquisition of the class of the one that took it, or a
-//     higher one: the lock brings its redo slot along (dsm/remote_lock.h, the argument on deadlock).
+//     higher one: the lock brings its redo slot along (dsm/remote_lock.h, the argument on deadlock);
+//   - who says that a class is too low to wait for is refused, if the one that he would come behind has a
+//     lower one: a page that was freed and is in use again may be locked as something else than he
+//     takes it for, by somebody who waits for him, or by himself.
 // Thread rule: thread-safe. A waiter is resumed on its own worker's thread.
 #pragma once
 
@@ -49,6 +52,7 @@ class LocalLockTable {
     LockClass slot_class = 0;               ///< of the acquisition that took the remote lock
     const LocalLockTable* table = nullptr;  ///< that gave the turn
     bool served = false;                    ///< no turn at all: the work was done by the holder
+    bool refused = false;                   ///< no turn at all: held as of too low a class
   };
 
   /// The process is gone (Pool::Abandon): turns and remote locks are not given back any more.
@@ -65,8 +69,13 @@ class LocalLockTable {
    private:
     friend class LocalLockTable;
     Acquiring(LocalLockTable* table, Worker* worker, GlobalAddress address, LockClass lock_class,
-              std::span<std::byte> image, Work* work)
-        : table_(table), worker_(worker), address_(address), image_(image), work_(work) {
+              std::span<std::byte> image, Work* work, LockClass behind_min)
+        : table_(table),
+          worker_(worker),
+          address_(address),
+          image_(image),
+          work_(work),
+          behind_min_(behind_min) {
       turn_.slot_class = lock_class;
       turn_.table = table;
     }
@@ -76,14 +85,16 @@ class LocalLockTable {
     GlobalAddress address_;
     std::span<std::byte> image_;
     Work* work_;
+    LockClass behind_min_;
     std::coroutine_handle<> handle_;
     Acquiring* next_ = nullptr;
     Turn turn_;
   };
-  /// With `work` the turn may be `served` instead of received.
+  /// With `work` the turn may be `served` instead of received; behind a class below `behind_min` it is
+  /// `refused`.
   Acquiring Acquire(Worker& worker, GlobalAddress address, LockClass lock_class,
-                    std::span<std::byte> image, Work* work = nullptr) {
-    return Acquiring(this, &worker, address, lock_class, image, work);
+                    std::span<std::byte> image, Work* work = nullptr, LockClass behind_min = 0) {
+    return Acquiring(this, &worker, address, lock_class, image, work, behind_min);
   }
 
   /// Waiters whose work was taken, in the order of the queue.
@@ -109,7 +120,7 @@ class LocalLockTable {
   static void Serve(std::span<Acquiring* const> taken);
 
   /// The turn, if nobody has it: without the remote lock, and without waiting.
-  bool TryAcquire(GlobalAddress address);
+  bool TryAcquire(GlobalAddress address, LockClass lock_class);
   /// Whether the holder should leave the remote lock held for a local waiter. If so it must end with
   /// HandOver: waiters do not go away.
   bool ShouldHandOver(GlobalAddress address, const Turn& turn);
@@ -124,6 +135,7 @@ class LocalLockTable {
     GlobalAddress address;
     Acquiring* first = nullptr;
     Acquiring* last = nullptr;
+    LockClass last_class = 0;  ///< of the waiter that came last, or of the holder
   };
   struct alignas(64) Shard {
     std::mutex mutex;

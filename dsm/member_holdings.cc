@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "dsm/page_scan.h"
 #include "dsm/pages/chunk_table.h"
@@ -15,6 +18,7 @@ namespace farleaf::dsm {
 namespace {
 
 constexpr size_t kSwapsPerBatch = 64;
+constexpr int kListLooksMax = 16;
 
 class HoldingsVisitor final : public PageVisitor {
  public:
@@ -145,15 +149,44 @@ class ListedAddresses final : public ListVisitor {
   void OnListedPage(const ListedPage& page) override { addresses.insert(page.address); }
   std::set<GlobalAddress> addresses;
 };
+
+// A list that changed under the READs is followed anew; one that is never still is given up.
+Task<Status> RemoveListed(OpContext& op, const RegionLayout& layout, const PageClass& page_class,
+                          std::vector<HeldPage>* pages) {
+  Status status;
+  for (int look = 0; look < kListLooksMax && !op.expired(); ++look) {
+    ListedAddresses listed;
+    status = co_await ScanFreeList(op, layout, page_class, listed);
+    if (status.code() == StatusCode::kCorruption) continue;
+    if (!status.ok()) co_return status;
+    std::erase_if(*pages, [&listed](const HeldPage& page) {
+      return listed.addresses.contains(page.address);
+    });
+    co_return status;
+  }
+  co_return status.ok() ? Status::DeadlineExceeded("following the free lists of memory server " +
+                                                   std::to_string(layout.server))
+                        : status;
+}
 }  // namespace
 
-Task<Status> RemoveListed(OpContext& op, const RegionLayout& layout, std::vector<HeldPage>* pages) {
-  ListedAddresses listed;
-  Status status = co_await ScanFreeLists(op, layout, listed);
-  if (!status.ok()) co_return status;
-  std::erase_if(
-      *pages, [&listed](const HeldPage& page) { return listed.addresses.contains(page.address); });
-  co_return Status::Ok();
+Task<Result<uint64_t>> RemoveListed(OpContext& op, const RegionLayout& layout,
+                                    std::vector<HeldPage>* pages) {
+  std::map<uint32_t, std::vector<HeldPage>> by_list;
+  for (const HeldPage& page : *pages) by_list[FreeListIndex(page.page_class)].push_back(page);
+  pages->clear();
+  uint64_t unknown = 0;
+  for (auto& [list, of_list] : by_list) {
+    Status status = co_await RemoveListed(op, layout, of_list.front().page_class, &of_list);
+    if (status.ok()) {
+      pages->insert(pages->end(), of_list.begin(), of_list.end());
+    } else if (status.code() == StatusCode::kCorruption) {
+      unknown += of_list.size();
+    } else {
+      co_return status;
+    }
+  }
+  co_return unknown;
 }
 
 Task<Result<std::vector<HeldPage>>> TakePages(OpContext& op, MemberIdentity self,

@@ -69,8 +69,10 @@ inline uint64_t FreeWordOf(const MemberIdentity& self) {
                   .incarnation = self.short_incarnation()}
       .Encode();
 }
-/// Leaves only those that no free list of the pool names. Corruption: a list changed while it was read.
-Task<Status> RemoveListed(OpContext& op, const RegionLayout& layout, std::vector<HeldPage>* pages);
+/// Leaves only those that no free list of the pool names. The number of those of which that is not known,
+/// since a list changed each time that it was read: they are left out too.
+Task<Result<uint64_t>> RemoveListed(OpContext& op, const RegionLayout& layout,
+                                    std::vector<HeldPage>* pages);
 /// Swaps each page's word from what was found to one that says free and names `self`. Those where that
 /// succeeded.
 Task<Result<std::vector<HeldPage>>> TakePages(OpContext& op, MemberIdentity self,

@@ -189,6 +189,17 @@ Task<Status> ScanPages(OpContext& op, const RegionLayout& layout, PageVisitor& v
   co_return Status::Ok();
 }
 
+Task<Status> ScanFreeList(OpContext& op, const RegionLayout& layout, const PageClass& page_class,
+                          ListVisitor& visitor) {
+  const uint32_t list = FreeListIndex(page_class);
+  uint64_t head = 0;
+  Batch batch(layout.server);
+  batch.ReadWord(kFreeListsOffset + list * sizeof(uint64_t), &head);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (status.ok()) status = co_await ScanList(op, layout, page_class, head, visitor);
+  co_return status;
+}
+
 Task<Status> ScanFreeLists(OpContext& op, const RegionLayout& layout, ListVisitor& visitor) {
   std::vector<uint64_t> words(layout.chunk_count);
   Status read = co_await ReadWords(op, layout, layout.ChunkWordOffset(0), &words);

@@ -85,6 +85,10 @@ class ListVisitor {
   virtual void OnListedPage(const ListedPage& page) = 0;
 };
 
+/// The pages of the class's list, from its head as it is now. Corruption: as of ScanFreeLists.
+Task<Status> ScanFreeList(OpContext& op, const RegionLayout& layout, const PageClass& page_class,
+                          ListVisitor& visitor);
+
 /// All pages in one memory server's free lists. Corruption: a list that cannot be followed to its
 /// end; on a pool in use that may also be because it changed.
 Task<Status> ScanFreeLists(OpContext& op, const RegionLayout& layout, ListVisitor& visitor);

@@ -63,6 +63,11 @@ BlinkTree::Fit BlinkTree::FitOf(const ConstNode& node, std::string_view key, Sid
   return Fit::kCovers;
 }
 
+bool BlinkTree::IsOfLowerLevel(LockedPage& locked) const {
+  return locked.level() > 0 && locked.Open(info_.geometry) == OpenOutcome::kValid &&
+         locked.node(info_.geometry).level() < locked.level();
+}
+
 Task<Result<BlinkTree::PageState>> BlinkTree::ReadPage(OpContext& op, GlobalAddress address,
                                                        Level level, PageBuffer& page) {
   const Geometry& geometry = info_.geometry;

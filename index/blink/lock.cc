@@ -30,15 +30,6 @@ uint64_t BlinkTree::LockWordOffset(GlobalAddress address, Level level) const {
   return address.offset() + info_.geometry.image_bytes(level);
 }
 
-uint64_t BlinkTree::ChangeCounterOffset(GlobalAddress address) const {
-  const dsm::RegionLayout& layout = pool_->allocator().layout(address.server());
-  const uint64_t chunk_offset = layout.ChunkOffset(layout.ChunkOf(address.offset()));
-  const auto index =
-      PageIndexInChunk(PageClassOf(1), layout.chunk_bytes, address.offset() - chunk_offset);
-  FARLEAF_CHECK(index, address);
-  return chunk_offset + *index * 8;
-}
-
 Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass lock_class,
                                  uint64_t give_up_ns, LockedPage& locked) {
   FARLEAF_CHECK(!locked.held(), locked.address);
@@ -55,7 +46,7 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
   // What usually happens, in one frame: nobody has the page.
   FirstTry first;
   const bool announces = locked.redo_kind != dsm::RedoKind::kChange;
-  if (!announces && pool_->locks().TryAcquire(address)) {
+  if (!announces && pool_->locks().TryAcquire(address, lock_class)) {
     locked.turn = {.slot_class = lock_class, .table = &pool_->locks()};
     if (const auto word = pool_->redo_slots(address.server()).Take(lock_class)) {
       first.word = *word;
@@ -95,9 +86,17 @@ Status BlinkTree::NoSlot(dsm::ServerId server) const {
 }
 
 Task<Status> BlinkTree::AwaitTurn(OpContext& op, LockClass lock_class, LockedPage& locked) {
+  // A page that is locked as of a lower level is another one by now: whoever holds it may wait for us.
   auto turn = co_await pool_->locks().Acquire(op.worker, locked.address, lock_class,
-                                              locked.handed_over(info_.geometry), locked.work);
+                                              locked.handed_over(info_.geometry), locked.work,
+                                              LeftLockClass(locked.level()));
   locked.turn = turn;
+  if (turn.refused) {
+    Batch batch(locked.address.server());
+    batch.Read(locked.address.offset(), locked.arrival(info_.geometry));
+    Status read = co_await PostUntilDone(op, batch);
+    co_return read;
+  }
   if (turn.served || turn.lock_word == 0) co_return Status::Ok();
   stats_.handovers.fetch_add(1, std::memory_order_relaxed);
   locked.lock_word = turn.lock_word;
@@ -118,7 +117,7 @@ Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockC
   if (first->word == 0) {
     Status status = co_await AwaitTurn(op, lock_class, locked);
     if (!status.ok()) co_return status;
-    if (locked.turn.served || locked.held()) co_return LockAttempt::kEnded;
+    if (locked.turn.served || locked.turn.refused || locked.held()) co_return LockAttempt::kEnded;
   }
   std::optional<uint64_t> word = first->word;
   if (first->word == 0) word = pool_->redo_slots(address.server()).Take(lock_class);
@@ -273,7 +272,8 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t gi
       co_return Status::Ok();
     }
     const auto holder = dsm::LockWord::Decode(old);
-    if (holder.state == dsm::LockWord::State::kFreePage) co_return Status::Ok();
+    if (holder.state == dsm::LockWord::State::kFreePage || IsOfLowerLevel(locked))
+      co_return Status::Ok();
     if (IsGone(op, address, old, look)) {
       not_taken->dead_word = old;
       co_return Status::Ok();

@@ -240,7 +240,7 @@ Task<Result<bool>> BlinkTree::HasLeftNeighbour(OpContext& op, GlobalAddress targ
 }
 
 Task<Result<Recovery>> BlinkTree::TryRecoverPage(OpContext& op, PageLock lock) {
-  if (!pool_->locks().TryAcquire(lock.address))
+  if (!pool_->locks().TryAcquire(lock.address, TakenLockClass(lock.level)))
     co_return Recovery::kWait;  // another thread is at it
   auto recovered = co_await RecoverPage(op, lock);
   co_return recovered;

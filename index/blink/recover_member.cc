@@ -323,19 +323,17 @@ Task<Status> KeepBlocks(OpContext& op, MemberRun& run) {
 }
 
 /// Of the pages that are free in nobody's name, those that no list names: taken from one by the dead one
-/// that did not come to write its name, if they stay so. A list that changes while it is read leaves
-/// them for the next recovery.
+/// that did not come to write its name, if they stay so. A list that changes each time it is read leaves
+/// its own for the next recovery.
 Task<Status> RemoveListed(OpContext& op, MemberRun& run) {
   for (const dsm::RegionLayout& layout : run.pool->layouts()) {
     std::vector<HeldPage>& pages = run.holdings[layout.server].nobodys;
     if (pages.empty()) continue;
-    Status status = co_await dsm::RemoveListed(op, layout, &pages);
-    if (status.code() == StatusCode::kCorruption) {
-      run.Tell("memory server " + std::to_string(layout.server) +
-               ": its free lists are in use; pages that none of them names are left for later");
-      pages.clear();
-    } else if (!status.ok()) {
-      co_return status;
+    auto unknown = co_await dsm::RemoveListed(op, layout, &pages);
+    if (!unknown.ok()) co_return unknown.status();
+    if (*unknown > 0) {
+      run.Tell("memory server " + std::to_string(layout.server) + ": its free lists are in use; " +
+               std::to_string(*unknown) + " free pages are left for later, if no list names them");
     }
   }
   co_return Status::Ok();

@@ -107,6 +107,8 @@ class BlinkTree final : public RangeIndex {
                                                   Level level, Freshness freshness);
   enum class Fit : uint8_t { kCovers, kMoveRight, kMoveForward, kRestart };
   Fit FitOf(const ConstNode& node, std::string_view key, Side side, Level level) const;
+  /// Whether a page of another's lock, as it was read, is of a lower level than it is to be locked as.
+  bool IsOfLowerLevel(LockedPage& locked) const;
   /// Reads the node at `level` that covers the key. Null address: the tree is not that high.
   Task<Result<GlobalAddress>> ReadNode(OpContext& op, std::string_view key, Side side, Level level,
                                        PageBuffer& page);
@@ -201,7 +203,7 @@ class BlinkTree final : public RangeIndex {
   uint64_t ChangeCounterOffset(GlobalAddress address) const;
   /// Locks the page and reads it; a lock that another holds is waited for until `give_up_ns`, or from the
   /// first wait on for as long as options and the operation allow. Ok without held(): the page is free, or
-  /// another tree's.
+  /// another tree's, or of a lower level.
   static constexpr uint64_t kFromFirstWait = 0;
   Task<Status> LockPage(OpContext& op, GlobalAddress address, LockClass lock_class,
                         uint64_t give_up_ns, LockedPage& locked);
@@ -215,16 +217,16 @@ class BlinkTree final : public RangeIndex {
   enum class LockAttempt : uint8_t { kEnded, kNoSlot, kRecovering };
   Task<Result<LockAttempt>> TryLockPage(OpContext& op, LockClass lock_class, uint64_t give_up_ns,
                                         LockedPage& locked, FirstTry* first);
-  /// Waits for the local turn; held() afterwards if the remote lock came along.
+  /// Waits for the local turn; held() afterwards if the remote lock came along. Refused: the page is read.
   Task<Status> AwaitTurn(OpContext& op, LockClass lock_class, LockedPage& locked);
   void AddLockVerbs(LockedPage& locked, uint64_t word, uint64_t* old, Batch& batch);
   Status NoSlot(dsm::ServerId server) const;
-  /// Why a remote lock was not had, unless the page is free.
+  /// Why a remote lock was not had, unless the page is free or of a lower level.
   struct NotTaken {
     uint64_t dead_word = 0;    ///< its owner is gone
     bool slot_in_use = false;  ///< a record may land yet
   };
-  /// CAS and READ until the lock is had, the page is found free or its owner gone.
+  /// CAS and READ until the lock is had, or the page is found free, of a lower level, or its owner gone.
   Task<Status> TakeRemoteLock(OpContext& op, uint64_t word, uint64_t give_up_ns, LockedPage& locked,
                               FirstTry* first, NotTaken* not_taken);
   /// Writes the record of a page that may die, for a lock that was handed over.

@@ -119,6 +119,15 @@ void BlinkTree::AddImage(const LockedPage& locked, std::span<const std::byte> ra
   AddChangeCounter(locked, raw, batch);
 }
 
+uint64_t BlinkTree::ChangeCounterOffset(GlobalAddress address) const {
+  const dsm::RegionLayout& layout = pool_->allocator().layout(address.server());
+  const uint64_t chunk_offset = layout.ChunkOffset(layout.ChunkOf(address.offset()));
+  const auto index =
+      PageIndexInChunk(PageClassOf(1), layout.chunk_bytes, address.offset() - chunk_offset);
+  FARLEAF_CHECK(index, address);
+  return chunk_offset + *index * 8;
+}
+
 void BlinkTree::AddChangeCounter(const LockedPage& locked, std::span<const std::byte> raw,
                                  Batch& batch) {
   // The change counter is the version, which stands at byte 8 of the image.

@@ -57,7 +57,9 @@ void DrawPool(const SetupPlan& setup, bool fixed8, Random& random, SimulatedPool
   pool->compute_servers = static_cast<uint32_t>(setup.compute_servers.Draw(random));
   pool->workers = static_cast<uint32_t>(setup.workers.Draw(random));
   pool->world.servers = static_cast<uint32_t>(setup.memory_servers.Draw(random));
-  pool->world.region_bytes = setup.region_kib << 10;
+  // A compute server begins chunks of its own for redo records and for each page class: some 2 MiB of small ones.
+  pool->world.region_bytes = std::max<uint64_t>(
+      setup.region_kib << 10, pool->compute_servers * (uint64_t{2} << 20) / pool->world.servers);
   pool->world.seed = random.Next();
   // From none to room for all, a set or two being the most usual. Not drawn: all else stays as it was.
   constexpr uint64_t kHintBytes[] = {0, 64, 64, 128, 128, 1'024, 16'384};

@@ -300,7 +300,7 @@ TEST(FairnessTest, ALockIsHandedOnInOneComputeServerSixteenTimesAtMost) {
   };
   dsm::LocalLockTable locks;
   Worker& worker = *rack.member().worker;
-  ASSERT_TRUE(locks.TryAcquire(page));
+  ASSERT_TRUE(locks.TryAcquire(page, 0));
   Turn turn{.lock_word = 7};
   for (uint32_t handed = 0; handed < kMost; ++handed) {
     Turn next;

@@ -189,6 +189,35 @@ TEST_F(WorkerTest, TheHolderOfATurnDoesOthersWork) {
   EXPECT_GT(served.load(), 0);
 }
 
+TEST_F(WorkerTest, BehindTooLowAClassNobodyWaits) {
+  LocalLockTable locks;
+  const GlobalAddress page(0, 64);
+  auto worker = NewWorker();
+  const auto take = [](LocalLockTable& l, Worker& w, GlobalAddress p, LockClass c, LockClass min,
+                       std::string* log) -> Task<void> {
+    std::byte image[8] = {};
+    auto turn = co_await l.Acquire(w, p, c, image, nullptr, min);
+    *log += std::to_string(c) + (turn.refused ? "r" : " ");
+  };
+  std::string log;
+  worker->Spawn(take(locks, *worker, page, 3, 3, &log));
+  worker->Spawn(take(locks, *worker, page, 6, 6, &log));  // behind 3
+  worker->Spawn(take(locks, *worker, page, 4, 3, &log));  // waits
+  worker->Spawn(take(locks, *worker, page, 9, 0, &log));  // waits
+  worker->Spawn(take(locks, *worker, page, 6, 6, &log));  // behind 9: waits
+  EXPECT_EQ(log, "3 6r");
+  for (int i = 0; i < 3; ++i) {
+    locks.Release(page);
+    worker->GoOnline();
+    worker->RunOnce(Worker::Idle::kReturn);
+    worker->GoOffline();
+  }
+  EXPECT_EQ(log, "3 6r4 9 6 ");
+  worker->Spawn(take(locks, *worker, page, 9, 9, &log));  // the holder counts, where nobody waits
+  EXPECT_EQ(log, "3 6r4 9 6 9r");
+  locks.Release(page);
+}
+
 Task<void> WaitForTurn(LocalLockTable& locks, Worker& worker, GlobalAddress page, LockClass mine) {
   std::byte image[8] = {};
   [[maybe_unused]] auto turn = co_await locks.Acquire(worker, page, mine, image);
