@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "client/secure_transport.h"
 #include "dsm/base/clock.h"
 
 namespace farleaf::client {
@@ -30,6 +32,8 @@ struct Options {
   /// is the password (client/password.h).
   std::string password;
   std::string password_file;
+  /// What bytes go through to the server, as TLS (client/tls.h); null: they go as they are.
+  std::shared_ptr<const SecureTransport> transport;
   /// Of the jitter; 0: from clock and process id.
   uint64_t seed = 0;
   /// Outlives the client; null: the machine's monotonic clock.

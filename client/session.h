@@ -62,6 +62,7 @@ class Session {
     }
     std::unique_ptr<Session> session(new Session(std::move(*endpoint), options));
     session->connection_.set_password(options.password);
+    session->connection_.set_transport(options.transport, session->endpoint_.host);
     while (!session->ready_ && session->failed_rounds_ == 0) session->Poll(1'000);
     if (!session->ready_) return session->last_error_.WithContext(session->name_);
     return session;

@@ -36,6 +36,7 @@ Status PrepareTrees(TreeHost& host, const std::vector<NewTree>& trees, const Clo
 /// What keeps those out who are not to be served.
 struct Protection {
   std::vector<std::string> passwords;
+  std::unique_ptr<TlsServer> tls;
   uint32_t unix_mode = 0;
 };
 
@@ -47,6 +48,17 @@ Result<Protection> ReadProtection(const ComputeServerOptions& options) {
     if (!passwords.ok()) return passwords.status();
     protection.passwords = std::move(*passwords);
   }
+  if (options.tls.certificate_file.empty() != options.tls.key_file.empty()) {
+    return Status::InvalidArgument("tls_certificate and tls_key are given together or not at all");
+  }
+  if (!options.tls.client_ca_file.empty() && options.tls.certificate_file.empty()) {
+    return Status::InvalidArgument("tls_client_ca is given, but no tls_certificate");
+  }
+  if (!options.tls.certificate_file.empty()) {
+    auto tls = TlsServer::Load(options.tls);
+    if (!tls.ok()) return tls.status();
+    protection.tls = std::move(*tls);
+  }
   const std::string& mode = options.unix_socket_mode;
   const auto [end, error] =
       std::from_chars(mode.data(), mode.data() + mode.size(), protection.unix_mode, 8);
@@ -55,9 +67,10 @@ Result<Protection> ReadProtection(const ComputeServerOptions& options) {
                                    "\": an octal number from 0 to 0777 is wanted");
   }
   if (options.insecure) return protection;
-  if (protection.passwords.empty()) {
+  if (protection.passwords.empty() && !protection.tls) {
     constexpr std::string_view kOtherwise =
-        "nothing protects what is served there: give --password-file, or --insecure to serve a "
+        "nothing protects what is served there: give --password-file or --tls-certificate, or "
+        "--insecure to serve a "
         "network whose hosts are all trusted";
     FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.listen, kOtherwise));
     FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.memcached.listen, kOtherwise));
@@ -107,6 +120,13 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
   schema.AddString("password_file",
                    "passwords, one a line, of which clients have to know one; not for all to read",
                    &options->password_file);
+  schema.AddString("tls_certificate",
+                   "PEM file; clients on TCP then speak TLS, and it is read again on SIGHUP",
+                   &options->tls.certificate_file);
+  schema.AddString("tls_key", "PEM file of its key; not for all to read", &options->tls.key_file);
+  schema.AddString("tls_client_ca",
+                   "PEM file of who has to have signed clients' certificates; none if empty",
+                   &options->tls.client_ca_file);
   schema.AddString("unix_socket", "path of a Unix socket for clients", &options->native.unix_path);
   schema.AddString("unix_socket_mode", "permissions of Unix sockets, octal",
                    &options->unix_socket_mode);
@@ -203,6 +223,8 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
   }
   std::unique_ptr<ComputeServer> server(new ComputeServer(options, std::move(trees), clock));
   server->options_.native.passwords = std::move(protection->passwords);
+  server->tls_ = std::move(protection->tls);
+  server->options_.native.tls = server->tls_.get();
   server->options_.native.unix_mode = protection->unix_mode;
   FARLEAF_RETURN_IF_ERROR(server->StartWatching());
   FARLEAF_RETURN_IF_ERROR(server->Join(seed));

@@ -20,6 +20,7 @@
 #include "index/blink/options.h"
 #include "server/config.h"
 #include "server/frontend/native_server.h"
+#include "server/frontend/tls_server.h"
 #include "server/logging.h"
 #include "server/member_recovery.h"
 #include "server/metrics/http_listener.h"
@@ -34,6 +35,7 @@ struct ComputeServerOptions {
   uint64_t join_wait_ms = 30'000;
   bool insecure = false;      ///< listen beyond loopback where nothing protects clients
   std::string password_file;  ///< of the passwords that clients have to know; empty: none
+  TlsServerOptions tls;       ///< without a certificate: no TLS
   std::string unix_socket_mode = "0600";  ///< octal
   std::vector<std::string> trees;         ///< NAME:LAYOUT, created unless they exist
   protocol::LeafLayout leaf_layout = protocol::LeafLayout::kDefault;  ///< of leaves in these
@@ -74,6 +76,8 @@ class ComputeServer {
   /// REQUIRES: it serves.
   const NativeServer& native() const { return *native_; }
   dsm::Pool& pool() { return *pool_; }
+  /// Reads certificate and key again, for connections to come; what it has stays after a failure.
+  Status ReloadTls() { return tls_ ? tls_->Reload() : Status::Ok(); }
   /// Where metrics and health are; empty if nowhere.
   std::string metrics_url() const { return watchers_ ? watchers_->url() : std::string(); }
   /// Ok if clients are served as they should be; otherwise why not. From any thread.
@@ -96,6 +100,7 @@ class ComputeServer {
   const std::vector<NewTree> trees_;
   const Clock* const clock_;
   const uint64_t start_ns_;
+  std::unique_ptr<TlsServer> tls_;  // null: clients speak without TLS
   uint64_t joins_ = 0;
   std::unique_ptr<dsm::Pool> pool_;
   std::unique_ptr<PoolTreeHost> host_;

@@ -71,11 +71,22 @@ Status Rejoin(const ComputeServerOptions& options, ComputeServer& server,
   return Status::Ok();
 }
 
+void Reload(ComputeServer& server) {
+  const Status reloaded = server.ReloadTls();
+  if (reloaded.ok()) {
+    FARLEAF_LOG(info, "read the certificate again");
+  } else {
+    FARLEAF_LOG(error, "going on with the old certificate: {}", reloaded.ToString());
+  }
+}
+
 Status ServeUntilShutdown(const ComputeServerOptions& options, ComputeServer& server,
-                          const ShutdownSignal& shutdown, const Clock& clock) {
+                          const ShutdownSignal& shutdown, ReloadSignal& reload,
+                          const Clock& clock) {
   const uint64_t interval_ns = options.stats_interval_s * kNsPerSecond;
   uint64_t stats_due_ns = clock.NowNs() + interval_ns;
   while (!shutdown.WaitForMs(kFenceLookMs)) {
+    if (reload.Take()) Reload(server);
     if (!server.fenced().ok()) FARLEAF_RETURN_IF_ERROR(Rejoin(options, server, shutdown));
     if (interval_ns == 0 || clock.NowNs() < stats_due_ns || shutdown.requested()) continue;
     stats_due_ns += interval_ns;
@@ -88,12 +99,14 @@ Status ServeUntilShutdown(const ComputeServerOptions& options, ComputeServer& se
 Status Serve(const ComputeServerOptions& options) {
   auto shutdown = ShutdownSignal::Install();
   if (!shutdown.ok()) return shutdown.status();
+  auto reload = ReloadSignal::Install();
+  if (!reload.ok()) return reload.status();
   FARLEAF_RETURN_IF_ERROR(SetUpLog("compute_server", options.log));
   const MonotonicClock clock;
   auto server = ComputeServer::Start(options, DrawSeed(), &clock);
   if (!server.ok()) return server.status();
   FARLEAF_RETURN_IF_ERROR(Announce(options, **server));
-  FARLEAF_RETURN_IF_ERROR(ServeUntilShutdown(options, **server, **shutdown, clock));
+  FARLEAF_RETURN_IF_ERROR(ServeUntilShutdown(options, **server, **shutdown, **reload, clock));
   FARLEAF_LOG(info, "shutting down");
   Withdraw(options);
   if (!(*server)->serves()) {

@@ -16,6 +16,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "client/tls.h"
 #include "dsm/base/log.h"
 #include "server/check_report.h"
 #include "server/config.h"
@@ -40,6 +41,8 @@ struct Arguments {
   dsm::MemberIdentity member;  // incarnation 0: the one in the member table
   uint64_t deadline_ms = 0;    // 0: the command's default
   uint64_t watch_ms = 0;
+  client::TlsOptions tls;
+  bool uses_tls = false;
   bool reverse = false;
   bool all = false;
   bool json = false;
@@ -266,18 +269,25 @@ class Control {
 
  private:
   farleaf::Status Open(StoreAccess access) {
+    const auto options = ClientOptions();
+    if (!options.ok()) return options.status();
     auto opened = arguments_.server.empty()
                       ? OpenPoolStore(arguments_.pool, arguments_.deadline_ms, access, &clock_)
-                      : OpenServerStore(arguments_.server, ClientOptions(), &clock_);
+                      : OpenServerStore(arguments_.server, *options, &clock_);
     if (!opened.ok()) return opened.status();
     store_ = std::move(*opened);
     return farleaf::Status::Ok();
   }
-  client::Options ClientOptions() const {
+  Result<client::Options> ClientOptions() const {
     client::Options options;
     options.deadline_ms = arguments_.deadline_ms;
     options.connect_timeout_ms = arguments_.deadline_ms;
     options.password_file = arguments_.password_file;
+    if (arguments_.uses_tls) {
+      auto tls = client::NewTls(arguments_.tls);
+      if (!tls.ok()) return tls.status();
+      options.transport = std::move(*tls);
+    }
     return options;
   }
   Result<uint64_t> NewestIncarnation(dsm::MemberId id) {
@@ -468,6 +478,11 @@ int Main(int argc, char** argv) {
   pool->excludes(server);
   app.add_option("--password-file", arguments.password_file,
                  "whose first line is the compute server's password");
+  app.add_flag("--tls", arguments.uses_tls, "speak TLS with the compute server");
+  app.add_option("--tls-ca", arguments.tls.ca_file,
+                 "who has to have signed its certificate; if not given, the machine's authorities");
+  app.add_option("--tls-certificate", arguments.tls.certificate_file, "of this client");
+  app.add_option("--tls-key", arguments.tls.key_file, "of this client's certificate");
   app.add_option("--deadline-ms", arguments.deadline_ms,
                  "for each step; 10 s if not given, for a check an hour")
       ->check(CLI::Range(uint64_t{1}, uint64_t{86'400'000}));

@@ -12,6 +12,28 @@
 
 namespace farleaf::server {
 
+Result<std::unique_ptr<ReloadSignal>> ReloadSignal::Install() {
+  std::unique_ptr<ReloadSignal> reload(new ReloadSignal);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGHUP);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  reload->signal_fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (reload->signal_fd_ >= 0) return reload;
+  return Status::IoError(std::string("cannot watch for SIGHUP: ") + std::strerror(errno));
+}
+
+ReloadSignal::~ReloadSignal() {
+  if (signal_fd_ >= 0) ::close(signal_fd_);
+}
+
+bool ReloadSignal::Take() {
+  signalfd_siginfo taken;
+  bool came = false;
+  while (::read(signal_fd_, &taken, sizeof taken) > 0) came = true;
+  return came;
+}
+
 Result<std::unique_ptr<ShutdownSignal>> ShutdownSignal::Install() {
   std::unique_ptr<ShutdownSignal> shutdown(new ShutdownSignal);
   std::signal(SIGPIPE, SIG_IGN);

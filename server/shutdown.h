@@ -14,6 +14,23 @@
 
 namespace farleaf::server {
 
+/// SIGHUP, which asks a process to read its files again.
+///
+/// Thread rule: Install before the first thread is started; Take by one thread.
+class ReloadSignal {
+ public:
+  static Result<std::unique_ptr<ReloadSignal>> Install();
+  ~ReloadSignal();
+  ReloadSignal(const ReloadSignal&) = delete;
+
+  /// Whether it has come since the last call.
+  bool Take();
+
+ private:
+  ReloadSignal() = default;
+  int signal_fd_ = -1;
+};
+
 class ShutdownSignal {
  public:
   static Result<std::unique_ptr<ShutdownSignal>> Install();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "client/internal/socket.h"
+#include "client/options.h"
 #include "client/protocol.h"
 
 namespace farleaf::client::internal {
@@ -21,10 +22,19 @@ class Connection {
 
   State state() const { return state_; }
   int fd() const { return fd_.get(); }
-  bool wants_write() const { return state_ == State::kDialling || sent_ < out_.size(); }
+  bool wants_write() const {
+    const bool unsent = sent_ < out_.size();
+    if (state_ == State::kDialling || !channel_) return state_ == State::kDialling || unsent;
+    return (unsent && !channel_->send_waits_for_read()) || channel_->receive_waits_for_write();
+  }
   /// REQUIRES: open.
   const protocol::ServerHello& hello() const { return hello_; }
 
+  /// Of the connections to come; `host` is whom they are to.
+  void set_transport(std::shared_ptr<const SecureTransport> transport, std::string host) {
+    transport_ = std::move(transport);
+    host_ = std::move(host);
+  }
   /// Of the hellos to come.
   void set_password(std::string password) { password_ = std::move(password); }
 
@@ -38,6 +48,7 @@ class Connection {
     return Status::Ok();
   }
   void Close() {
+    channel_.reset();
     fd_.Close();
     state_ = State::kClosed;
     in_.Clear();
@@ -56,13 +67,13 @@ class Connection {
   Status Send() {
     if (state_ == State::kDialling) return Status::Ok();
     while (sent_ < out_.size()) {
-      const ssize_t n = ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+      const ssize_t n = SendSome(std::string_view(out_).substr(sent_));
       if (n < 0) {
         if (errno == EINTR) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::Ok();
         // A server that refused before it read our hello has said why: Receive will tell.
         if (state_ == State::kHello) return Status::Ok();
-        return Status::Unavailable(ErrnoText(errno));
+        return Broken();
       }
       sent_ += static_cast<size_t>(n);
       stream_sent_ += static_cast<size_t>(n);
@@ -78,6 +89,7 @@ class Connection {
     const int error = PendingError(fd_);
     if (error != 0) return Status::Unavailable(ErrnoText(error));
     state_ = State::kHello;
+    if (transport_) channel_ = transport_->Open(fd_.get(), host_);
     protocol::AppendClientHello(
         {.version = protocol::kVersion, .view = view_, .password = password_}, &out_);
     return Send();
@@ -89,11 +101,11 @@ class Connection {
     const auto wanted = protocol::FindFrame(in_.unread(), protocol::kFrameBytesMax).frame_bytes;
     const size_t missing = wanted > in_.unread().size() ? wanted - in_.unread().size() : 0;
     const auto space = in_.Space(std::max(kReceiveBytes, std::min(missing, kReceiveBytesMax)));
-    const ssize_t n = ::recv(fd_.get(), space.data(), space.size(), 0);
+    const ssize_t n = ReceiveSome(std::as_writable_bytes(space));
     if (n == 0) return Status::Unavailable("the server closed the connection");
     if (n < 0) {
       if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
-      return Status::Unavailable(ErrnoText(errno));
+      return Broken();
     }
     in_.Filled(static_cast<size_t>(n));
     if (state_ == State::kHello) FARLEAF_RETURN_IF_ERROR(TakeHello());
@@ -118,6 +130,26 @@ class Connection {
   static constexpr size_t kReceiveBytes = 64 << 10;
   static constexpr size_t kReceiveBytesMax = 4 << 20;
   static constexpr size_t kKeptBytesMax = 1 << 20;
+
+  // As send and recv do it, errno included, through the channel if there is one.
+  ssize_t SendSome(std::string_view bytes) {
+    if (channel_) return ResultOf(channel_->Send(bytes));
+    return ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  ssize_t ReceiveSome(std::span<std::byte> space) {
+    if (channel_) return ResultOf(channel_->Receive(space));
+    return ::recv(fd_.get(), space.data(), space.size(), 0);
+  }
+  static ssize_t ResultOf(Transfer transfer) {
+    if (transfer.kind == Transfer::Kind::kBytes) return static_cast<ssize_t>(transfer.bytes);
+    if (transfer.kind == Transfer::Kind::kEnded) return 0;
+    errno = transfer.kind == Transfer::Kind::kWait ? EAGAIN : EPROTO;
+    return -1;
+  }
+  Status Broken() const {
+    if (channel_ && !channel_->failure().ok()) return channel_->failure();
+    return Status::Unavailable(ErrnoText(errno));
+  }
 
   Status TakeHello() {
     const auto found = protocol::FindFrame(in_.unread(), protocol::kHelloBytesMax);
@@ -144,6 +176,9 @@ class Connection {
   State state_ = State::kClosed;
   uint32_t view_ = 0;
   std::string password_;
+  std::shared_ptr<const SecureTransport> transport_;
+  std::string host_;
+  std::unique_ptr<SecureChannel> channel_;  // on fd_
   protocol::ServerHello hello_;
   ReceiveBuffer in_;
   std::string out_;

@@ -119,9 +119,10 @@ Status NativeServer::Listen(Listening* listening) {
   const auto add = [&](Result<Endpoint> endpoint, size_t service, std::vector<std::string>* urls) {
     if (!endpoint.ok()) return endpoint.status();
     std::string url;
+    const TlsServer* const tls = endpoint->is_unix() ? nullptr : options_.tls;
     auto socket = ListenOn(std::move(*endpoint), options_.unix_mode, &url);
     if (!socket.ok()) return socket.status();
-    listening->listeners.push_back({std::move(*socket), service});
+    listening->listeners.push_back({std::move(*socket), service, tls});
     urls->push_back(std::move(url));
     return Status::Ok();
   };

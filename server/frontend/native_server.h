@@ -20,6 +20,7 @@
 #include "server/frontend/memcached/service.h"
 #include "server/frontend/native_connection.h"
 #include "server/frontend/operation_stats.h"
+#include "server/frontend/tls_server.h"
 #include "server/frontend/tree_host.h"
 
 namespace farleaf::server {
@@ -42,6 +43,8 @@ struct NativeServerOptions {
   memcached::Options memcached;
   /// Of the passwords that clients have to know, one of which will do; none: they are not asked.
   std::vector<std::string> passwords;
+  /// Of all TCP listeners; null: they are without TLS. Outlives the server.
+  const TlsServer* tls = nullptr;
   /// Time since 1970, by which records expire; null: the system's. Outlives the server.
   const Clock* wall_clock = nullptr;
 };

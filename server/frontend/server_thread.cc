@@ -217,7 +217,7 @@ void ServerThread::AcceptAll(const Listener& listener) {
     ServerThread* const emptiest = *std::min_element(
         threads_.begin(), threads_.end(),
         [](auto* a, auto* b) { return a->counts_.open.load() < b->counts_.open.load(); });
-    emptiest->Adopt({std::move(socket), NameOf(address), listener.service});
+    emptiest->Adopt({std::move(socket), NameOf(address), listener.service, listener.tls});
   }
 }
 
@@ -237,6 +237,7 @@ void ServerThread::AddPeer(Accepted accepted) {
     return;
   }
   auto* const peer = new Peer(std::move(accepted.socket), std::move(accepted.peer_name));
+  if (accepted.tls != nullptr) peer->tls = accepted.tls->Accept(peer->socket.get());
   peer->connection = services_[accepted.service]->NewConnection();
   peer->connection->set_peer(peer);
   peer->last_input_ns = deps_.clock->NowNs();
@@ -253,6 +254,7 @@ void ServerThread::AddPeer(Accepted accepted) {
 
 void ServerThread::Receive(Peer& peer) {
   if (!peer.socket.valid() || !peer.connection->wants_input()) return;
+  if (peer.tls) return ReceiveTls(peer);
   const auto space = peer.connection->InputSpace();
   const ssize_t n = ::recv(peer.socket.get(), space.data(), space.size(), 0);
   if (n > 0) {
@@ -265,7 +267,25 @@ void ServerThread::Receive(Peer& peer) {
   }
 }
 
+void ServerThread::ReceiveTls(Peer& peer) {
+  using Kind = TlsServer::Stream::Outcome::Kind;
+  do {
+    const bool shaken = peer.tls->handshaken();
+    const auto outcome = peer.tls->Receive(peer.connection->InputSpace());
+    if (outcome.kind == Kind::kBytes) {
+      peer.last_input_ns = arrival_ns_;
+      peer.connection->InputArrived(outcome.bytes);
+    } else if (outcome.kind == Kind::kEnded) {
+      return peer.connection->InputEnded();
+    } else if (outcome.kind == Kind::kFailed) {
+      if (shaken || peer.tls->broke()) return DropSocket(peer);
+      return peer.connection->Refuse(peer.tls->failure());
+    }
+  } while (peer.tls->has_pending() && peer.connection->wants_input());
+}
+
 void ServerThread::DropSocket(Peer& peer) {
+  if (peer.tls && peer.socket.valid()) peer.tls->Shutdown();
   peer.connection->InputEnded();
   peer.connection->Abandon();
   // By itself a close takes the socket out of the set only if no other process holds it, as one that
@@ -286,7 +306,11 @@ void ServerThread::SettleTouched() {
     // It stays marked while it settles: requests that end meanwhile need not touch it again.
     const bool done = Settle(*peer);
     peer->touched = false;
-    if (done) Close(*peer);
+    if (done) {
+      Close(*peer);
+    } else if (peer->tls && peer->tls->has_pending() && peer->connection->wants_input()) {
+      Touch(*peer);  // no event will tell of these bytes
+    }
   }
   settling_.clear();
 }
@@ -294,6 +318,7 @@ void ServerThread::SettleTouched() {
 bool ServerThread::Settle(Peer& peer) {
   if (!peer.socket.valid()) return true;
   peer.connection->Continue();
+  if (peer.tls && peer.tls->has_pending()) Receive(peer);
   if (!Send(peer)) {
     DropSocket(peer);
     return true;
@@ -301,12 +326,32 @@ bool ServerThread::Settle(Peer& peer) {
   peer.connection
       ->Continue();  // sending may have ended a pause; its answers wait for the next turn
   if (peer.connection->finished()) return true;
-  SetEvents(peer, (peer.connection->wants_input() ? EPOLLIN : 0u) |
-                      (peer.connection->output().empty() ? 0u : EPOLLOUT));
+  SetEvents(peer, EventsOf(peer));
   return false;
 }
 
+uint32_t ServerThread::EventsOf(const Peer& peer) {
+  bool in = peer.connection->wants_input(), out = !peer.connection->output().empty();
+  if (peer.tls && out && peer.tls->send_waits_for_read()) {
+    in = true;
+    out = false;
+  }
+  if (peer.tls && peer.tls->receive_waits_for_write()) out = true;
+  return (in ? EPOLLIN : 0u) | (out ? EPOLLOUT : 0u);
+}
+
+bool ServerThread::SendTls(Peer& peer) {
+  using Kind = TlsServer::Stream::Outcome::Kind;
+  while (!peer.connection->output().empty()) {
+    const auto outcome = peer.tls->Send(peer.connection->output());
+    if (outcome.kind != Kind::kBytes) return outcome.kind == Kind::kWait;
+    peer.connection->OutputSent(outcome.bytes);
+  }
+  return true;
+}
+
 bool ServerThread::Send(Peer& peer) {
+  if (peer.tls) return SendTls(peer);
   while (!peer.connection->output().empty()) {
     const std::string_view output = peer.connection->output();
     const ssize_t n = ::send(peer.socket.get(), output.data(), output.size(), MSG_NOSIGNAL);
@@ -357,6 +402,9 @@ void ServerThread::CloseIdlePeers(uint64_t now_ns) {
     const auto& options = deps_.options;
     if (drain_over) {
       DropSocket(peer);
+    } else if (peer.tls && !peer.tls->handshaken() && idle_ms > options.hello_timeout_ms) {
+      peer.connection->Refuse(Status::DeadlineExceeded(
+          "no TLS handshake within " + std::to_string(options.hello_timeout_ms) + " ms"));
     } else if (!peer.connection->greeted() && idle_ms > options.hello_timeout_ms) {
       peer.connection->Refuse(Status::DeadlineExceeded(
           "no hello within " + std::to_string(options.hello_timeout_ms) + " ms"));

@@ -28,6 +28,7 @@
 #include "client/internal/socket.h"
 #include "dsm/op_context.h"
 #include "server/frontend/serving_thread.h"
+#include "server/frontend/tls_server.h"
 #include "server/frontend/tree_host.h"
 
 namespace farleaf::server {
@@ -39,6 +40,7 @@ struct Peer
   Peer(Fd fd, std::string peer_name) : socket(std::move(fd)), name(std::move(peer_name)) {}
   Fd socket;
   std::string name;
+  std::unique_ptr<TlsServer::Stream> tls;  // null: bytes go as they are
   std::unique_ptr<Connection> connection;
   uint64_t last_input_ns = 0;
   uint32_t events = 0;   // registered with epoll
@@ -75,13 +77,15 @@ class ServerThread final : public ServingThread {
   /// Where connections of a protocol come in.
   struct Listener {
     Fd socket;
-    size_t service = 0;  ///< index in Deps::services
+    size_t service = 0;              ///< index in Deps::services
+    const TlsServer* tls = nullptr;  ///< outlives the thread; null: without TLS
   };
   /// One that came in.
   struct Accepted {
     Fd socket;
     std::string peer_name;
     size_t service = 0;
+    const TlsServer* tls = nullptr;
   };
 
   static Result<std::unique_ptr<ServerThread>> Create(Deps deps);
@@ -125,6 +129,7 @@ class ServerThread final : public ServingThread {
   void TakeInbox();
   void AddPeer(Accepted accepted);
   void Receive(Peer& peer);
+  void ReceiveTls(Peer& peer);
   void Touch(Peer& peer);
   void SettleTouched();
   /// Parses on, sends, and renews the interest in events. Returns whether the peer is done.
@@ -132,6 +137,9 @@ class ServerThread final : public ServingThread {
   /// The socket is of no use any more; running requests still end.
   void DropSocket(Peer& peer);
   bool Send(Peer& peer);
+  bool SendTls(Peer& peer);
+  /// The events that a peer has to hear of.
+  static uint32_t EventsOf(const Peer& peer);
   void SetEvents(Peer& peer, uint32_t events);
   void Close(Peer& peer);
   void CloseIdlePeers(uint64_t now_ns);

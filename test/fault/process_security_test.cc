@@ -7,6 +7,7 @@
 
 #include "test/support/process.h"
 #include "test/support/process_client.h"
+#include "test/support/test_certificates.h"
 #include "test/support/text_client.h"
 
 namespace farleaf {
@@ -125,6 +126,31 @@ TEST_F(SecurityProcessTest, BeyondLoopbackSomethingHasToProtectClients) {
   const std::string port = FreeAddress().substr(FreeAddress().rfind(':') + 1);
   const auto server = cluster.StartComputeServer({"--password-file", file}, "0.0.0.0:" + port);
   EXPECT_TRUE(ConnectWithPassword("farleaf://127.0.0.1:" + port, "secret").ok());
+}
+
+TEST_F(SecurityProcessTest, ACertificateIsReadAgainWhenItIsAskedFor) {
+  if (!test::CanMakeCertificates()) GTEST_SKIP() << "openssl is not installed";
+  cluster.StartMemoryServers();
+  const std::filesystem::path folder = std::filesystem::path(cluster.File("x")).parent_path();
+  const auto ours = test::MakeCertificate(folder, "ours");
+  const std::string port = FreeAddress().substr(FreeAddress().rfind(':') + 1);
+  const auto server = cluster.StartComputeServer(
+      {"--tls-certificate", ours.certificate, "--tls-key", ours.key}, "0.0.0.0:" + port);
+  const auto trees = [&](const std::string& ca) {
+    return cluster.Run("farleafctl", {"--server", "farleaf://127.0.0.1:" + port, "--tls",
+                                      "--tls-ca", ca, "--deadline-ms", "60000", "trees"});
+  };
+  const Ended before = trees(ours.certificate);
+  EXPECT_EQ(before.code, 0) << before.output;
+  const std::string old = (folder / "old.pem").string();
+  std::filesystem::copy_file(ours.certificate, old);
+  test::MakeCertificate(folder, "ours");
+  server.process->Signal(SIGHUP);
+  ASSERT_TRUE(server.process->WaitForOutput("read the certificate again"));
+  EXPECT_EQ(trees(ours.certificate).code, 0);
+  const Ended distrusted = trees(old);
+  EXPECT_TRUE(distrusted.says("certificate verify failed")) << distrusted.output;
+  ExpectRefused({"--tls-certificate", ours.certificate}, "together or not at all");
 }
 
 TEST_F(SecurityProcessTest, UnixSocketsHaveThePermissionsAskedFor) {

@@ -1,0 +1,229 @@
+// TLS under every protocol of a server: handshakes that succeed, fail and stall; large and many messages; new
+// certificates; clients that are asked for theirs.
+#include "server/frontend/tls_server.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <future>
+
+#include "client/client.h"
+#include "client/tls.h"
+#include "server/frontend/native_server.h"
+#include "test/support/map_tree_host.h"
+#include "test/support/test_certificates.h"
+#include "test/support/text_client.h"
+
+namespace farleaf::server {
+namespace {
+
+using client::Session;
+using test::TestCertificate;
+
+constexpr uint64_t kPatienceMs = 60'000;
+
+struct TlsServerTest : ::testing::Test {
+  MonotonicClock clock;
+  test::MapTreeHost host{&clock};
+  std::filesystem::path folder;
+  TestCertificate ours, others;
+  std::unique_ptr<TlsServer> tls;
+  NativeServerOptions options;
+  std::unique_ptr<NativeServer> server;
+
+  void SetUp() override {
+    if (!test::CanMakeCertificates()) GTEST_SKIP() << "openssl is not installed";
+    std::string pattern = (std::filesystem::temp_directory_path() / "farleaf-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder = pattern;
+    ours = test::MakeCertificate(folder, "ours");
+    others = test::MakeCertificate(folder, "others");
+    options.listen = {"127.0.0.1:0"};
+    options.memcached.listen = {"127.0.0.1:0"};
+  }
+  void TearDown() override {
+    server.reset();
+    if (!folder.empty()) std::filesystem::remove_all(folder);
+  }
+  void StartServer(std::string client_ca = "") {
+    auto loaded = TlsServer::Load({ours.certificate, ours.key, std::move(client_ca)});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    tls = std::move(*loaded);
+    options.tls = tls.get();
+    auto started = NativeServer::Start(&host, &clock, options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server = std::move(*started);
+  }
+  const std::string& url() const { return server->urls()[0]; }
+  const std::string& memcached_url() const { return server->memcached_urls()[0]; }
+  std::string memcached_address() const { return memcached_url().substr(12); }
+
+  static client::Options Over(const client::TlsOptions& tls_options) {
+    client::Options with;
+    with.deadline_ms = with.connect_timeout_ms = kPatienceMs;
+    auto transport = client::NewTls(tls_options);
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    with.transport = std::move(*transport);
+    return with;
+  }
+  Status Connect(const client::TlsOptions& tls_options) {
+    const auto session = Session::Connect(url(), Over(tls_options));
+    return session.ok() ? (*session)->Ping() : session.status();
+  }
+  /// What `openssl s_client` prints that is connected to memcached's port, and sends `input`.
+  std::string SClient(const std::string& input, const std::string& flags) {
+    std::ofstream(folder / "input") << input;
+    const std::string command = "timeout 60 openssl s_client -connect " + memcached_address() +
+                                " -quiet " + flags + " 2>&1 <" + (folder / "input").string();
+    std::FILE* const pipe = ::popen(command.c_str(), "r");
+    EXPECT_NE(pipe, nullptr);
+    std::string output;
+    char buffer[4096];
+    while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) output.append(buffer, n);
+    ::pclose(pipe);
+    return output;
+  }
+};
+
+TEST_F(TlsServerTest, NativeClientsSpeakTls) {
+  StartServer();
+  auto connected = client::Client::Connect(url(), Over({.ca_file = ours.certificate}));
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  auto tree = (*connected)->CreateTree({.name = "tested"});
+  ASSERT_TRUE(tree.ok()) << tree.status();
+  // Larger than a record, a socket's buffer and a block of the server's; many at once, both ways.
+  const std::string large(3 << 20, 'v');
+  std::vector<std::future<Result<bool>>> puts;
+  for (int i = 0; i < 300; ++i) {
+    puts.push_back(tree->PutAsync("k" + std::to_string(i), i % 50 == 0 ? large : "small"));
+  }
+  for (auto& put : puts) EXPECT_TRUE(put.get().ok());
+  std::vector<std::future<Result<client::Value>>> gets;
+  for (int i = 0; i < 300; ++i) gets.push_back(tree->GetAsync("k" + std::to_string(i)));
+  for (int i = 0; i < 300; ++i) {
+    const auto value = gets[static_cast<size_t>(i)].get();
+    ASSERT_TRUE(value.ok()) << value.status();
+    EXPECT_EQ((*value)->size(), i % 50 == 0 ? large.size() : 5u) << i;
+  }
+}
+
+TEST_F(TlsServerTest, AClientTrustsOnlyWhoIsSignedForTheHost) {
+  StartServer();
+  EXPECT_TRUE(Connect({.ca_file = ours.certificate}).ok());
+  EXPECT_TRUE(Connect({.ca_file = ours.certificate, .server_name = "localhost"}).ok());
+  EXPECT_TRUE(Connect({.verify = false}).ok());
+  for (const client::TlsOptions& wrong :
+       {client::TlsOptions{.ca_file = others.certificate}, client::TlsOptions{},
+        client::TlsOptions{.ca_file = ours.certificate, .server_name = "elsewhere.example"}}) {
+    const Status refused = Connect(wrong);
+    EXPECT_NE(refused.message().find("certificate verify failed"), std::string::npos) << refused;
+  }
+  EXPECT_EQ(client::NewTls({.ca_file = "/none"}).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(TlsServerTest, OpensslsClientSpeaksToMemcachedsPort) {
+  StartServer();
+  for (const std::string version : {"-tls1_2", "-tls1_3"}) {
+    const std::string output =
+        SClient("set a 0 0 1\r\nx\r\nget a\r\nquit\r\n",
+                version + " -verify_return_error -CAfile " + ours.certificate);
+    EXPECT_NE(output.find("STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n"), std::string::npos) << output;
+  }
+  EXPECT_EQ(SClient("get a\r\nquit\r\n", "-tls1_1").find("VALUE"), std::string::npos);
+}
+
+TEST_F(TlsServerTest, PlainBytesAreRefused) {
+  StartServer();
+  test::TextClient plain(memcached_url());
+  plain.Send("set a 0 0 1\r\nx\r\n");
+  EXPECT_EQ(plain.ReceiveAll().find("STORED"), std::string::npos);
+  client::Options without;
+  without.connect_timeout_ms = kPatienceMs;
+  EXPECT_FALSE(Session::Connect(url(), without).ok());
+  EXPECT_EQ(server->Connections().refused, 2u);
+  EXPECT_TRUE(Connect({.ca_file = ours.certificate}).ok());
+}
+
+TEST_F(TlsServerTest, TlsOnAPortWithoutItEnds) {
+  options.memcached.listen.clear();
+  auto started = NativeServer::Start(&host, &clock, options);
+  ASSERT_TRUE(started.ok());
+  server = std::move(*started);
+  EXPECT_FALSE(Connect({.ca_file = ours.certificate}).ok());
+}
+
+TEST_F(TlsServerTest, AHandshakeThatStallsIsTimedOut) {
+  options.hello_timeout_ms = 100;
+  StartServer();
+  for (const std::string& begun : {std::string(), std::string("\x16\x03\x01\x02", 4)}) {
+    test::TextClient stalled(memcached_url());
+    stalled.Send(begun);
+    (void)stalled.ReceiveAll();  // until the server closes
+  }
+  EXPECT_EQ(server->Connections().refused, 2u);
+}
+
+TEST_F(TlsServerTest, ClientsAreAskedForTheirCertificate) {
+  StartServer(others.certificate);
+  EXPECT_TRUE(Connect({.ca_file = ours.certificate,
+                       .certificate_file = others.certificate,
+                       .key_file = others.key})
+                  .ok());
+  EXPECT_FALSE(Connect({.ca_file = ours.certificate}).ok());
+  EXPECT_FALSE(
+      Connect(
+          {.ca_file = ours.certificate, .certificate_file = ours.certificate, .key_file = ours.key})
+          .ok());
+}
+
+TEST_F(TlsServerTest, ANewCertificateIsForConnectionsToCome) {
+  StartServer();
+  const std::string old_ca = (folder / "old.pem").string();
+  std::filesystem::copy_file(ours.certificate, old_ca);
+  auto session = Session::Connect(url(), Over({.ca_file = old_ca}));
+  ASSERT_TRUE(session.ok()) << session.status();
+  test::MakeCertificate(folder, "ours");
+  ASSERT_TRUE(tls->Reload().ok());
+  EXPECT_TRUE((*session)->Ping().ok());
+  EXPECT_TRUE(Connect({.ca_file = ours.certificate}).ok());
+  EXPECT_FALSE(Connect({.ca_file = old_ca}).ok());
+  std::filesystem::remove(ours.key);
+  EXPECT_EQ(tls->Reload().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Connect({.ca_file = ours.certificate}).ok());
+}
+
+TEST_F(TlsServerTest, FilesThatAreNotWhatTheyShouldBeAreNamed) {
+  const auto code_of = [](const TlsServerOptions& wrong, const std::string& says) {
+    const Status refused = TlsServer::Load(wrong).status();
+    EXPECT_NE(refused.message().find(says), std::string::npos) << refused;
+    return refused.code();
+  };
+  constexpr auto kWrong = StatusCode::kInvalidArgument;
+  EXPECT_EQ(code_of({"/none.pem", ours.key, ""}, "tls_certificate /none.pem"), kWrong);
+  EXPECT_EQ(code_of({ours.certificate, "/none.key", ""}, "tls_key /none.key"), kWrong);
+  EXPECT_EQ(code_of({ours.certificate, others.key, ""}, "tls_key"), kWrong);
+  EXPECT_EQ(code_of({ours.certificate, ours.key, ours.key}, "tls_client_ca"), kWrong);
+  std::filesystem::permissions(ours.key, std::filesystem::perms(0644));
+  EXPECT_EQ(code_of({ours.certificate, ours.key, ""}, "chmod o-rw"), kWrong);
+}
+
+TEST_F(TlsServerTest, ConnectionsThatBreakAnywhereDoNoHarm) {
+  StartServer();
+  // A handshake and a request, recorded in full by nobody: prefixes of garbage that look like one.
+  const std::string start("\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03", 11);
+  for (size_t bytes = 0; bytes <= 200; bytes += 7) {
+    test::TextClient broken(memcached_url());
+    broken.Send((start + std::string(300, '\x01')).substr(0, bytes));
+  }
+  for (int i = 0; i < 20; ++i) {
+    auto session = Session::Connect(url(), Over({.ca_file = ours.certificate}));
+    ASSERT_TRUE(session.ok()) << session.status();
+  }
+  EXPECT_TRUE(Connect({.ca_file = ours.certificate}).ok());
+}
+
+}  // namespace
+}  // namespace farleaf::server
