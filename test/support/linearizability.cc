@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -101,17 +102,15 @@ Value Brings(const Step& step) {
   }
 }
 
-/// Steps of unknown outcome that do the same and may happen at any time from their invocation on: one class,
-/// of which only the first invoked need be tried. 0: in a class of its own.
-uint32_t ClassOf(const Step& step) {
-  if (step.known) return 0;
-  if (step.kind == OpKind::kDelete) return 1;
-  if (step.argument != kUnobserved) return 0;
-  if (step.kind == OpKind::kInsert) return 2;
-  if (step.kind == OpKind::kUpdate) return 3;
-  return step.kind == OpKind::kPut ? 4 : 0;
+/// Whether the two ask and answer the same. Of those that may both be next only the one that returned first
+/// need be tried: where the other comes before it, they may change places.
+bool DoTheSame(const Step& a, const Step& b) {
+  const auto what = [](const Step& step) {
+    return std::tie(step.kind, step.known, step.existed, step.deleted, step.argument, step.value,
+                    step.after);
+  };
+  return what(a) == what(b);
 }
-constexpr uint32_t kClasses = 5;
 
 class KeyChecker {
  public:
@@ -219,15 +218,18 @@ class KeyChecker {
       earliest_return = std::min(earliest_return, steps_[i].returned);
     }
     std::erase_if(candidates, [&](size_t i) { return steps_[i].invoked > earliest_return; });
-    bool seen[kClasses] = {};  // by class; candidates stand by invocation
-    std::erase_if(candidates, [&](size_t i) {
-      const uint32_t of_step = ClassOf(steps_[i]);
-      return of_step != 0 && std::exchange(seen[of_step], true);
-    });
     // Who must come soonest first; the unknown, which need not come at all, last.
     std::stable_sort(candidates.begin(), candidates.end(), [this](size_t a, size_t b) {
       return steps_[a].returned < steps_[b].returned;
     });
+    size_t kept = 0;
+    for (const size_t i : candidates) {
+      const auto end = candidates.begin() + static_cast<ptrdiff_t>(kept);
+      const bool another_does = std::any_of(
+          candidates.begin(), end, [&](size_t j) { return DoTheSame(steps_[i], steps_[j]); });
+      if (!another_does) candidates[kept++] = i;
+    }
+    candidates.resize(kept);
     return candidates;
   }
 

@@ -235,10 +235,36 @@ TEST(LinearizabilityTest, KeysAreIndependentAndTheBadOneIsNamed) {
   EXPECT_NE(history.Why().find("key \"bad\""), std::string::npos) << history.Why();
 }
 
+TEST(LinearizabilityTest, OfThoseThatDoTheSameTheFirstToReturnIsTriedFirst) {
+  // Hundreds at a time, few of them different: decided within few states all the same.
+  const auto many = [](int each) {
+    Written history;
+    for (int i = 0; i < each; ++i) {
+      history.At(1, 1000 - i).Put(std::to_string(i), true);
+      history.At(2 + i, 1000).Delete(true);
+      history.At(3, 1000).Put(std::to_string(1000 + i), false);
+    }
+    return history;
+  };
+  const auto check = [](Written& history) {
+    return CheckLinearizable(history.history, {.visited_max = 5000});
+  };
+  Written balanced = many(100);
+  balanced.At(1001, 1002).Get(std::nullopt);
+  EXPECT_TRUE(check(balanced).ok) << check(balanced).why;
+  Written wrong = many(12);
+  wrong.At(1001, 1002).Get("11");  // something else is there at the end, or nothing
+  wrong.At(1003, 1004).Get(std::nullopt);
+  EXPECT_NE(check(wrong).why.find("not linearizable"), std::string::npos) << check(wrong).why;
+}
+
 TEST(LinearizabilityTest, BoundedSearchSaysThatItGaveUp) {
   Written history;
   history.Initially("first");
-  for (int i = 0; i < 24; ++i) history.At(1, 100).Put(std::to_string(i), true);
+  for (int i = 0; i < 24; ++i) {  // each is seen, so that no two of them do the same
+    history.At(1, 100).Put(std::to_string(i), true);
+    history.At(1, 100).Get(std::to_string(i));
+  }
   history.At(101, 102).Get("nobody's");
   const Verdict verdict = CheckLinearizable(history.history, {.visited_max = 1000});
   EXPECT_FALSE(verdict.ok);
