@@ -74,6 +74,7 @@ Result<Protection> ReadProtection(const ComputeServerOptions& options) {
         "network whose hosts are all trusted";
     FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.listen, kOtherwise));
     FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.memcached.listen, kOtherwise));
+    FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.redis.listen, kOtherwise));
   }
   if (!options.metrics_listen.empty()) {
     FARLEAF_RETURN_IF_ERROR(CheckLoopback({options.metrics_listen}, kWatchedByAll));
@@ -136,8 +137,9 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
                        &memcached.listen);
   schema.AddString("memcached_unix_socket", "path of a Unix socket for memcached's text protocol",
                    &memcached.unix_path);
-  schema.AddString("record_tree", "the tree of memcached's items, created unless it exists",
-                   &memcached.tree);
+  schema.AddString("record_tree",
+                   "the tree of memcached's and Redis' keys, created unless it exists",
+                   &options->native.record_tree);
   schema.AddBytes("memcached_value_bytes_max", "larger values are refused",
                   &memcached.limits.value_bytes_max, 1 << 10, kRecordDataBytesMax);
   schema.AddBytes("memcached_line_bytes_max", "a connection with a longer line is closed",
@@ -145,8 +147,19 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
   schema.AddBytes("memcached_out_bytes_max",
                   "with more unsent answers a connection's commands wait",
                   &memcached.limits.out_bytes_max, 4 << 10, uint64_t{1} << 30);
+  redis::Options& redis = options->native.redis;
+  schema.AddStringList("redis_listen", "addresses for Redis' protocol, HOST:PORT; none by default",
+                       &redis.listen);
+  schema.AddBytes("redis_value_bytes_max", "larger arguments are refused",
+                  &redis.limits.value_bytes_max, 1 << 10, kRecordDataBytesMax);
+  schema.AddBytes("redis_request_bytes_max", "larger requests are refused",
+                  &redis.limits.request_bytes_max, 1 << 10, uint64_t{1} << 30);
+  schema.AddBytes("redis_reply_bytes_max", "larger answers to one command become an error",
+                  &redis.limits.reply_bytes_max, 4 << 10, uint64_t{4} << 30);
+  schema.AddBytes("redis_out_bytes_max", "with more unsent answers a connection's commands wait",
+                  &redis.limits.out_bytes_max, 4 << 10, uint64_t{1} << 30);
   schema.AddInteger("expiry_sweep_s", "how long a turn takes that deletes all expired items",
-                    &memcached.expiry_sweep_s, 1, 86'400);
+                    &options->native.expiry_sweep_s, 1, 86'400);
   schema.AddInteger("threads", "threads that serve clients", &options->native.threads, 1, 256);
   schema.AddStringList("trees", "trees to create unless they exist, NAME:LAYOUT (fixed8, bytes)",
                        &options->trees);
@@ -210,7 +223,7 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
   FARLEAF_RETURN_IF_ERROR(options.tree.Validate());
   auto protection = ReadProtection(options);
   if (!protection.ok()) return protection.status();
-  FARLEAF_RETURN_IF_ERROR(CheckTreeName(options.native.memcached.tree));
+  FARLEAF_RETURN_IF_ERROR(CheckTreeName(options.native.record_tree));
   std::vector<NewTree> trees;
   for (const std::string& text : options.trees) {
     auto tree = ParseTreeOption(text);
@@ -279,6 +292,7 @@ Status ComputeServer::Rejoin(uint64_t seed) {
     };
     keep(native_->urls(), &options_.native.listen);
     keep(native_->memcached_urls(), &options_.native.memcached.listen);
+    keep(native_->redis_urls(), &options_.native.redis.listen);
   }
   StopServing();
   host_.reset();

@@ -42,8 +42,9 @@ Status Announce(const ComputeServerOptions& options, ComputeServer& server) {
   FARLEAF_LOG(info, "{} joined {} memory servers over {}", pool.self().ToString(),
               pool.fabric().regions().size(), pool.fabric().name());
   std::vector<std::string> urls = server.native().urls();
-  const std::vector<std::string>& memcached = server.native().memcached_urls();
-  urls.insert(urls.end(), memcached.begin(), memcached.end());
+  for (const auto* others : {&server.native().memcached_urls(), &server.native().redis_urls()}) {
+    urls.insert(urls.end(), others->begin(), others->end());
+  }
   for (const std::string& url : urls) FARLEAF_LOG(info, "serving {}", url);
   if (const std::string url = server.metrics_url(); !url.empty()) {
     FARLEAF_LOG(info, "metrics at {}/metrics, health at {}/health", url, url);

@@ -84,7 +84,7 @@ Result<Fd> ListenOn(Endpoint endpoint, uint32_t unix_mode, std::string* url) {
 }  // namespace
 
 // The services of each thread, by number.
-constexpr size_t kNativeService = 0, kMemcachedService = 1;
+constexpr size_t kNativeService = 0, kMemcachedService = 1, kRedisService = 2;
 
 struct NativeServer::Listening {
   std::vector<ServerThread::Listener> listeners;
@@ -95,7 +95,8 @@ Result<std::unique_ptr<NativeServer>> NativeServer::Start(TreeHost* host, const 
   std::unique_ptr<NativeServer> server(new NativeServer(host, clock, std::move(options)));
   Listening listening;
   FARLEAF_RETURN_IF_ERROR(server->Listen(&listening));
-  if (!server->memcached_urls_.empty()) FARLEAF_RETURN_IF_ERROR(server->OpenRecords());
+  if (!server->memcached_urls_.empty() || !server->redis_urls_.empty())
+    FARLEAF_RETURN_IF_ERROR(server->OpenRecords());
   std::vector<ServerThread*> threads;
   for (uint32_t i = 0; i < std::max(server->options_.threads, 1u); ++i) {
     auto thread = server->NewThread(i);
@@ -140,9 +141,14 @@ Status NativeServer::Listen(Listening* listening) {
     FARLEAF_RETURN_IF_ERROR(add(client::ParseUnixPath(options_.memcached.unix_path),
                                 kMemcachedService, &memcached_urls_));
   }
-  for (std::string& url : memcached_urls_) {
-    url.replace(0, std::string_view("farleaf").size(), "memcached");
+  for (const std::string& address : options_.redis.listen) {
+    FARLEAF_RETURN_IF_ERROR(add(client::ParseHostPort(address), kRedisService, &redis_urls_));
   }
+  const auto name = [](std::vector<std::string>* urls, std::string_view scheme) {
+    for (std::string& url : *urls) url.replace(0, std::string_view("farleaf").size(), scheme);
+  };
+  name(&memcached_urls_, "memcached");
+  name(&redis_urls_, "redis");
   if (listening->listeners.empty()) {
     return Status::InvalidArgument("a server needs a listen address or a Unix socket path");
   }
@@ -156,10 +162,12 @@ Status NativeServer::OpenRecords() {
   dsm::FabricCounts counts;
   dsm::OpContext op{**worker, counts, clock_->NowNs() + kOpenMs * kNsPerMs};
   const auto tree =
-      (*worker)->Run(OpenOrCreateTree(*host_, op, NewTree{.name = options_.memcached.tree}));
+      (*worker)->Run(OpenOrCreateTree(*host_, op, NewTree{.name = options_.record_tree}));
   if (!tree.ok()) return tree.status().WithContext("the records' tree");
   const Clock* const wall = options_.wall_clock ? options_.wall_clock : &system_clock_;
-  keyspace_ = std::make_unique<memcached::Keyspace>(tree->index, wall);
+  keyspace_ = std::make_unique<Keyspace>(tree->index, wall);
+  house_ = std::make_unique<RecordHouse>(
+      keyspace_.get(), RecordHouse::Options{options_.expiry_sweep_s, options_.deadline_ms_default});
   return Status::Ok();
 }
 
@@ -178,20 +186,42 @@ Result<std::unique_ptr<ServerThread>> NativeServer::NewThread(uint32_t number) {
                                options_.deadline_ms_default, options_.deadline_ms_max,
                                options_.instance});
   });
-  if (keyspace_) {
-    memcached::Counters* const counters =
-        counters_.emplace_back(std::make_unique<memcached::Counters>()).get();
-    deps.services.push_back([this, number, counters](ServingThread& thread) {
-      return std::make_unique<memcached::Service>(memcached::Service::Deps{
-          &thread, keyspace_.get(), options_.memcached, options_.deadline_ms_default, number == 0,
-          [this](memcached::ServerFacts* facts) { GatherFacts(facts); }, counters,
-          &authenticator_});
-    });
-  }
+  if (keyspace_) AddServices(number, &deps.services);
   return ServerThread::Create(std::move(deps));
 }
 
-void NativeServer::GatherFacts(memcached::ServerFacts* facts) const {
+void NativeServer::AddServices(uint32_t number, std::vector<ServerThread::MakeService>* services) {
+  RecordHouse* const house = number == 0 ? house_.get() : nullptr;
+  auto* const memcached_counters =
+      memcached_counters_.emplace_back(std::make_unique<memcached::Counters>()).get();
+  services->push_back([this, house, memcached_counters](ServingThread& thread) {
+    return std::make_unique<memcached::Service>(memcached::Service::Deps{
+        &thread, keyspace_.get(), options_.memcached, options_.deadline_ms_default, house,
+        [this](memcached::Facts* facts) {
+          GatherFacts(facts);
+          for (const auto& counters : memcached_counters_) counters->AddTo(&facts->counters);
+        },
+        memcached_counters, &authenticator_});
+  });
+  auto* const redis_counters =
+      redis_counters_.emplace_back(std::make_unique<redis::Counters>()).get();
+  services->push_back([this, redis_counters](ServingThread& thread) {
+    return std::make_unique<redis::Service>(redis::Service::Deps{
+        &thread, keyspace_.get(), options_.redis, options_.deadline_ms_default,
+        [this](redis::Facts* facts) {
+          GatherFacts(facts);
+          for (const auto& counters : redis_counters_) {
+            counters->AddTo(&facts->counters);
+            for (size_t i = 0; i < redis::kCommandsMax; ++i) {
+              facts->commands += counters->stats.Counts(i).count;
+            }
+          }
+        },
+        redis_counters, [this] { return redis_connections_.fetch_add(1) + 1; }, &authenticator_});
+  });
+}
+
+void NativeServer::GatherFacts(ServerFacts* facts) const {
   const ConnectionCounts connections = Connections();
   facts->connections_open = connections.open;
   facts->connections_accepted = connections.accepted;
@@ -199,7 +229,9 @@ void NativeServer::GatherFacts(memcached::ServerFacts* facts) const {
   facts->connections_max = options_.connections_max;
   facts->threads = static_cast<uint32_t>(threads_.size());
   facts->uptime_s = (clock_->NowNs() - start_ns_) / kNsPerSecond;
-  for (const auto& counters : counters_) counters->AddTo(&facts->counters);
+  facts->swept_expired = house_->counts().expired.load();
+  facts->expiry_sweep_s = options_.expiry_sweep_s;
+  facts->record_tree = options_.record_tree;
 }
 
 NativeServer::~NativeServer() { Stop(); }
@@ -231,10 +263,67 @@ NativeServer::ConnectionCounts NativeServer::Connections() const {
   return sum;
 }
 
-CommandCounts NativeServer::CountsOf(size_t memcached_verb) const {
+namespace {
+
+/// Of one command, by all threads.
+template <typename AllCounters>
+CommandCounts CountsOf(const AllCounters& all, size_t command) {
   CommandCounts sum;
-  for (const auto& counters : counters_) sum += counters->stats.Counts(memcached_verb);
+  for (const auto& counters : all) sum += counters->stats.Counts(command);
   return sum;
+}
+
+std::string_view MemcachedName(size_t verb) {
+  return memcached::VerbName(static_cast<memcached::Verb>(verb));
+}
+
+}  // namespace
+
+void NativeServer::AppendRecordMetrics(MetricsText* out) const {
+  if (!memcached_urls_.empty()) {
+    memcached::Counters sum;
+    for (const auto& counters : memcached_counters_) counters->AddTo(&sum);
+    sum.AppendMetrics(out);
+    for (size_t verb = 0; verb < memcached::kVerbCount; ++verb) {
+      CountsOf(memcached_counters_, verb).AppendMetrics("memcached", MemcachedName(verb), out);
+    }
+  }
+  if (!redis_urls_.empty()) {
+    redis::Counters sum;
+    for (const auto& counters : redis_counters_) counters->AddTo(&sum);
+    sum.AppendMetrics(out);
+    for (const redis::CommandSpec& command : redis::Commands()) {
+      CountsOf(redis_counters_, redis::IndexOf(command)).AppendMetrics("redis", command.name, out);
+    }
+  }
+  out->Counter("farleaf_expired_records_deleted_total",
+               "Expired records that the sweep of this server has deleted.", {},
+               static_cast<double>(house_->counts().expired.load()));
+}
+
+void NativeServer::AppendRecordStats(std::string* text) const {
+  if (!memcached_urls_.empty()) {
+    memcached::Counters sum;
+    for (const auto& counters : memcached_counters_) counters->AddTo(&sum);
+    sum.AppendTo(text);
+    for (size_t verb = 0; verb < memcached::kVerbCount; ++verb) {
+      const CommandCounts counts = CountsOf(memcached_counters_, verb);
+      if (counts.count > 0) counts.AppendTo(fmt::format("memcached.{}", MemcachedName(verb)), text);
+    }
+  }
+  if (!redis_urls_.empty()) {
+    redis::Counters sum;
+    for (const auto& counters : redis_counters_) counters->AddTo(&sum);
+    sum.AppendTo(text);
+    for (const redis::CommandSpec& command : redis::Commands()) {
+      const CommandCounts counts = CountsOf(redis_counters_, redis::IndexOf(command));
+      if (counts.count > 0) counts.AppendTo(fmt::format("redis.{}", command.name), text);
+    }
+  }
+  const RecordHouse::Counts& swept = house_->counts();
+  fmt::format_to(std::back_inserter(*text),
+                 "records.sweep_turns {}\nrecords.swept_records {}\nrecords.swept_expired {}\n",
+                 swept.turns.load(), swept.records.load(), swept.expired.load());
 }
 
 void NativeServer::AppendMetrics(MetricsText* out) const {
@@ -250,15 +339,7 @@ void NativeServer::AppendMetrics(MetricsText* out) const {
   out->Gauge("farleaf_server_threads", "Threads that serve clients.", {},
              static_cast<double>(threads_.size()));
   Stats().AppendMetrics(out);
-  if (keyspace_) {
-    memcached::Counters sum;
-    for (const auto& counters : counters_) counters->AddTo(&sum);
-    sum.AppendMetrics(out);
-    for (size_t verb = 0; verb < memcached::kVerbCount; ++verb) {
-      const auto name = memcached::VerbName(static_cast<memcached::Verb>(verb));
-      CountsOf(verb).AppendMetrics("memcached", name, out);
-    }
-  }
+  if (keyspace_) AppendRecordMetrics(out);
   host_->AppendMetrics(out);
 }
 
@@ -268,16 +349,7 @@ std::string NativeServer::StatsText() const {
       fmt::format("connections.accepted {}\nconnections.open {}\nconnections.refused {}\n",
                   connections.accepted, connections.open, connections.refused);
   Stats().AppendTo(&text);
-  if (keyspace_) {
-    memcached::Counters sum;
-    for (const auto& counters : counters_) counters->AddTo(&sum);
-    sum.AppendTo(&text);
-    for (size_t verb = 0; verb < memcached::kVerbCount; ++verb) {
-      const CommandCounts counts = CountsOf(verb);
-      const auto name = memcached::VerbName(static_cast<memcached::Verb>(verb));
-      if (counts.count > 0) counts.AppendTo("memcached." + std::string(name), &text);
-    }
-  }
+  if (keyspace_) AppendRecordStats(&text);
   host_->AppendStats(&text);
   return text;
 }

@@ -1,5 +1,5 @@
 // NativeServer: serves a TreeHost's trees over the native protocol, on TCP and Unix sockets, and records in one
-// of them over memcached's protocol, where that is asked for.
+// of them over memcached's and Redis' protocols, where that is asked for.
 //
 // Each of its threads has an epoll loop and a dsm::Worker. The first thread accepts, and gives each
 // connection to the thread with the fewest, for life: that thread reads, runs and answers all its
@@ -9,6 +9,7 @@
 // Thread rule: Start, Stop and the destructor by one thread; the rest from any.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,12 +21,13 @@
 #include "server/frontend/memcached/service.h"
 #include "server/frontend/native_connection.h"
 #include "server/frontend/operation_stats.h"
+#include "server/frontend/record_house.h"
+#include "server/frontend/redis/service.h"
+#include "server/frontend/server_thread.h"
 #include "server/frontend/tls_server.h"
 #include "server/frontend/tree_host.h"
 
 namespace farleaf::server {
-
-class ServerThread;
 
 struct NativeServerOptions {
   std::vector<std::string> listen = {"127.0.0.1:7400"};  ///< HOST:PORT; port 0: any free one
@@ -41,6 +43,9 @@ struct NativeServerOptions {
   uint64_t drain_ms = 5'000;     ///< what Stop grants to running requests
   uint64_t instance = 0;         ///< told in the hello; drawn at random by main
   memcached::Options memcached;
+  redis::Options redis;
+  std::string record_tree = "records";  ///< of the other protocols; created unless it exists
+  uint64_t expiry_sweep_s = 60;         ///< what a turn of the sweep through it takes at least
   /// Of the passwords that clients have to know, one of which will do; none: they are not asked.
   std::vector<std::string> passwords;
   /// Of all TCP listeners; null: they are without TLS. Outlives the server.
@@ -72,6 +77,8 @@ class NativeServer {
   const std::vector<std::string>& urls() const { return urls_; }
   /// Likewise, memcached://HOST:PORT.
   const std::vector<std::string>& memcached_urls() const { return memcached_urls_; }
+  /// Likewise, redis://HOST:PORT.
+  const std::vector<std::string>& redis_urls() const { return redis_urls_; }
   OperationStats Stats() const;
   ConnectionCounts Connections() const;
   /// Lines `name value`: connections, operations, and the host's own.
@@ -85,8 +92,10 @@ class NativeServer {
   Status OpenRecords();
   /// `number`: the thread's, among all.
   Result<std::unique_ptr<ServerThread>> NewThread(uint32_t number);
-  void GatherFacts(memcached::ServerFacts* facts) const;
-  CommandCounts CountsOf(size_t memcached_verb) const;
+  void AddServices(uint32_t number, std::vector<ServerThread::MakeService>* services);
+  void GatherFacts(ServerFacts* facts) const;
+  void AppendRecordMetrics(MetricsText* out) const;
+  void AppendRecordStats(std::string* text) const;
 
   TreeHost* const host_;
   const Clock* const clock_;
@@ -94,9 +103,13 @@ class NativeServer {
   const NativeServerOptions options_;
   const WallClock system_clock_;
   const Authenticator authenticator_;
-  std::vector<std::string> urls_, memcached_urls_;
-  std::unique_ptr<memcached::Keyspace> keyspace_;  // null: memcached's protocol is not spoken
-  std::vector<std::unique_ptr<memcached::Counters>> counters_;  // of the threads
+  std::vector<std::string> urls_, memcached_urls_, redis_urls_;
+  std::unique_ptr<Keyspace> keyspace_;  // null: only the native protocol is spoken
+  std::unique_ptr<RecordHouse> house_;  // with keyspace_; the first thread's
+  // Of the threads, where the protocol is spoken.
+  std::vector<std::unique_ptr<memcached::Counters>> memcached_counters_;
+  std::vector<std::unique_ptr<redis::Counters>> redis_counters_;
+  std::atomic<uint64_t> redis_connections_{0};
   std::vector<std::unique_ptr<ServerThread>> threads_;
 };
 

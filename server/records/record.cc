@@ -17,11 +17,13 @@ Result<Record> ParseRecord(std::string_view value) {
     return Status::Corruption("a record of " + std::to_string(value.size()) + " bytes");
   }
   const auto type = static_cast<uint8_t>(value[0]), marks = static_cast<uint8_t>(value[kMarksAt]);
-  if (type != static_cast<uint8_t>(RecordType::kString) || marks > (kStaleMark | kWonMark)) {
+  if (type < static_cast<uint8_t>(RecordType::kString) ||
+      type > static_cast<uint8_t>(RecordType::kSortedSet) || marks > (kStaleMark | kWonMark)) {
     return Status::Corruption("a record of type " + std::to_string(type) + ", marks " +
                               std::to_string(marks));
   }
   Record record;
+  record.type = static_cast<RecordType>(type);
   record.stale = (marks & kStaleMark) != 0;
   record.won = (marks & kWonMark) != 0;
   record.flags = LoadLittle<uint32_t>(value.data() + kFlagsAt);

@@ -1,5 +1,4 @@
-// Record: what a key of the generic front ends (memcached, and those that will stand beside it) is in the
-// tree. format.md has the layout of keys and values.
+// Record: what a key of the generic front ends (memcached, Redis) is in the tree. format.md has the layout of keys and values.
 //
 // Invariants:
 //   - the first byte of a tree's key is its space: database and kind. User keys follow as they are, so that
@@ -20,17 +19,21 @@ namespace farleaf::server {
 
 /// What stands behind a key. Their numbers are in the pool: never renumber.
 enum class SpaceKind : uint8_t {
-  kKeys = 1,  ///< the keys that users name: a string each, or the head of something larger
+  kKeys = 1,     ///< the keys that users name: a string each, or the head of something larger
+  kCursors = 2,  ///< where iterations over keys go on
 };
 
 /// Databases are numbered 0..15, kinds 1..15.
 constexpr char SpaceByte(uint8_t database, SpaceKind kind) {
   return static_cast<char>(database << 4 | static_cast<uint8_t>(kind));
 }
-/// Where the keys are that memcached's clients name.
-inline constexpr char kMemcachedSpace = SpaceByte(0, SpaceKind::kKeys);
+/// Where the keys are that clients of every protocol name.
+inline constexpr char kUserKeySpace = SpaceByte(0, SpaceKind::kKeys);
+/// A record for each iteration, by its number; it expires.
+inline constexpr char kCursorSpace = SpaceByte(0, SpaceKind::kCursors);
 
-enum class RecordType : uint8_t { kString = 1 };
+/// Its numbers are in the pool: never renumber.
+enum class RecordType : uint8_t { kString = 1, kHash = 2, kSortedSet = 3 };
 
 struct Record {
   RecordType type = RecordType::kString;

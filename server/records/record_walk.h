@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "dsm/fabric_counts.h"
+#include "server/records/piece_scan.h"
 #include "server/records/record_store.h"
 
 namespace farleaf::server {
@@ -27,7 +29,7 @@ struct WalkContext {
 /// by one, so that there is no instant common to all. Unavailable if it was cancelled.
 dsm::Task<Status> DeleteAll(WalkContext context, const RecordStore& store, char space);
 
-/// Deletes what has expired in a space, a bounded part of the tree at a time. A turn takes `turn_s`, or as
+/// Deletes what has expired, a bounded part of the tree at a time. A turn takes `turn_s`, or as
 /// long as pieces_max pieces a second take; a record that expires is met by this turn or the next.
 class ExpirySweep {
  public:
@@ -39,7 +41,9 @@ class ExpirySweep {
     uint64_t turns = 0, records = 0, deleted = 0;
   };
 
-  ExpirySweep(const RecordStore* store, char space, Options options);
+  /// Of all keys from `begin` up to `end`, which are of spaces of records.
+  ExpirySweep(const RecordStore* store, std::string begin, std::string end, Options options)
+      : store_(store), begin_(std::move(begin)), end_(std::move(end)), options_(options) {}
 
   /// What is due in one second. To be called about once a second, not while one runs.
   dsm::Task<Status> Step(WalkContext context, uint64_t now_ns);
@@ -51,11 +55,10 @@ class ExpirySweep {
   const RecordStore* const store_;
   const std::string begin_, end_;
   const Options options_;
-  std::string position_;  // where the next piece begins; empty: between turns
+  std::optional<PieceScan> scan_;  // of this turn; none between turns
   uint64_t next_turn_ns_ = 0;
   uint64_t pieces_ = 0;  // of this turn
   uint64_t pieces_of_last_turn_ = 0;
-  std::vector<index::KeyValue> rows_;
   Counts counts_;
 };
 

@@ -7,6 +7,11 @@ namespace farleaf::server {
 
 namespace {
 
+/// Of a rule that needs a string.
+bool IsOther(const Record* current) {
+  return current != nullptr && current->type != RecordType::kString;
+}
+
 bool IsStorable(StoreMode mode, bool present) {
   switch (mode) {
     case StoreMode::kSet:
@@ -32,6 +37,11 @@ bool ParseCount(std::string_view text, uint64_t* count) {
 RecordAction StoreRule::Decide(const Record* current, Record* next, std::string_view* tail) {
   outcome = RuleOutcome::kDone;
   bool stale = false;
+  const bool joins = mode == StoreMode::kAppend || mode == StoreMode::kPrepend;
+  if ((compare_cas || joins) && IsOther(current)) {
+    outcome = RuleOutcome::kWrongType;
+    return RecordAction::kKeep;
+  }
   if (compare_cas && !current) {
     outcome = RuleOutcome::kNotFound;
     return RecordAction::kKeep;
@@ -43,7 +53,6 @@ RecordAction StoreRule::Decide(const Record* current, Record* next, std::string_
     }
     stale = true;
   }
-  const bool joins = mode == StoreMode::kAppend || mode == StoreMode::kPrepend;
   const bool creates = joins && !current && create_expiry_ms;
   if (!creates && !IsStorable(mode, current != nullptr)) {
     outcome = RuleOutcome::kNotStored;
@@ -66,6 +75,7 @@ RecordAction StoreRule::Decide(const Record* current, Record* next, std::string_
   next->cas = next_cas;
   next->stale = stale;
   next->won = false;
+  stored_bytes = next->data.size() + tail->size();
   return RecordAction::kWrite;
 }
 
@@ -76,6 +86,10 @@ RecordAction CountRule::Decide(const Record* current, Record* next, std::string_
     return RecordAction::kKeep;
   }
   uint64_t count = initial;
+  if (IsOther(current)) {
+    outcome = RuleOutcome::kWrongType;
+    return RecordAction::kKeep;
+  }
   if (current) {
     if (compare_cas && current->cas != *compare_cas) {
       outcome = RuleOutcome::kExists;
@@ -105,6 +119,10 @@ RecordAction DeleteRule::Decide(const Record* current, Record* next, std::string
     outcome = RuleOutcome::kNotFound;
     return RecordAction::kKeep;
   }
+  if ((compare_cas || invalidate) && IsOther(current)) {
+    outcome = RuleOutcome::kWrongType;
+    return RecordAction::kKeep;
+  }
   if (compare_cas && current->cas != *compare_cas) {
     outcome = RuleOutcome::kExists;
     return RecordAction::kKeep;
@@ -124,6 +142,10 @@ RecordAction FetchRule::Decide(const Record* current, Record* next, std::string_
   data.clear();
   if (!current && !create_expiry_ms) {
     outcome = RuleOutcome::kNotFound;
+    return RecordAction::kKeep;
+  }
+  if (IsOther(current)) {
+    outcome = RuleOutcome::kWrongType;
     return RecordAction::kKeep;
   }
   if (!current) {

@@ -1,4 +1,5 @@
-// The rules by which commands change strings: each is decided in one RecordRule, so each is atomic.
+// The rules by which memcached's commands, and some of Redis', change strings: each is decided in one RecordRule,
+// so each is atomic. What is no string is deleted and replaced by them as a whole, and otherwise left alone.
 //
 // Thread rule: value types; one operation at a time.
 #pragma once
@@ -18,6 +19,7 @@ enum class RuleOutcome : uint8_t {
   kNotFound,
   kNotANumber,
   kTooLarge,
+  kWrongType,  ///< the key is there, and no string
 };
 
 enum class StoreMode : uint8_t { kSet, kAdd, kReplace, kAppend, kPrepend };
@@ -35,6 +37,7 @@ struct StoreRule final : RecordRule {
   std::optional<uint64_t> create_expiry_ms;
   size_t data_bytes_max = SIZE_MAX;
   RuleOutcome outcome = RuleOutcome::kDone;
+  size_t stored_bytes = 0;
 
   RecordAction Decide(const Record* current, Record* next, std::string_view* tail) override;
 };

@@ -27,7 +27,7 @@ struct Place {
 void CheckRecords(const MapIndex& index) {
   for (const auto& [key, value] : index.Content()) {
     const auto record = server::ParseRecord(value);
-    FARLEAF_CHECK(record.ok() && !key.empty() && key[0] == server::kMemcachedSpace, value.size());
+    FARLEAF_CHECK(record.ok() && !key.empty() && key[0] == server::kUserKeySpace, value.size());
     FARLEAF_CHECK(key.size() <= 1 + server::memcached::kKeyBytesMax, key.size());
     FARLEAF_CHECK(record->data.size() <= kLimits.value_bytes_max, record->data.size());
   }

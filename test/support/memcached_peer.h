@@ -1,122 +1,36 @@
-// MemcachedPeer: memcached's protocol on one connection without a socket or threads: bytes go in, in pieces of
-// any size, and the answers come out. Records are in a map, time stands still unless it is moved.
+// MemcachedPeer: memcached's protocol on one connection without a socket or threads.
 //
 // Thread rule: one thread.
 #pragma once
 
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <utility>
-
 #include "server/frontend/memcached/connection.h"
-#include "server/records/record_walk.h"
-#include "test/support/map_tree_host.h"
+#include "test/support/record_peer.h"
 
 namespace farleaf::test {
 
-class MemcachedPeer final : public server::memcached::Environment, public server::ServingThread {
+class MemcachedPeer final : public RecordPeer, public server::memcached::Environment {
  public:
   MemcachedPeer(dsm::Worker* worker, server::memcached::Limits limits)
-      : worker_(worker), limits_(limits), connection_(this, limits) {
-    wall_.AdvanceNs(uint64_t{1'700'000'000} * kNsPerSecond);
-    worker_->GoOnline();
+      : RecordPeer(worker), protocol_(this, limits) {
+    Open(&protocol_);
   }
-  ~MemcachedPeer() override {
-    connection_.Abandon();
-    RunAll();
-    worker_->GoOffline();
-  }
-
-  /// Takes up to `bytes` of the stream, as much as the connection wants. False: it is at its end.
-  bool Send(std::string_view* stream, size_t bytes) {
-    if (stream->empty() || !connection_.failure().ok()) return false;
-    RunAll();
-    if (!connection_.wants_input()) {
-      const bool ended = connection_.output().empty();  // it has quit
-      Receive(SIZE_MAX);
-      return !ended;
-    }
-    const auto space = connection_.InputSpace();
-    FARLEAF_CHECK(!space.empty());
-    const size_t piece = std::min({stream->size(), space.size(), bytes});
-    std::copy_n(stream->data(), piece, reinterpret_cast<char*>(space.data()));
-    stream->remove_prefix(piece);
-    connection_.InputArrived(piece);
-    RunAll();
-    return true;
-  }
-  /// Up to so many bytes of what waits to be sent.
-  void Receive(size_t bytes) {
-    const size_t taken = std::min(bytes, connection_.output().size());
-    received_.append(connection_.output().substr(0, taken));
-    connection_.OutputSent(taken);
-    connection_.Continue();
-    RunAll();
-  }
-  /// Everything, in pieces of so many bytes, and what was answered.
-  std::string Exchange(std::string_view stream, size_t piece_bytes) {
-    while (Send(&stream, piece_bytes)) Receive(SIZE_MAX);
-    End();
-    return received_;
-  }
-  /// The peer sends no more, and reads all.
-  void End() {
-    connection_.InputEnded();
-    while (!connection_.finished()) Receive(SIZE_MAX);
-  }
-
-  server::memcached::Connection& connection() { return connection_; }
-  MapIndex& index() { return index_; }
-  ManualClock& wall() { return wall_; }
-  const std::string& received() const { return received_; }
+  ~MemcachedPeer() override { Close(); }
 
   // Environment.
   server::ServingThread& thread() override { return *this; }
-  const server::RecordStore& store() override { return store_; }
+  const server::RecordStore& store() override { return records(); }
+  const server::Authenticator& authenticator() const override { return authenticator_; }
   server::memcached::Counters& counters() override { return counters_; }
   uint64_t DeadlineNs() override { return UINT64_MAX; }
   bool AppendStats(std::string_view argument, std::string*) override {
     return argument.empty() || argument == "items";
   }
-  dsm::Task<Status> FlushAll(int64_t) override {
-    dsm::FabricCounts counts;
-    const server::WalkContext walk{*worker_, counts, 1'000'000, [] { return false; }};
-    const Status flushed = co_await server::DeleteAll(walk, store_, server::kMemcachedSpace);
-    co_return flushed;
-  }
-
-  // ServingThread.
-  dsm::Worker& worker() override { return *worker_; }
-  bool stopping() const override { return false; }
-  bool full() const override { return false; }
-  uint64_t arrival_ns() const override { return 0; }
-  void Serve(server::Connection&, dsm::Task<void> task) override {
-    worker_->Spawn(std::move(task));
-  }
-  void Served(server::Connection&) override {}
-  void Flush(server::Connection&) override {}
-  void RunAside(dsm::Task<void> task) override { worker_->Spawn(std::move(task)); }
-  void Link(server::Running&) override {}
-  void Record(server::OperationRecord) override {}
+  dsm::Task<Status> FlushAll(int64_t) override { return DeleteAllKeys(); }
 
  private:
-  /// Until all has ended, or waits for output to be sent.
-  void RunAll() {
-    while (worker_->RunOnce(dsm::Worker::Idle::kReturn)) {
-    }
-    connection_.Continue();
-  }
-
-  dsm::Worker* const worker_;
-  const server::memcached::Limits limits_;
-  MapIndex index_;
-  ManualClock wall_;
-  const server::RecordStore store_{&index_, &wall_};
+  const server::Authenticator authenticator_;
   server::memcached::Counters counters_;
-  std::string received_;
-  server::memcached::Connection connection_;
+  server::memcached::Connection protocol_;
 };
 
 }  // namespace farleaf::test

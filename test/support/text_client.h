@@ -60,6 +60,15 @@ class TextClient {
     if (answer.ends_with(end)) answer.resize(answer.size() - end.size());
     return answer;
   }
+  /// What Redis' protocol answers to `request`, be it nothing.
+  std::string AskRedis(std::string_view request) {
+    const std::string last = "last" + std::to_string(++asked_);
+    Send(std::string(request) + "ECHO " + last + "\r\n");
+    const std::string end = "$" + std::to_string(last.size()) + "\r\n" + last + "\r\n";
+    std::string answer = ReceiveUntil(end);
+    if (answer.ends_with(end)) answer.resize(answer.size() - end.size());
+    return answer;
+  }
   /// Sends no more.
   void HalfClose() { ::shutdown(socket_.get(), SHUT_WR); }
 

@@ -5,108 +5,24 @@
 #include <atomic>
 #include <thread>
 
-#include "server/frontend/native_server.h"
-#include "server/pool_tree_host.h"
-#include "test/support/fabric_under_test.h"
-#include "test/support/map_tree_host.h"
 #include "test/support/memcached_table.h"
-#include "test/support/shared_fabric.h"
+#include "test/support/record_servers.h"
 #include "test/support/text_client.h"
 
 namespace farleaf::test {
 namespace {
 
-using server::NativeServer;
 using server::NativeServerOptions;
 
 constexpr uint64_t kPatienceNs = 60 * kNsPerSecond;
 
-/// Servers of the same records, and the time that they all see.
-class Servers {
- public:
-  virtual ~Servers() = default;
-  std::vector<std::unique_ptr<NativeServer>> servers;
-  ManualClock wall;
-  MonotonicClock clock;
-
-  std::string url(size_t i) const { return servers[i % servers.size()]->memcached_urls()[0]; }
-
- protected:
-  Servers() { wall.AdvanceNs(uint64_t{1'700'000'000} * kNsPerSecond); }
-  void Serve(server::TreeHost* host, NativeServerOptions options) {
-    options.listen = {"127.0.0.1:0"};
-    options.memcached.listen = {"127.0.0.1:0"};
-    options.wall_clock = &wall;
-    auto started = NativeServer::Start(host, &clock, std::move(options));
-    FARLEAF_CHECK(started.ok(), started.status());
-    servers.push_back(std::move(*started));
-  }
-};
-
-class MapServer final : public Servers {
- public:
-  explicit MapServer(const NativeServerOptions& options) { Serve(&host_, options); }
-  ~MapServer() override { servers.clear(); }
-
- private:
-  MapTreeHost host_{&clock};
-};
-
-/// Two compute servers, each with a pool and caches of its own. `defer_seed`: verbs suspend, and end in any order.
-class TwoComputeServers final : public Servers {
- public:
-  TwoComputeServers(const NativeServerOptions& options, uint64_t defer_seed) {
-    for (uint64_t i = 0; i < 2; ++i) {
-      dsm::SharedFabric::Options deferring;
-      if (defer_seed != 0) deferring.defer_seed = defer_seed + i * 1000;
-      auto pool = dsm::Pool::Join(memory_.Connect(deferring), {.seed = i + 1}, &memory_.clock());
-      FARLEAF_CHECK(pool.ok(), pool.status());
-      pools_.push_back(std::move(*pool));
-      hosts_.push_back(std::make_unique<server::PoolTreeHost>(pools_.back().get(),
-                                                              "test:", index::TreeOptions{}));
-      Serve(hosts_.back().get(), options);
-    }
-  }
-  ~TwoComputeServers() override {
-    servers.clear();
-    hosts_.clear();
-  }
-
- private:
-  dsm::FabricUnderTest memory_{
-      dsm::FabricKind::kLocal,
-      {.servers = 2, .region_bytes = uint64_t{32} << 20, .chunk_bytes = dsm::kChunkBytesMin}};
-  std::vector<std::unique_ptr<dsm::Pool>> pools_;
-  std::vector<std::unique_ptr<server::PoolTreeHost>> hosts_;
-};
-
-enum class Kind { kMap, kPool, kPoolLate };
-
-struct MemcachedServerTest : ::testing::TestWithParam<Kind> {
-  static std::unique_ptr<Servers> Start(NativeServerOptions options = {}) {
-    switch (GetParam()) {
-      case Kind::kMap:
-        return std::make_unique<MapServer>(options);
-      case Kind::kPool:
-        return std::make_unique<TwoComputeServers>(options, 0);
-      default:
-        return std::make_unique<TwoComputeServers>(options, 7);
-    }
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(All, MemcachedServerTest,
-                         ::testing::Values(Kind::kMap, Kind::kPool, Kind::kPoolLate),
-                         [](const auto& kind) {
-                           return kind.param == Kind::kMap    ? "OneServerOverAMap"
-                                  : kind.param == Kind::kPool ? "TwoOnOnePool"
-                                                              : "TwoOnOnePoolLateVerbs";
-                         });
+using MemcachedServerTest = RecordServersTest;
+INSTANTIATE_TEST_SUITE_P(All, MemcachedServerTest, kAllRecordServers, RecordServersName);
 
 TEST_P(MemcachedServerTest, EachRowAtTheOtherServerThanTheRowBefore) {
   const auto all = Start();
   for (const auto& table : {ClassicTable(), MetaTable(), OwnTable()}) {
-    TextClient clients[] = {TextClient(all->url(0)), TextClient(all->url(1))};
+    TextClient clients[] = {TextClient(all->memcached_url(0)), TextClient(all->memcached_url(1))};
     for (size_t i = 0; i < table.size(); ++i) {
       const std::string answer = clients[i % 2].Ask(table[i].request);
       EXPECT_TRUE(Matches(table[i].answer, answer)) << table[i].request << answer;
@@ -118,13 +34,13 @@ TEST_P(MemcachedServerTest, EachRowAtTheOtherServerThanTheRowBefore) {
 TEST_P(MemcachedServerTest, NoIncrementIsLostWhicheverServerTakesIt) {
   const auto all = Start();
   constexpr size_t kClients = 6, kEach = 150;
-  ASSERT_EQ(TextClient(all->url(0)).Ask("set n 0 0 1\r\n0\r\nset m 0 0 1\r\n0\r\n"),
+  ASSERT_EQ(TextClient(all->memcached_url(0)).Ask("set n 0 0 1\r\n0\r\nset m 0 0 1\r\n0\r\n"),
             "STORED\r\nSTORED\r\n");
   std::vector<std::thread> threads;
   std::atomic<uint64_t> won{0};
   for (size_t t = 0; t < kClients; ++t) {
     threads.emplace_back([&, t] {
-      TextClient client(all->url(t));
+      TextClient client(all->memcached_url(t));
       std::string pipelined;
       for (size_t i = 0; i < kEach; ++i) pipelined += "incr n 1 noreply\r\nma m q\r\n";
       client.Ask(pipelined);
@@ -136,7 +52,7 @@ TEST_P(MemcachedServerTest, NoIncrementIsLostWhicheverServerTakesIt) {
   }
   for (auto& thread : threads) thread.join();
   const std::string total = std::to_string(kClients * kEach);
-  EXPECT_EQ(TextClient(all->url(1)).Ask("get n m\r\n"),
+  EXPECT_EQ(TextClient(all->memcached_url(1)).Ask("get n m\r\n"),
             "VALUE n 0 3\r\n" + total + "\r\nVALUE m 0 3\r\n" + total + "\r\nEND\r\n");
   EXPECT_EQ(won.load(), 20u);
 }
@@ -144,11 +60,11 @@ TEST_P(MemcachedServerTest, NoIncrementIsLostWhicheverServerTakesIt) {
 TEST_P(MemcachedServerTest, CompareAndSetLosesNoUpdate) {
   const auto all = Start();
   constexpr uint64_t kClients = 4, kEach = 25;
-  ASSERT_EQ(TextClient(all->url(0)).Ask("set n 0 0 1\r\n0\r\n"), "STORED\r\n");
+  ASSERT_EQ(TextClient(all->memcached_url(0)).Ask("set n 0 0 1\r\n0\r\n"), "STORED\r\n");
   std::vector<std::thread> threads;
   for (size_t t = 0; t < kClients; ++t) {
     threads.emplace_back([&, t] {
-      TextClient client(all->url(t));
+      TextClient client(all->memcached_url(t));
       for (uint64_t done = 0; done < kEach;) {
         const std::string got = client.Ask("gets n\r\n");
         unsigned long long bytes = 0, cas = 0, count = 0;
@@ -161,12 +77,12 @@ TEST_P(MemcachedServerTest, CompareAndSetLosesNoUpdate) {
     });
   }
   for (auto& thread : threads) thread.join();
-  EXPECT_EQ(TextClient(all->url(0)).Ask("get n\r\n"), "VALUE n 0 3\r\n100\r\nEND\r\n");
+  EXPECT_EQ(TextClient(all->memcached_url(0)).Ask("get n\r\n"), "VALUE n 0 3\r\n100\r\nEND\r\n");
 }
 
 TEST_P(MemcachedServerTest, LargeValuesAndManyKeysPassInOrder) {
   const auto all = Start();
-  TextClient writer(all->url(0)), reader(all->url(1));
+  TextClient writer(all->memcached_url(0)), reader(all->memcached_url(1));
   const std::string large(size_t{1} << 20, 'L');
   EXPECT_EQ(writer.Ask("set large 9 0 1048576\r\n" + large + "\r\n"), "STORED\r\n");
   EXPECT_EQ(reader.Ask("get large\r\n"), "VALUE large 9 1048576\r\n" + large + "\r\nEND\r\n");
@@ -186,9 +102,9 @@ TEST_P(MemcachedServerTest, LargeValuesAndManyKeysPassInOrder) {
 
 TEST_P(MemcachedServerTest, WhatHasExpiredIsGoneAtBothAndItsSpaceComesBack) {
   NativeServerOptions options;
-  options.memcached.expiry_sweep_s = 1;
+  options.expiry_sweep_s = 1;
   const auto all = Start(options);
-  TextClient one(all->url(0)), two(all->url(1));
+  TextClient one(all->memcached_url(0)), two(all->memcached_url(1));
   std::string sets;
   for (int i = 0; i < 1'500; ++i) {
     sets += "set e" + std::to_string(i) + " 0 100 1 noreply\r\nx\r\n";
@@ -204,7 +120,7 @@ TEST_P(MemcachedServerTest, WhatHasExpiredIsGoneAtBothAndItsSpaceComesBack) {
     uint64_t records = 0;
     for (const auto& server : all->servers) {
       const std::string text = server->StatsText();
-      const std::string name = "memcached.swept_expired ";
+      const std::string name = "records.swept_expired ";
       records += std::stoull(text.substr(text.find(name) + name.size()));
     }
     return records;
@@ -219,7 +135,7 @@ TEST_P(MemcachedServerTest, WhatHasExpiredIsGoneAtBothAndItsSpaceComesBack) {
 
 TEST_P(MemcachedServerTest, FlushAllIsSeenByTheOtherServerAtOnceOrWhenItsDelayIsOver) {
   const auto all = Start();
-  TextClient one(all->url(0)), two(all->url(1));
+  TextClient one(all->memcached_url(0)), two(all->memcached_url(1));
   std::string sets;
   for (int i = 0; i < 1'200; ++i) sets += "set f" + std::to_string(i) + " 0 0 1 noreply\r\nx\r\n";
   one.Ask(sets);
@@ -238,7 +154,7 @@ TEST_P(MemcachedServerTest, FlushAllIsSeenByTheOtherServerAtOnceOrWhenItsDelayIs
 
 TEST_P(MemcachedServerTest, HalfClosedConnectionGetsAllItsAnswers) {
   const auto all = Start();
-  TextClient client(all->url(0));
+  TextClient client(all->memcached_url(0));
   std::string requests, answers;
   for (int i = 0; i < 500; ++i) {
     requests += "set h 0 0 1\r\nx\r\nget h\r\n";
@@ -247,16 +163,16 @@ TEST_P(MemcachedServerTest, HalfClosedConnectionGetsAllItsAnswers) {
   client.Send(requests + "set half 0 0 100\r\nnot all of it");
   client.HalfClose();
   EXPECT_EQ(client.ReceiveAll(), answers);
-  EXPECT_EQ(TextClient(all->url(1)).Ask("get half\r\n"), "END\r\n");
+  EXPECT_EQ(TextClient(all->memcached_url(1)).Ask("get half\r\n"), "END\r\n");
 }
 
 TEST_P(MemcachedServerTest, ConnectionsBeyondTheLimitAreToldAndClosed) {
   NativeServerOptions options;
   options.connections_max = 2;
   const auto all = Start(options);
-  TextClient first(all->url(0)), second(all->url(0));
+  TextClient first(all->memcached_url(0)), second(all->memcached_url(0));
   EXPECT_EQ(first.Ask("mn\r\n") + second.Ask("mn\r\n"), "MN\r\nMN\r\n");
-  TextClient third(all->url(0));
+  TextClient third(all->memcached_url(0));
   EXPECT_EQ(third.ReceiveAll(), "ERROR Too many open connections\r\n");
   EXPECT_EQ(first.Ask("mn\r\n"), "MN\r\n");
 }
@@ -266,7 +182,7 @@ TEST_P(MemcachedServerTest, OthersAreServedWhileOneDoesNotRead) {
   options.threads = 1;
   options.memcached.limits.out_bytes_max = 64 << 10;
   const auto all = Start(options);
-  TextClient slow(all->url(0)), other(all->url(0));
+  TextClient slow(all->memcached_url(0)), other(all->memcached_url(0));
   EXPECT_EQ(slow.Ask("set k 0 0 50000\r\n" + std::string(50'000, 'v') + "\r\n"), "STORED\r\n");
   constexpr int kGets = 2'000;  // 100 MB of answers, which no buffer of a socket takes
   for (int i = 0; i < kGets; ++i) slow.Send("get k\r\n");
@@ -279,7 +195,7 @@ TEST_P(MemcachedServerTest, OthersAreServedWhileOneDoesNotRead) {
 
 TEST_P(MemcachedServerTest, StatisticsCountWhatWasAsked) {
   const auto all = Start();
-  TextClient client(all->url(0));
+  TextClient client(all->memcached_url(0));
   client.Ask("set a 0 0 1\r\nx\r\nget a b\r\nincr c 1\r\ndelete a\r\n");
   const std::string general = client.Ask("stats\r\n");
   for (const char* line : {"STAT cmd_set 1\r\n", "STAT get_hits 1\r\n", "STAT incr_misses 1\r\n",
@@ -297,7 +213,7 @@ TEST_P(MemcachedServerTest, StopAnswersWhatWasSentAndEndsSlowReadersToo) {
   NativeServerOptions options;
   options.drain_ms = 300;
   const auto all = Start(options);
-  TextClient idle(all->url(0)), slow(all->url(0));
+  TextClient idle(all->memcached_url(0)), slow(all->memcached_url(0));
   EXPECT_EQ(slow.Ask("set k 0 0 100000\r\n" + std::string(100'000, 'v') + "\r\n"), "STORED\r\n");
   std::string gets = "get";
   for (int i = 0; i < 1'000; ++i) gets += " k";

@@ -13,11 +13,6 @@ using dsm::Task;
 namespace {
 constexpr char kBinaryMagic = '\x80';
 constexpr size_t kGatheredKeysMax = 256;
-constexpr size_t kBatchKeysMax = 256;
-
-bool IsRetrieval(const Command& command) {
-  return (command.verb == Verb::kGet || command.verb == Verb::kGets) && command.refusal.empty();
-}
 
 /// Whether a value that is too large would have replaced what the key has.
 bool Overwrites(const Command& command) {
@@ -35,47 +30,34 @@ size_t Connection::BytesWanted() const {
 }
 
 bool Connection::TakeInput() {
-  if (pumping_ || quit_) return false;
-  if (!authenticated_) return TakeCredentials();
-  if (!TakeCommand(&next_)) {
-    SayLastWords();
-    return false;
-  }
-  pumping_ = true;
-  environment_->thread().Serve(*this, Pump());
-  return true;
+  if (authenticated_) return OrderedConnection::TakeInput();
+  return !ended() && TakeCredentials();
 }
 
 bool Connection::TakeCredentials() {
-  Command command;
-  if (!TakeCommand(&command)) {
+  if (!TakeNext()) {
     SayLastWords();
     return false;
   }
+  const Command& command = next_;
   const bool login = command.verb == Verb::kSet && command.refusal.empty();
   const size_t space = command.value.find(' ');
   if (command.verb == Verb::kQuit) {
     AnswerByItself(command);
   } else if (login && space != std::string_view::npos &&
-             environment_->authenticator()->Accepts(command.value.substr(space + 1))) {
+             environment_->authenticator().Accepts(command.value.substr(space + 1))) {
     authenticated_ = true;
     AppendLine("STORED", &out());
   } else {
     const std::string_view answer =
-        login ? "CLIENT_ERROR authentication failure" : "CLIENT_ERROR unauthenticated";
+        login ? "CLIENT_ERROR authentication failure\r\n" : "CLIENT_ERROR unauthenticated\r\n";
     if (++attempts_ < Authenticator::kAttemptsMax) {
-      AppendLine(answer, &out());
+      out().append(answer);
     } else {
-      RefusePeer(answer, Status::InvalidArgument("the peer does not know the password"));
-      SayLastWords();
+      RefusePeerAtOnce(answer, Status::InvalidArgument("the peer does not know the password"));
     }
   }
   return true;
-}
-
-void Connection::OutputHasRoom() {
-  // Not at once: the worker has to see its coroutines end.
-  if (waiting_) environment_->thread().worker().ResumeSoon(std::exchange(waiting_, {}));
 }
 
 bool Connection::TakeSkipped() {
@@ -85,35 +67,20 @@ bool Connection::TakeSkipped() {
   return skip_ == 0;
 }
 
-void Connection::RefusePeer(std::string_view answer, Status why) {
-  last_words_ = answer;
-  end_ = std::move(why);
-}
-
-void Connection::SayLastWords() {
-  if (end_.ok() || !failure().ok()) return;
-  AppendLine(last_words_, &out());
-  Refuse(end_);
-}
-
-void Connection::RefuseAtOnce(std::string_view answer, Status why) {
-  RefusePeer(answer, std::move(why));
-  SayLastWords();
-}
-
-bool Connection::TakeCommand(Command* command) {
-  if (!end_.ok() || !TakeSkipped()) return false;
+bool Connection::TakeNext() {
+  if (!TakeSkipped()) return false;
   const std::string_view text = AsChars(unparsed());
   if (text.empty() || text.size() < bytes_wanted_) return false;
   if (text[0] == kBinaryMagic) {
-    RefusePeer("CLIENT_ERROR the binary protocol is not spoken here; use the text or meta protocol",
-               Status::Corruption("the peer speaks memcached's binary protocol"));
+    RefusePeer(
+        "CLIENT_ERROR the binary protocol is not spoken here; use the text or meta protocol\r\n",
+        Status::Corruption("the peer speaks memcached's binary protocol"));
     return false;
   }
   const size_t end = text.find('\n', line_searched_);
   if (end == std::string_view::npos ? text.size() > line_bytes_max() : end > line_bytes_max()) {
     RefusePeer(
-        "CLIENT_ERROR line too long",
+        "CLIENT_ERROR line too long\r\n",
         Status::Corruption("a line of more than " + std::to_string(line_bytes_max()) + " bytes"));
     return false;
   }
@@ -122,9 +89,9 @@ bool Connection::TakeCommand(Command* command) {
     return false;
   }
   const bool cr = end > 0 && text[end - 1] == '\r';
-  *command = ParseCommand(text.substr(0, end - (cr ? 1 : 0)), {value_bytes_max()});
+  next_ = ParseCommand(text.substr(0, end - (cr ? 1 : 0)), {value_bytes_max()});
   line_searched_ = 0;
-  if (!TakeValue(text.substr(end + 1), end + 1, command)) return false;
+  if (!TakeValue(text.substr(end + 1), end + 1, &next_)) return false;
   bytes_wanted_ = 0;
   return true;
 }
@@ -155,60 +122,14 @@ bool Connection::TakeValue(std::string_view behind_line, size_t line_bytes, Comm
 
 // ---- Commands ----
 
-Task<void> Connection::Pump() {
-  ServingThread& thread = environment_->thread();
-  dsm::FabricCounts counts;
-  dsm::OpContext op{thread.worker(), counts, UINT64_MAX};
-  Running running(&op);
-  thread.Link(running);
-  InputBlockRef kept = block();  // what next_ looks at
-  uint64_t begin_ns = thread.worker().clock().NowNs();
-  for (bool more = true; more;) {
-    op.deadline_ns = environment_->DeadlineNs();
-    bool took_next = false;
-    ended_.clear();
-    if (IsRetrieval(next_) && !thread.stopping()) {
-      took_next = GatherRetrievals();
-      co_await RunRetrievals(op);
-    } else {
-      co_await Run(op, next_);
-    }
-    CountEnded(&begin_ns, &counts);
-    if (abandoned()) out().clear();
-    thread.Flush(*this);
-    // A command that was taken behind retrievals is in the same block, and has to be run.
-    if (took_next) continue;
-    more = !quit_ && failure().ok() && !output_full() && TakeCommand(&next_);
-    if (more) kept = block();
-  }
-  SayLastWords();
-  pumping_ = false;
-  thread.Served(*this);
+bool Connection::NextIsRetrieval() const {
+  return (next_.verb == Verb::kGet || next_.verb == Verb::kGets) && next_.refusal.empty();
 }
 
-void Connection::NoteEnded(Verb verb, const Status& status) {
-  const auto outcome = status.ok() ? CommandStats::Outcome::kOk : CommandStats::Outcome::kFailed;
-  if (ended_.empty() || ended_.back().verb != verb || ended_.back().outcome != outcome) {
-    ended_.push_back({verb, outcome, 0});
-  }
-  ++ended_.back().times;
-}
-
-void Connection::CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent) {
-  Counters& counters = environment_->counters();
-  const uint64_t now_ns = environment_->thread().worker().clock().NowNs();
-  Counters::Add(counters.round_trips, spent->round_trips);
-  for (const Ended& ended : ended_) {
-    counters.stats.Record(static_cast<size_t>(ended.verb), ended.outcome, now_ns - *begin_ns,
-                          *spent, ended.times);
-    *spent = {};  // those that end together share it, so that it counts once
-  }
-  *begin_ns = now_ns;
-}
-
-bool Connection::GatherRetrievals() {
+bool Connection::GatherRetrievals(size_t* count) {
   wanted_.clear();
-  for (;;) {
+  bool took_another = false;
+  do {
     Counters::Add(environment_->counters().commands[static_cast<size_t>(next_.verb)]);
     for (std::string_view rest = next_.keys;;) {
       const std::string_view key = TakeWord(&rest);
@@ -216,92 +137,47 @@ bool Connection::GatherRetrievals() {
       wanted_.push_back({key, next_.verb == Verb::kGets, false});
     }
     wanted_.back().ends = true;
-    if (wanted_.size() >= kGatheredKeysMax || !TakeCommand(&next_)) return false;
-    if (!IsRetrieval(next_)) return true;
-  }
+    took_another = wanted_.size() < kGatheredKeysMax && TakeNext();
+  } while (took_another && NextIsRetrieval());
+  *count = wanted_.size();
+  return took_another;
 }
 
-void Connection::Answer(const Wanted& wanted, const Record* record) {
+void Connection::AppendWantedKey(size_t i, std::string* out) const {
+  AppendTreeKey(wanted_[i].key, out);
+}
+
+void Connection::AnswerWanted(size_t i, const Record* record) {
+  const Wanted& wanted = wanted_[i];
+  // What is no string is none of memcached's items.
+  if (record != nullptr && record->type != RecordType::kString) record = nullptr;
   Counters& counters = environment_->counters();
   Counters::Add(counters.keys_got);
   Counters::Add(record != nullptr ? counters.get_hits : counters.get_misses);
   if (record != nullptr) AppendValue(wanted.key, *record, {wanted.with_cas}, &out());
   if (!wanted.ends) return;
-  NoteEnded(wanted.with_cas ? Verb::kGets : Verb::kGet, retrieval_failure_);
-  if (retrieval_failure_.ok()) {
+  NoteEnded(static_cast<size_t>(wanted.with_cas ? Verb::kGets : Verb::kGet), retrieval_failure());
+  if (retrieval_failure().ok()) {
     AppendLine("END", &out());
   } else {
     Counters::Add(counters.failed);
-    AppendFailure(std::exchange(retrieval_failure_, Status::Ok()), &out());
+    AppendFailure(std::exchange(retrieval_failure(), Status::Ok()), &out());
   }
 }
 
-Task<void> Connection::RunRetrievals(dsm::OpContext& op) {
-  for (size_t begin = 0; begin < wanted_.size();) {
-    const size_t end = std::min(begin + batch_keys_, wanted_.size());
-    if (end - begin == 1) {
-      co_await RetrieveOneByOne(op, begin, end);
-      begin = end;
-    } else {
-      keys_bytes_.clear();
-      keys_.clear();
-      size_t bytes = 0;
-      for (size_t i = begin; i < end; ++i) bytes += wanted_[i].key.size() + 1;
-      keys_bytes_.reserve(bytes);  // views into it stay valid
-      for (size_t i = begin; i < end; ++i) {
-        const size_t at = keys_bytes_.size();
-        keys_bytes_.append(1, kMemcachedSpace).append(wanted_[i].key);
-        keys_.push_back(std::string_view(keys_bytes_).substr(at));
-      }
-      const Status got = co_await environment_->store().MultiGet(op, keys_, &values_, &records_);
-      if (got.ok()) {
-        const size_t before = out().size();
-        for (size_t i = begin; i < end; ++i) {
-          const auto& record = records_[i - begin];
-          Answer(wanted_[i], record ? &*record : nullptr);
-        }
-        // What one batch holds in memory at once is to be a part of what may wait to be sent.
-        const bool large = out().size() - before > limits_.out_bytes_max / 4;
-        batch_keys_ =
-            large ? std::max<size_t>(batch_keys_ / 2, 2) : std::min(batch_keys_ * 2, kBatchKeysMax);
-      } else {
-        // One memory server that is lost is no reason to fail the keys of others.
-        co_await RetrieveOneByOne(op, begin, end);
-      }
-      begin = end;
-    }
-    if (abandoned()) out().clear();
-    co_await Room{this};
-    op.deadline_ns = environment_->DeadlineNs();
-  }
+void Connection::CountRoundTrips(uint64_t count) {
+  Counters::Add(environment_->counters().round_trips, count);
 }
 
-Task<void> Connection::RetrieveOneByOne(dsm::OpContext& op, size_t begin, size_t end) {
-  for (size_t i = begin; i < end; ++i) {
-    Record record;
-    bool found = false;
-    if (retrieval_failure_.ok()) {  // otherwise this command has failed, and goes to its end
-      MakeTreeKey(wanted_[i].key, &key_);
-      const auto got = co_await environment_->store().Get(op, key_, &value_, &record);
-      if (got.ok()) {
-        found = *got;
-      } else {
-        retrieval_failure_ = got.status();
-      }
-    }
-    Answer(wanted_[i], found ? &record : nullptr);
-  }
-}
-
-Task<void> Connection::Run(dsm::OpContext& op, const Command& command) {
+Task<void> Connection::RunNext(dsm::OpContext& op) {
   Counters& counters = environment_->counters();
-  Counters::Add(counters.commands[static_cast<size_t>(command.verb)]);
-  const Status status = co_await Execute(op, command);
-  NoteEnded(command.verb, status);
+  Counters::Add(counters.commands[static_cast<size_t>(next_.verb)]);
+  const Status status = co_await Execute(op, next_);
+  NoteEnded(static_cast<size_t>(next_.verb), status);
   if (status.ok()) co_return;
   Counters::Add(counters.failed);
-  const bool meta = command.verb >= Verb::kMetaGet && command.verb <= Verb::kMetaNoop;
-  if (meta || !command.quiet) AppendFailure(status, &out());
+  const bool meta = next_.verb >= Verb::kMetaGet && next_.verb <= Verb::kMetaNoop;
+  if (meta || !next_.quiet) AppendFailure(status, &out());
 }
 
 Task<Status> Connection::Execute(dsm::OpContext& op, const Command& command) {
@@ -370,8 +246,7 @@ void Connection::AnswerByItself(const Command& command) {
       AppendLine("MN", &out());
       break;
     default:  // quit
-      quit_ = true;
-      InputEnded();
+      Quit();
       break;
   }
 }

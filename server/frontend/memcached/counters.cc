@@ -26,9 +26,6 @@ constexpr std::pair<std::string_view, Count Counters::*> kNamed[] = {
     {"touch_hits", &Counters::touch_hits},
     {"touch_misses", &Counters::touch_misses},
     {"round_trips", &Counters::round_trips},
-    {"sweep_turns", &Counters::sweep_turns},
-    {"swept_records", &Counters::swept_records},
-    {"swept_expired", &Counters::swept_expired},
 };
 }  // namespace
 
@@ -59,9 +56,6 @@ void Counters::AppendMetrics(MetricsText* out) const {
   by_outcome("decr", decr_hits, decr_misses);
   by_outcome("cas", cas_hits, cas_misses);
   by_outcome("touch", touch_hits, touch_misses);
-  out->Counter("farleaf_expired_records_deleted_total",
-               "Expired records that the sweep of this server has deleted.", {},
-               static_cast<double>(swept_expired.load()));
 }
 
 }  // namespace farleaf::server::memcached

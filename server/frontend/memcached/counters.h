@@ -24,7 +24,6 @@ struct Counters {
   Count cas_hits{0}, cas_misses{0}, cas_badval{0}, touch_hits{0}, touch_misses{0};
   Count round_trips{0};            ///< in the pool
   CommandStats stats{kVerbCount};  ///< by verb
-  Count sweep_turns{0}, swept_records{0}, swept_expired{0};
 
   static void Add(Count& count, uint64_t n = 1) {
     count.store(count.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);

@@ -19,7 +19,11 @@ uint64_t ExpiryMs(int64_t exptime, uint64_t now_ms) {
 }
 
 void MakeTreeKey(std::string_view key, std::string* buffer) {
-  buffer->assign(1, kMemcachedSpace).append(key);
+  buffer->clear();
+  AppendTreeKey(key, buffer);
+}
+void AppendTreeKey(std::string_view key, std::string* out) {
+  out->append(1, kUserKeySpace).append(key);
 }
 
 void AppendLine(std::string_view line, std::string* out) { out->append(line).append("\r\n"); }

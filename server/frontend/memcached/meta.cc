@@ -96,7 +96,7 @@ Task<Status> MetaGet(Call call, const Command& command) {
   if (!rule.expiry_ms) {
     const auto read = co_await call.store.Get(call.op, call.key, &call.value, &rule.found);
     if (!read.ok()) co_return read.status();
-    found = *read;
+    found = *read && rule.found.type == RecordType::kString;
     rule.won_before = found && rule.found.won;
   }
   if (found ? NeedsWrite(rule, rule.found) : rule.expiry_ms || rule.create_expiry_ms) {

@@ -5,23 +5,19 @@
 
 #include <iterator>
 
-#include "dsm/base/log.h"
-
 namespace farleaf::server::memcached {
 
 using dsm::Task;
 
 std::string_view VersionText() { return "1.6.0-farleaf-" FARLEAF_VERSION; }
 
-Service::Service(Deps deps)
-    : deps_(std::move(deps)),
-      sweep_(&deps_.keyspace->store, kMemcachedSpace, {.turn_s = deps_.options.expiry_sweep_s}) {}
+Service::Service(Deps deps) : deps_(std::move(deps)) {}
 
 std::unique_ptr<server::Connection> Service::NewConnection() {
   auto connection = std::make_unique<Connection>(this, deps_.options.limits);
   if (deps_.thread->full()) {
     connection->RefuseAtOnce(
-        "ERROR Too many open connections",
+        "ERROR Too many open connections\r\n",
         Status::ResourceExhausted("the server has its connections, the limit"));
   }
   return connection;
@@ -31,38 +27,8 @@ uint64_t Service::DeadlineNs() {
   return deps_.thread->worker().clock().NowNs() + deps_.deadline_ms * kNsPerMs;
 }
 
-WalkContext Service::Walk(dsm::FabricCounts* counts) {
-  ServingThread* const thread = deps_.thread;
-  return {thread->worker(), *counts, deps_.deadline_ms, [thread] { return thread->stopping(); }};
-}
-
-// ---- House-keeping ----
-
 void Service::Tick() {
-  if (!deps_.keeps_house || keeping_house_) return;
-  keeping_house_ = true;
-  deps_.thread->RunAside(KeepHouse());
-}
-
-Task<void> Service::KeepHouse() {
-  dsm::FabricCounts counts;
-  const uint64_t now_ns = deps_.thread->worker().clock().NowNs();
-  uint64_t due_ms = deps_.keyspace->flush_at_ms.load();
-  if (due_ms != 0 && due_ms <= store().NowMs()) {
-    const Status flushed = co_await DeleteAll(Walk(&counts), store(), kMemcachedSpace);
-    // What could not be done is tried again a second later; a flush_all that came meanwhile stays.
-    if (flushed.ok()) {
-      deps_.keyspace->flush_at_ms.compare_exchange_strong(due_ms, 0);
-    } else {
-      FARLEAF_LOG(warn, "flush_all that was due is not through: {}", flushed.ToString());
-    }
-  }
-  // A piece that failed is met again in a second; a server that is lost is told of by whoever needs it.
-  [[maybe_unused]] const Status swept = co_await sweep_.Step(Walk(&counts), now_ns);
-  counters().sweep_turns.store(sweep_.counts().turns);
-  counters().swept_records.store(sweep_.counts().records);
-  counters().swept_expired.store(sweep_.counts().deleted);
-  keeping_house_ = false;
+  if (deps_.house != nullptr) deps_.house->Tick(*deps_.thread);
 }
 
 Task<Status> Service::FlushAll(int64_t delay_s) {
@@ -72,7 +38,8 @@ Task<Status> Service::FlushAll(int64_t delay_s) {
   }
   deps_.keyspace->flush_at_ms.store(0);
   dsm::FabricCounts counts;
-  const Status flushed = co_await DeleteAll(Walk(&counts), store(), kMemcachedSpace);
+  const Status flushed =
+      co_await DeleteAll(WalkOn(*deps_.thread, counts, deps_.deadline_ms), store(), kUserKeySpace);
   Counters::Add(counters().round_trips, counts.round_trips);
   co_return flushed;
 }
@@ -91,7 +58,7 @@ bool Service::AppendStats(std::string_view argument, std::string* out) {
 }
 
 void Service::AppendGeneralStats(std::string* out) {
-  ServerFacts facts;
+  Facts facts;
   deps_.gather_facts(&facts);
   const Counters& counters = facts.counters;
   const auto line = [out](std::string_view name, uint64_t value) {
@@ -133,12 +100,12 @@ void Service::AppendGeneralStats(std::string* out) {
   line("touch_misses", counters.touch_misses);
   line("farleaf_failed", counters.failed);
   line("farleaf_round_trips", counters.round_trips);
-  line("farleaf_swept_expired", counters.swept_expired);
+  line("farleaf_swept_expired", facts.swept_expired);
   line("threads", facts.threads);
 }
 
 void Service::AppendSettings(std::string* out) {
-  ServerFacts facts;
+  Facts facts;
   deps_.gather_facts(&facts);
   const Limits& limits = deps_.options.limits;
   fmt::format_to(std::back_inserter(*out),
@@ -147,8 +114,8 @@ void Service::AppendSettings(std::string* out) {
                  "STAT binding_protocol ascii\r\nSTAT farleaf_record_tree {}\r\n"
                  "STAT farleaf_line_bytes_max {}\r\nSTAT farleaf_out_bytes_max {}\r\n"
                  "STAT farleaf_expiry_sweep_s {}\r\n",
-                 facts.connections_max, facts.threads, limits.value_bytes_max, deps_.options.tree,
-                 limits.line_bytes_max, limits.out_bytes_max, deps_.options.expiry_sweep_s);
+                 facts.connections_max, facts.threads, limits.value_bytes_max, facts.record_tree,
+                 limits.line_bytes_max, limits.out_bytes_max, facts.expiry_sweep_s);
 }
 
 }  // namespace farleaf::server::memcached

@@ -1,4 +1,4 @@
-// Keyspace: what all threads of a compute server share of the records that memcached's clients see.
+// Keyspace: what all threads of a compute server share of the records that clients of every protocol see.
 //
 // Thread rule: thread-safe.
 #pragma once
@@ -8,14 +8,14 @@
 
 #include "server/records/record_store.h"
 
-namespace farleaf::server::memcached {
+namespace farleaf::server {
 
 struct Keyspace {
   Keyspace(index::RangeIndex* tree, const Clock* wall) : store(tree, wall) {}
 
   const RecordStore store;
-  /// When all is to be deleted, since 1970; 0: no flush_all waits. The latest one replaces the others.
+  /// When all is to be deleted, since 1970; 0: no flush waits. The latest one replaces the others.
   std::atomic<uint64_t> flush_at_ms{0};
 };
 
-}  // namespace farleaf::server::memcached
+}  // namespace farleaf::server

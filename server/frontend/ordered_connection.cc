@@ -1,0 +1,165 @@
+#include "server/frontend/ordered_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace farleaf::server {
+
+using dsm::Task;
+
+// ---- Input ----
+
+bool OrderedConnection::TakeInput() {
+  if (pumping_ || quit_) return false;
+  if (!TakeCommand()) {
+    SayLastWords();
+    return false;
+  }
+  pumping_ = true;
+  environment_->thread().Serve(*this, Pump());
+  return true;
+}
+
+void OrderedConnection::OutputHasRoom() {
+  // Not at once: the worker has to see its coroutines end.
+  if (waiting_) environment_->thread().worker().ResumeSoon(std::exchange(waiting_, {}));
+}
+
+void OrderedConnection::RefusePeer(std::string_view answer, Status why) {
+  last_words_ = answer;
+  end_ = std::move(why);
+}
+
+void OrderedConnection::SayLastWords() {
+  if (end_.ok() || !failure().ok()) return;
+  out().append(last_words_);
+  Refuse(end_);
+}
+
+void OrderedConnection::RefusePeerAtOnce(std::string_view answer, Status why) {
+  RefusePeer(answer, std::move(why));
+  SayLastWords();
+}
+
+void OrderedConnection::Quit() {
+  quit_ = true;
+  InputEnded();
+}
+
+// ---- Commands ----
+
+Task<void> OrderedConnection::Pump() {
+  ServingThread& thread = environment_->thread();
+  dsm::FabricCounts counts;
+  dsm::OpContext op{thread.worker(), counts, UINT64_MAX};
+  Running running(&op);
+  thread.Link(running);
+  InputBlockRef kept = block();  // what the next command looks at
+  uint64_t begin_ns = thread.worker().clock().NowNs();
+  for (bool more = true; more;) {
+    op.deadline_ns = environment_->DeadlineNs();
+    bool took_next = false;
+    ended_.clear();
+    if (NextIsRetrieval() && !thread.stopping()) {
+      size_t count = 0;
+      took_next = GatherRetrievals(&count);
+      co_await RunRetrievals(op, count);
+    } else {
+      co_await RunNext(op);
+    }
+    CountEnded(&begin_ns, &counts);
+    if (abandoned()) out().clear();
+    thread.Flush(*this);
+    // A command that was taken behind retrievals is in the same block, and has to be run.
+    if (took_next) continue;
+    more = !quit_ && failure().ok() && !output_full() && TakeCommand();
+    if (more) kept = block();
+  }
+  SayLastWords();
+  pumping_ = false;
+  thread.Served(*this);
+}
+
+void OrderedConnection::NoteEnded(size_t command, const Status& status) {
+  const auto outcome = status.ok() ? CommandStats::Outcome::kOk : CommandStats::Outcome::kFailed;
+  if (ended_.empty() || ended_.back().command != command || ended_.back().outcome != outcome) {
+    ended_.push_back({command, outcome, 0});
+  }
+  ++ended_.back().times;
+}
+
+void OrderedConnection::CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent) {
+  const uint64_t now_ns = environment_->thread().worker().clock().NowNs();
+  CountRoundTrips(spent->round_trips);
+  for (const Ended& ended : ended_) {
+    stats().Record(ended.command, ended.outcome, now_ns - *begin_ns, *spent, ended.times);
+    *spent = {};  // those that end together share it, so that it counts once
+  }
+  *spent = {};
+  *begin_ns = now_ns;
+}
+
+Task<void> OrderedConnection::RunRetrievals(dsm::OpContext& op, size_t count) {
+  for (size_t begin = 0; begin < count;) {
+    const size_t end = std::min(begin + batch_keys_, count);
+    if (end - begin == 1) {
+      co_await RetrieveOneByOne(op, begin, end);
+    } else {
+      co_await RetrieveTogether(op, begin, end);
+    }
+    begin = end;
+    if (abandoned()) out().clear();
+    co_await Room{this};
+    op.deadline_ns = environment_->DeadlineNs();
+  }
+}
+
+Task<void> OrderedConnection::RetrieveTogether(dsm::OpContext& op, size_t begin, size_t end) {
+  keys_bytes_.clear();
+  key_ends_.clear();
+  keys_.clear();
+  for (size_t i = begin; i < end; ++i) {
+    AppendWantedKey(i, &keys_bytes_);
+    key_ends_.push_back(keys_bytes_.size());
+  }
+  size_t at = 0;
+  for (const size_t key_end : key_ends_) {
+    keys_.push_back(std::string_view(keys_bytes_).substr(at, key_end - at));
+    at = key_end;
+  }
+  const Status got = co_await environment_->store().MultiGet(op, keys_, &values_, &records_);
+  if (!got.ok()) {
+    // One memory server that is lost is no reason to fail the keys of others.
+    co_await RetrieveOneByOne(op, begin, end);
+    co_return;
+  }
+  const size_t before = out().size();
+  for (size_t i = begin; i < end; ++i) {
+    const auto& record = records_[i - begin];
+    AnswerWanted(i, record ? &*record : nullptr);
+  }
+  // What one batch holds in memory at once is to be a part of what may wait to be sent.
+  const bool large = out().size() - before > out_bytes_max_ / 4;
+  batch_keys_ =
+      large ? std::max<size_t>(batch_keys_ / 2, 2) : std::min(batch_keys_ * 2, kBatchKeysMax);
+}
+
+Task<void> OrderedConnection::RetrieveOneByOne(dsm::OpContext& op, size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    Record record;
+    bool found = false;
+    if (retrieval_failure_.ok()) {  // otherwise this command has failed, and goes to its end
+      key_.clear();
+      AppendWantedKey(i, &key_);
+      const auto got = co_await environment_->store().Get(op, key_, &value_, &record);
+      if (got.ok()) {
+        found = *got;
+      } else {
+        retrieval_failure_ = got.status();
+      }
+    }
+    AnswerWanted(i, found ? &record : nullptr);
+  }
+}
+
+}  // namespace farleaf::server

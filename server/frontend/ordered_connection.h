@@ -1,0 +1,133 @@
+// OrderedConnection: a connection of a protocol whose answers carry no number: its commands run one after the
+// other, so that they take effect and are answered in the order in which they were sent, with nothing to be
+// compared or put back into order; reads of one key that follow one another are one MultiGet, since reads
+// commute. That is what clients that pipeline do most. The alternative, to run what names different keys at
+// once, would make writes that are pipelined on a fabric with latency faster, at the price of a table of keys
+// in flight for each connection; other connections' commands run meanwhile anyway.
+//
+// One coroutine, the pump, runs all commands that have arrived, and ends when there is none: no allocation for
+// each. It waits where more than `out_bytes_max` is unsent, also within the answers to many reads.
+//
+// Invariants: those of Connection; nothing is run behind last words, and they stand behind earlier answers.
+// Thread rule: one thread for life.
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/frontend/authenticator.h"
+#include "server/frontend/command_stats.h"
+#include "server/frontend/connection.h"
+#include "server/frontend/serving_thread.h"
+#include "server/records/record_store.h"
+
+namespace farleaf::server {
+
+/// What runs the commands of such a connection: the service of its thread, or a test.
+class RecordEnvironment {
+ public:
+  virtual ~RecordEnvironment() = default;
+  virtual ServingThread& thread() = 0;
+  virtual const RecordStore& store() = 0;
+  /// Whom peers have to convince before all else.
+  virtual const Authenticator& authenticator() const = 0;
+  /// Of a command that begins now.
+  virtual uint64_t DeadlineNs() = 0;
+};
+
+class OrderedConnection : public Connection {
+ public:
+  OrderedConnection(RecordEnvironment* environment, size_t out_bytes_max)
+      : Connection(out_bytes_max), environment_(environment), out_bytes_max_(out_bytes_max) {}
+
+  uint32_t in_flight() const override { return pumping_ ? 1 : 0; }
+
+ protected:
+  // What a protocol gives.
+  /// The command at the front, if all of it is there, becomes the next. Not called behind last words.
+  virtual bool TakeNext() = 0;
+  /// Whether the next command reads single keys, and nothing else.
+  virtual bool NextIsRetrieval() const = 0;
+  /// The next command, and the retrievals behind it, become those that are wanted. `count`: their keys. Returns
+  /// whether another command was taken, which is the next one now; its views are into the same block.
+  virtual bool GatherRetrievals(size_t* count) = 0;
+  /// Appends the tree's key of what is wanted.
+  virtual void AppendWantedKey(size_t i, std::string* out) const = 0;
+  /// `record`: null where there is none, and where retrieval_failure() says why it is not known.
+  virtual void AnswerWanted(size_t i, const Record* record) = 0;
+  virtual dsm::Task<void> RunNext(dsm::OpContext& op) = 0;
+  virtual CommandStats& stats() = 0;
+  virtual void CountRoundTrips(uint64_t count) = 0;
+
+  /// The peer is to be cut off, behind the answers to what it has sent before. `answer` outlives it.
+  void RefusePeer(std::string_view answer, Status why);
+  /// Likewise, at once.
+  void RefusePeerAtOnce(std::string_view answer, Status why);
+  /// No command is run behind this one, and the connection ends.
+  void Quit();
+  /// If the peer is to be cut off: that nothing is left to be answered before.
+  void SayLastWords();
+  /// To be called for each command that has run, with its number in stats().
+  void NoteEnded(size_t command, const Status& status);
+  /// While it is not ok, wanted keys are answered without being asked for; whoever answers clears it.
+  Status& retrieval_failure() { return retrieval_failure_; }
+
+  bool TakeInput() override;
+  /// A command runs, or none is run any more.
+  bool ended() const { return pumping_ || quit_ || !end_.ok(); }
+  bool TooBusy() const final { return pumping_ && unparsed().size() >= kReadAheadBytes; }
+  void OutputHasRoom() final;
+
+ private:
+  static constexpr size_t kReadAheadBytes = 64 << 10;
+  static constexpr size_t kBatchKeysMax = 256;
+
+  /// Suspends until output has room.
+  struct [[nodiscard]] Room {
+    OrderedConnection* connection;
+    bool await_ready() const { return !connection->output_full() || connection->abandoned(); }
+    void await_suspend(std::coroutine_handle<> pump) {
+      connection->waiting_ = pump;
+      connection->environment_->thread().Flush(*connection);
+    }
+    void await_resume() const noexcept {}
+  };
+
+  /// Commands that have ended together, and alike.
+  struct Ended {
+    size_t command;
+    CommandStats::Outcome outcome;
+    uint64_t times;
+  };
+
+  bool TakeCommand() { return end_.ok() && TakeNext(); }
+  dsm::Task<void> Pump();
+  /// Counts those that were noted; they began at `begin_ns`, and cost `spent`. Sets both for the next ones.
+  void CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent);
+  dsm::Task<void> RunRetrievals(dsm::OpContext& op, size_t count);
+  dsm::Task<void> RetrieveTogether(dsm::OpContext& op, size_t begin, size_t end);
+  dsm::Task<void> RetrieveOneByOne(dsm::OpContext& op, size_t begin, size_t end);
+
+  RecordEnvironment* const environment_;
+  const size_t out_bytes_max_;
+  std::string_view last_words_;
+  Status end_;  // not ok: these are to be said, and the peer be cut off
+  bool pumping_ = false;
+  bool quit_ = false;
+  std::coroutine_handle<> waiting_;
+  Status retrieval_failure_;
+  size_t batch_keys_ = 64;  // of the next MultiGet
+  // Room that is used again from one command to the next.
+  std::string key_, value_, keys_bytes_;
+  std::vector<Ended> ended_;
+  std::vector<std::string_view> keys_;
+  std::vector<size_t> key_ends_;
+  std::vector<std::optional<std::string>> values_;
+  std::vector<std::optional<Record>> records_;
+};
+
+}  // namespace farleaf::server

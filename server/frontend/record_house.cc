@@ -1,0 +1,48 @@
+#include "server/frontend/record_house.h"
+
+#include "dsm/base/log.h"
+
+namespace farleaf::server {
+
+using dsm::Task;
+
+WalkContext WalkOn(ServingThread& thread, dsm::FabricCounts& counts, uint64_t piece_ms) {
+  return {thread.worker(), counts, piece_ms, [&thread] { return thread.stopping(); }};
+}
+
+RecordHouse::RecordHouse(Keyspace* keyspace, Options options)
+    : keyspace_(keyspace),
+      options_(options),
+      sweep_(&keyspace->store, std::string(1, kUserKeySpace),
+             EndOfPrefix(std::string(1, kCursorSpace)), {.turn_s = options.turn_s}) {}
+
+void RecordHouse::Tick(ServingThread& thread) {
+  if (keeping_) return;
+  keeping_ = true;
+  thread.RunAside(Keep(thread));
+}
+
+Task<void> RecordHouse::Keep(ServingThread& thread) {
+  dsm::FabricCounts counts;
+  const RecordStore& store = keyspace_->store;
+  const WalkContext walk = WalkOn(thread, counts, options_.piece_ms);
+  const uint64_t now_ns = thread.worker().clock().NowNs();
+  uint64_t due_ms = keyspace_->flush_at_ms.load();
+  if (due_ms != 0 && due_ms <= store.NowMs()) {
+    const Status flushed = co_await DeleteAll(walk, store, kUserKeySpace);
+    // What could not be done is tried again a second later; a flush that came meanwhile stays.
+    if (flushed.ok()) {
+      keyspace_->flush_at_ms.compare_exchange_strong(due_ms, 0);
+    } else {
+      FARLEAF_LOG(warn, "a flush that was due is not through: {}", flushed.ToString());
+    }
+  }
+  // A piece that failed is met again in a second; a server that is lost is told of by whoever needs it.
+  [[maybe_unused]] const Status swept = co_await sweep_.Step(walk, now_ns);
+  counts_.turns.store(sweep_.counts().turns);
+  counts_.records.store(sweep_.counts().records);
+  counts_.expired.store(sweep_.counts().deleted);
+  keeping_ = false;
+}
+
+}  // namespace farleaf::server

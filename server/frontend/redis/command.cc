@@ -1,0 +1,98 @@
+#include "server/frontend/redis/command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+
+namespace farleaf::server::redis {
+
+namespace {
+constexpr std::pair<std::string_view, Counters::Count Counters::*> kNamed[] = {
+    {"refused", &Counters::refused},         {"failed", &Counters::failed},
+    {"key_hits", &Counters::key_hits},       {"key_misses", &Counters::key_misses},
+    {"round_trips", &Counters::round_trips},
+};
+
+char Lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+}  // namespace
+
+void Counters::AddTo(Counters* sum) const {
+  for (const auto& [name, count] : kNamed) Add(sum->*count, (this->*count).load());
+}
+
+void Counters::AppendTo(std::string* text) const {
+  auto out = std::back_inserter(*text);
+  for (const auto& [name, count] : kNamed) {
+    fmt::format_to(out, "redis.{} {}\n", name, (this->*count).load());
+  }
+}
+
+void Counters::AppendMetrics(MetricsText* out) const {
+  constexpr std::string_view kLookups = "farleaf_redis_lookups_total";
+  constexpr std::string_view kHelp = "Keys that GET and MGET looked for.";
+  out->Counter(kLookups, kHelp, {{"outcome", "hit"}}, static_cast<double>(key_hits.load()));
+  out->Counter(kLookups, kHelp, {{"outcome", "miss"}}, static_cast<double>(key_misses.load()));
+  out->Counter("farleaf_redis_refused_total", "Commands that are unknown, or not served.", {},
+               static_cast<double>(refused.load()));
+}
+
+bool IsWord(std::string_view text, std::string_view word) {
+  return text.size() == word.size() && std::equal(text.begin(), text.end(), word.begin(),
+                                                  [](char a, char b) { return Lower(a) == b; });
+}
+
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), Lower);
+  return lower;
+}
+
+bool ParseInteger(std::string_view text, int64_t* number) {
+  const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
+  if (digits.empty() || (digits[0] == '0' && text.size() > 1)) return false;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool ParseDouble(std::string_view text, double* number) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  if (text.empty() || text[0] == '+') return false;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return error == std::errc() && end == text.data() + text.size() && !std::isnan(*number);
+}
+
+void AppendTreeKey(std::string_view key, std::string* out) {
+  out->append(1, kUserKeySpace).append(key);
+}
+
+void MakeTreeKey(std::string_view key, std::string* buffer) {
+  buffer->clear();
+  AppendTreeKey(key, buffer);
+}
+
+std::string_view TypeName(RecordType type) {
+  switch (type) {
+    case RecordType::kString:
+      return "string";
+    case RecordType::kHash:
+      return "hash";
+    case RecordType::kSortedSet:
+      return "zset";
+  }
+  return "none";
+}
+
+std::optional<uint64_t> ExpiryMs(int64_t time, TimeForm form, uint64_t now_ms) {
+  int64_t ms = time;
+  if (form.in_seconds && __builtin_mul_overflow(time, int64_t{1'000}, &ms)) return std::nullopt;
+  if (!form.absolute && __builtin_add_overflow(ms, static_cast<int64_t>(now_ms), &ms)) {
+    return std::nullopt;
+  }
+  return static_cast<uint64_t>(std::max<int64_t>(ms, 1));  // 0 would be never
+}
+
+}  // namespace farleaf::server::redis

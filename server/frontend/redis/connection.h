@@ -1,0 +1,62 @@
+// redis::Connection: Redis' protocol, RESP2 and RESP3, on one connection.
+//
+// Invariants: those of OrderedConnection and RequestReader; the answer to a command is at most reply_bytes_max,
+// and is appended to the output as a whole. So that a connection takes at most a request, an answer, the unsent
+// output and one batch of a multi-get.
+// Thread rule: one thread for life.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/frontend/ordered_connection.h"
+#include "server/frontend/redis/command.h"
+
+namespace farleaf::server::redis {
+
+class Connection final : public OrderedConnection {
+ public:
+  Connection(Environment* environment, Limits limits, uint64_t id);
+
+  bool greeted() const override { return client_.authenticated; }
+  /// Says so, and takes nothing from the peer.
+  void RefuseAtOnce(Status why);
+
+ private:
+  size_t BytesWanted() const override;
+  bool TakeNext() override;
+  bool NextIsRetrieval() const override;
+  bool GatherRetrievals(size_t* count) override;
+  void AppendWantedKey(size_t i, std::string* out) const override {
+    AppendTreeKey(wanted_[i], out);
+  }
+  void AnswerWanted(size_t i, const Record* record) override;
+  dsm::Task<void> RunNext(dsm::OpContext& op) override;
+  CommandStats& stats() override { return environment_->counters().stats; }
+  void CountRoundTrips(uint64_t count) override;
+
+  static constexpr size_t kLoginBytesMax = 2 << 10;
+
+  /// What a peer may send before and after it has authenticated.
+  RequestLimits RequestLimitsNow() const;
+  void CutOff(std::string error);
+  void AnswerFailure(const Status& failure);
+  /// What is wrong with the next command; empty: nothing, and it is `next_command_`.
+  std::string WrongWith();
+  Reply OutReply() { return {&out(), client_.version}; }
+
+  Environment* const environment_;
+  const Limits limits_;
+  Client client_;
+  RequestReader reader_;
+  const CommandSpec* next_command_ = nullptr;
+  bool next_is_too_large_ = false;
+  std::string last_error_;
+  std::vector<std::string_view> wanted_;
+  size_t wanted_command_ = 0;  // its place in the table
+  std::string reply_;
+  // Room that is used again from one command to the next.
+  std::string key_, value_;
+};
+
+}  // namespace farleaf::server::redis

@@ -1,0 +1,86 @@
+#include "server/frontend/redis/service.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iterator>
+
+namespace farleaf::server::redis {
+
+using dsm::Task;
+
+std::unique_ptr<server::Connection> Service::NewConnection() {
+  auto connection = std::make_unique<Connection>(this, deps_.options.limits, deps_.connection_id());
+  if (deps_.thread->full()) {
+    connection->RefuseAtOnce(
+        Status::ResourceExhausted("the server has its connections, the limit"));
+  }
+  return connection;
+}
+
+uint64_t Service::DeadlineNs() {
+  return deps_.thread->worker().clock().NowNs() + deps_.deadline_ms * kNsPerMs;
+}
+
+Task<Status> Service::FlushAll() {
+  dsm::FabricCounts counts;
+  const Status flushed =
+      co_await DeleteAll(WalkOn(*deps_.thread, counts, deps_.deadline_ms), store(), kUserKeySpace);
+  Counters::Add(counters().round_trips, counts.round_trips);
+  co_return flushed;
+}
+
+void Service::AppendInfo(std::string_view section, std::string* out) {
+  Facts facts;
+  deps_.gather_facts(&facts);
+  auto to = std::back_inserter(*out);
+  const auto wanted = [&](std::string_view name) {
+    if (!section.empty() && section != name) return false;
+    if (!out->empty()) out->append("\r\n");
+    return true;
+  };
+  if (wanted("server")) {
+    fmt::format_to(to,
+                   "# Server\r\nredis_version:{}\r\nfarleaf_version:{}\r\nredis_mode:standalone\r\n"
+                   "process_id:{}\r\nuptime_in_seconds:{}\r\nfarleaf_threads:{}\r\n"
+                   "farleaf_record_tree:{}\r\n",
+                   kSpokenRelease, FARLEAF_VERSION, ::getpid(), facts.uptime_s, facts.threads,
+                   facts.record_tree);
+  }
+  if (wanted("clients")) {
+    fmt::format_to(to, "# Clients\r\nconnected_clients:{}\r\nmaxclients:{}\r\n",
+                   facts.connections_open, facts.connections_max);
+  }
+  if (wanted("stats")) {
+    fmt::format_to(
+        to,
+        "# Stats\r\ntotal_connections_received:{}\r\nrejected_connections:{}\r\n"
+        "total_commands_processed:{}\r\nkeyspace_hits:{}\r\nkeyspace_misses:{}\r\n"
+        "expired_keys:{}\r\nevicted_keys:0\r\nfarleaf_refused:{}\r\nfarleaf_failed:{}\r\n"
+        "farleaf_round_trips:{}\r\n",
+        facts.connections_accepted, facts.connections_refused, facts.commands,
+        facts.counters.key_hits.load(), facts.counters.key_misses.load(), facts.swept_expired,
+        facts.counters.refused.load(), facts.counters.failed.load(),
+        facts.counters.round_trips.load());
+  }
+  if (wanted("replication")) out->append("# Replication\r\nrole:master\r\nconnected_slaves:0\r\n");
+  if (wanted("cluster")) out->append("# Cluster\r\ncluster_enabled:0\r\n");
+}
+
+std::vector<std::pair<std::string, std::string>> Service::Settings() {
+  Facts facts;
+  deps_.gather_facts(&facts);
+  const Limits& limits = deps_.options.limits;
+  return {{"appendonly", "no"},
+          {"databases", "1"},
+          {"maxclients", std::to_string(facts.connections_max)},
+          {"maxmemory", "0"},
+          {"maxmemory-policy", "noeviction"},
+          {"proto-max-bulk-len", std::to_string(limits.value_bytes_max)},
+          {"redis-out-bytes-max", std::to_string(limits.out_bytes_max)},
+          {"redis-reply-bytes-max", std::to_string(limits.reply_bytes_max)},
+          {"redis-request-bytes-max", std::to_string(limits.request_bytes_max)},
+          {"save", ""}};
+}
+
+}  // namespace farleaf::server::redis

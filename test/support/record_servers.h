@@ -1,0 +1,108 @@
+// Servers of the same records, for tests of the protocols on them: one over a map, and two compute servers on one
+// pool, of which a client asks now the one, now the other.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/frontend/native_server.h"
+#include "server/pool_tree_host.h"
+#include "test/support/fabric_under_test.h"
+#include "test/support/map_tree_host.h"
+#include "test/support/shared_fabric.h"
+
+namespace farleaf::test {
+
+/// Servers of the same records, and the time that they all see.
+class RecordServers {
+ public:
+  virtual ~RecordServers() = default;
+  std::vector<std::unique_ptr<server::NativeServer>> servers;
+  ManualClock wall;
+  MonotonicClock clock;
+
+  std::string memcached_url(size_t i) const {
+    return servers[i % servers.size()]->memcached_urls()[0];
+  }
+  std::string redis_url(size_t i) const { return servers[i % servers.size()]->redis_urls()[0]; }
+
+ protected:
+  RecordServers() { wall.AdvanceNs(uint64_t{1'700'000'000} * kNsPerSecond); }
+  void Serve(server::TreeHost* host, server::NativeServerOptions options) {
+    options.listen = {"127.0.0.1:0"};
+    options.memcached.listen = {"127.0.0.1:0"};
+    options.redis.listen = {"127.0.0.1:0"};
+    options.wall_clock = &wall;
+    auto started = server::NativeServer::Start(host, &clock, std::move(options));
+    FARLEAF_CHECK(started.ok(), started.status());
+    servers.push_back(std::move(*started));
+  }
+};
+
+class MapServer final : public RecordServers {
+ public:
+  explicit MapServer(const server::NativeServerOptions& options) { Serve(&host_, options); }
+  ~MapServer() override { servers.clear(); }
+
+ private:
+  MapTreeHost host_{&clock};
+};
+
+/// Two compute servers, each with a pool and caches of its own. `defer_seed`: verbs suspend, and end in any order.
+class TwoComputeServers final : public RecordServers {
+ public:
+  TwoComputeServers(const server::NativeServerOptions& options, uint64_t defer_seed) {
+    for (uint64_t i = 0; i < 2; ++i) {
+      dsm::SharedFabric::Options deferring;
+      if (defer_seed != 0) deferring.defer_seed = defer_seed + i * 1000;
+      auto pool = dsm::Pool::Join(memory_.Connect(deferring), {.seed = i + 1}, &memory_.clock());
+      FARLEAF_CHECK(pool.ok(), pool.status());
+      pools_.push_back(std::move(*pool));
+      hosts_.push_back(std::make_unique<server::PoolTreeHost>(pools_.back().get(),
+                                                              "test:", index::TreeOptions{}));
+      Serve(hosts_.back().get(), options);
+    }
+  }
+  ~TwoComputeServers() override {
+    servers.clear();
+    hosts_.clear();
+  }
+
+ private:
+  dsm::FabricUnderTest memory_{
+      dsm::FabricKind::kLocal,
+      {.servers = 2, .region_bytes = uint64_t{32} << 20, .chunk_bytes = dsm::kChunkBytesMin}};
+  std::vector<std::unique_ptr<dsm::Pool>> pools_;
+  std::vector<std::unique_ptr<server::PoolTreeHost>> hosts_;
+};
+
+enum class RecordServersKind { kMap, kPool, kPoolLate };
+
+struct RecordServersTest : ::testing::TestWithParam<RecordServersKind> {
+  static std::unique_ptr<RecordServers> Start(server::NativeServerOptions options = {}) {
+    switch (GetParam()) {
+      case RecordServersKind::kMap:
+        return std::make_unique<MapServer>(options);
+      case RecordServersKind::kPool:
+        return std::make_unique<TwoComputeServers>(options, 0);
+      default:
+        return std::make_unique<TwoComputeServers>(options, 7);
+    }
+  }
+};
+
+inline const auto kAllRecordServers = ::testing::Values(
+    RecordServersKind::kMap, RecordServersKind::kPool, RecordServersKind::kPoolLate);
+inline std::string RecordServersName(const ::testing::TestParamInfo<RecordServersKind>& kind) {
+  return kind.param == RecordServersKind::kMap    ? "OneServerOverAMap"
+         : kind.param == RecordServersKind::kPool ? "TwoOnOnePool"
+                                                  : "TwoOnOnePoolLateVerbs";
+}
+
+}  // namespace farleaf::test

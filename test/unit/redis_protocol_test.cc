@@ -1,0 +1,293 @@
+// Redis' protocol on one connection: what it answers, however the bytes come.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <utility>
+
+#include "dsm/base/random.h"
+#include "server/frontend/redis/pattern.h"
+#include "test/support/redis_peer.h"
+#include "test/support/redis_table.h"
+
+namespace farleaf::test {
+namespace {
+
+std::vector<std::vector<Exchange>> AllTables() {
+  return {RedisServerTable(), RedisStringTable(), RedisOwnTable()};
+}
+
+struct RedisProtocolTest : ::testing::Test {
+  MonotonicClock clock;
+  MapTreeHost host{&clock};
+  std::unique_ptr<dsm::Worker> worker = std::move(*host.OpenWorker());
+
+  std::string Ask(std::string_view stream, size_t piece_bytes = SIZE_MAX,
+                  server::redis::Limits limits = {}) {
+    RedisPeer peer(worker.get(), limits);
+    return peer.Exchange(stream, piece_bytes);
+  }
+};
+
+TEST_F(RedisProtocolTest, EveryRowOfTheTables) {
+  for (const auto& table : AllTables()) {
+    RedisPeer peer(worker.get(), {});
+    for (const auto& [request, answer] : table) {
+      const std::string answered = peer.Ask(request);
+      EXPECT_TRUE(Matches(answer, answered)) << request << answered;
+    }
+  }
+}
+
+TEST_F(RedisProtocolTest, TheAnswersAreTheSameHoweverTheBytesAreCut) {
+  for (const auto& table : AllTables()) {
+    std::string all;
+    for (const auto& row : table) all += row.request;
+    const std::string expected = Ask(all);
+    for (const size_t bytes : {1, 2, 3, 5, 7, 64, 1000}) {
+      EXPECT_EQ(Ask(all, bytes), expected) << bytes;
+    }
+  }
+}
+
+// Split in two at every byte: no place is special.
+TEST_F(RedisProtocolTest, OneCutAtEachByteChangesNothing) {
+  for (const std::string& stream :
+       {Request({"SET", "a", "b\r\n"}) + Request({"GET", "a"}) + "*0\r\nGET a\r\n" +
+            Request({"GET", "b"}) + Request({"GET", "a"}) + "\r\n" + Request({"INCR", "a"}),
+        Request({"SET", "a", std::string(300, 'x')}) + "PING\r\n" + Request({"GET", "a"}),
+        Request({"SET", "a", "1"}) + "*2\r\n$3\r\nGET\r\n$-1\r\nPING\r\n",
+        Request({"MSET", "a", "1", "b", std::string(150, 'y')}) + Request({"MGET", "a", "b"})}) {
+    const server::redis::Limits limits{.value_bytes_max = 200, .request_bytes_max = 180};
+    const std::string expected = Ask(stream, SIZE_MAX, limits);
+    for (size_t cut = 0; cut <= stream.size(); ++cut) {
+      RedisPeer peer(worker.get(), limits);
+      peer.Ask(std::string_view(stream).substr(0, cut));
+      peer.Ask(std::string_view(stream).substr(cut));
+      peer.End();
+      EXPECT_EQ(peer.received(), expected) << cut;
+    }
+  }
+}
+
+TEST_F(RedisProtocolTest, WhatIsTooLargeIsSkippedAndWhatFollowsIsServed) {
+  const server::redis::Limits limits{.value_bytes_max = 100, .request_bytes_max = 400};
+  const std::string large(101, 'x'), fits(100, 'y');
+  std::vector<std::string> many = {"MSET"};
+  for (int i = 0; i < 61; ++i) many.push_back("k" + std::to_string(i));
+  const std::string stream = Request({"SET", "a", "1"}) + Request({"SET", "a", large}) +
+                             Request({"GET", "a"}) + Request({"SET", "a", fits}) +
+                             Request({"APPEND", "a", "z"}) +
+                             Request({"SETRANGE", "a", "100", "z"}) + Request(many) + "PING\r\n";
+  const std::string too_large =
+      "-ERR string exceeds maximum allowed size (redis_value_bytes_max)\r\n";
+  for (const size_t bytes : {size_t{1}, size_t{50}, SIZE_MAX}) {
+    EXPECT_EQ(Ask(stream, bytes, limits),
+              "+OK\r\n-ERR an argument of 101 bytes; redis_value_bytes_max is 100\r\n$1\r\n1\r\n"
+              "+OK\r\n" +
+                  too_large + too_large +
+                  "-ERR a request of more than 400 bytes, which is redis_request_bytes_max\r\n"
+                  "+PONG\r\n");
+  }
+}
+
+TEST_F(RedisProtocolTest, GarbageIsToldAndCutOff) {
+  const std::pair<std::string, std::string> garbage[] = {
+      {"*x\r\n", "invalid multibulk length"},
+      {"*1048577\r\n", "invalid multibulk length"},
+      {"*" + std::string(40, '1'), "invalid multibulk length"},
+      {"*1\n$4\r\nPING\r\n", "invalid multibulk length"},
+      {"*1\r\nPING\r\n", "expected '$', got 'P'"},
+      {"*1\r\n$-1\r\n", "invalid bulk length"},
+      {"*1\r\n$x\r\n", "invalid bulk length"},
+      {"*1\r\n$536870913\r\n", "invalid bulk length"},
+      {"*1\r\n$99999999999999999999\r\n", "invalid bulk length"},
+      {"*1\r\n$4\r\nPINGxx", "expected the end of an argument"},
+      {"ECHO \"a\r\n", "unbalanced quotes in request"},
+      {"ECHO \"a\"b\r\n", "unbalanced quotes in request"},
+      {std::string(66'000, 'x'), "too big inline request"},
+  };
+  for (const auto& [bytes, what] : garbage) {
+    for (const size_t piece : {size_t{1}, SIZE_MAX}) {
+      RedisPeer peer(worker.get(), {});
+      EXPECT_EQ(peer.Exchange("PING\r\n" + bytes + "PING\r\n", piece),
+                "+PONG\r\n-ERR Protocol error: " + what + "\r\n");
+      EXPECT_FALSE(peer.connection().failure().ok());
+    }
+  }
+  EXPECT_EQ(Ask("POST / HTTP/1.1\r\nHost: x\r\n\r\nPING\r\n"), "-ERR this is not HTTP\r\n");
+}
+
+TEST_F(RedisProtocolTest, QuitEndsTheConnectionBehindTheAnswersBeforeIt) {
+  EXPECT_EQ(Ask("PING\r\nGET a\r\nQUIT\r\nPING\r\n"), "+PONG\r\n$-1\r\n+OK\r\n");
+}
+
+// The client does not read: neither output nor input grows beyond what the limits say.
+TEST_F(RedisProtocolTest, SlowReaderHoldsUpOnlyItself) {
+  constexpr size_t kOutMax = 10'000, kValue = 1'000, kKeys = 500;
+  RedisPeer peer(worker.get(), {.out_bytes_max = kOutMax});
+  std::string gets;
+  for (size_t i = 0; i < kKeys; ++i) {
+    const std::string key = "k" + std::to_string(i);
+    peer.Ask(Request({"SET", key, std::string(kValue, 'v')}));
+    gets += Request({"GET", key});
+  }
+  const size_t before = peer.received().size();
+  std::string_view rest = gets;
+  ASSERT_TRUE(peer.Send(&rest, SIZE_MAX));
+  size_t largest = 0;
+  while (!peer.connection().output().empty()) {
+    largest = std::max(largest, peer.connection().output().size());
+    peer.Receive(kOutMax / 3);
+  }
+  // One batch of 64 keys is taken before their size is known.
+  EXPECT_LE(largest, kOutMax + 64 * (kValue + 50));
+  EXPECT_EQ(peer.received().size() - before, kKeys * (kValue + 9));
+}
+
+TEST_F(RedisProtocolTest, AnswerBeyondTheLimitIsAnErrorAndTheConnectionGoesOn) {
+  RedisPeer peer(worker.get(), {.reply_bytes_max = 5'000});
+  const std::string value(1'000, 'v');
+  std::vector<std::string> get = {"MGET"};
+  for (int i = 0; i < 100; ++i) get.push_back("k");
+  peer.Ask(Request({"SET", "k", value}) + Request({"SET", "l", value}));
+  const std::string large =
+      "-ERR the answer is larger than redis_reply_bytes_max; ask for less at a time\r\n";
+  EXPECT_EQ(peer.Ask(Request(get)), large);
+  EXPECT_EQ(peer.Ask("RANGE - + KEYS\r\n"), "*2\r\n$1\r\nk\r\n$1\r\nl\r\n");
+}
+
+TEST_F(RedisProtocolTest, AnAbandonedSlowReaderLeavesNothingRunning) {
+  RedisPeer peer(worker.get(), {.out_bytes_max = 100});
+  peer.Ask(Request({"SET", "k", std::string(1'000, 'v')}));
+  std::string gets;
+  for (int i = 0; i < 300; ++i) gets += Request({"GET", "k"});
+  std::string_view rest = gets;
+  peer.Send(&rest, SIZE_MAX);
+  EXPECT_EQ(peer.connection().in_flight(), 1u);
+  peer.connection().InputEnded();
+  peer.connection().Abandon();
+  peer.Receive(0);
+  EXPECT_EQ(peer.connection().in_flight(), 0u);
+  EXPECT_TRUE(peer.connection().finished());
+}
+
+TEST_F(RedisProtocolTest, ExpiryIsKeptToTheMillisecondAndTheSpaceComesBack) {
+  RedisPeer peer(worker.get(), {});
+  EXPECT_EQ(peer.Ask("SET a x PX 1500\r\nSET b y\r\nPTTL a\r\nTTL a\r\n"),
+            "+OK\r\n+OK\r\n:1500\r\n:2\r\n");
+  peer.wall().AdvanceNs(1'499 * kNsPerMs);
+  EXPECT_EQ(peer.Ask("PTTL a\r\nGET a\r\n"), ":1\r\n$1\r\nx\r\n");
+  peer.wall().AdvanceNs(kNsPerMs);
+  EXPECT_EQ(peer.Ask("DBSIZE\r\nSCAN 0\r\nRANGE - +\r\n"),
+            ":1\r\n*2\r\n$1\r\n0\r\n*1\r\n$1\r\nb\r\n*2\r\n$1\r\nb\r\n$1\r\ny\r\n");
+  EXPECT_EQ(peer.index().size(), 2u);
+  EXPECT_EQ(peer.Ask("MGET a b\r\n"), "*2\r\n$-1\r\n$1\r\ny\r\n");
+  EXPECT_EQ(peer.index().size(), 1u) << "whoever meets it deletes it";
+}
+
+TEST_F(RedisProtocolTest, ScanMeetsEachKeyOnceWhateverItsStep) {
+  RedisPeer peer(worker.get(), {});
+  std::set<std::string> expected;
+  for (int i = 0; i < 300; ++i) {
+    const std::string key = "key" + std::to_string(i * 7919 % 300);
+    peer.Ask(Request({"SET", key, "x"}));
+    if (key[3] == '1') expected.insert(key);
+  }
+  for (const char* count : {"1", "7", "100", "1000"}) {
+    std::multiset<std::string> met;
+    std::string cursor = "0";
+    do {
+      const std::string answer =
+          peer.Ask(Request({"SCAN", cursor, "MATCH", "key1*", "COUNT", count}));
+      // *2, the cursor's length and text, the count of keys, a length and a text for each.
+      std::vector<std::string> lines;
+      for (size_t at = 0; at < answer.size(); at = answer.find("\r\n", at) + 2) {
+        lines.push_back(answer.substr(at, answer.find("\r\n", at) - at));
+      }
+      ASSERT_GE(lines.size(), 4u) << answer;
+      cursor = lines[2];
+      for (size_t i = 5; i < lines.size(); i += 2) met.insert(lines[i]);
+    } while (cursor != "0");
+    EXPECT_EQ(met, std::multiset<std::string>(expected.begin(), expected.end())) << count;
+  }
+}
+
+TEST_F(RedisProtocolTest, GetsThatFollowOneAnotherAreOneMultiGet) {
+  RedisPeer peer(worker.get(), {});
+  uint64_t calls = 0;
+  peer.index().set_before([&calls](dsm::OpContext&) -> dsm::Task<Status> {
+    ++calls;
+    co_return Status::Ok();
+  });
+  const std::string stream = Request({"GET", "a"}) + Request({"GET", "b"}) + "GET c\r\nGET d\r\n" +
+                             Request({"SET", "a", "x"}) + Request({"GET", "a"});
+  EXPECT_EQ(peer.Exchange(stream, SIZE_MAX), "$-1\r\n$-1\r\n$-1\r\n$-1\r\n+OK\r\n$1\r\nx\r\n");
+  EXPECT_EQ(calls, 6u);
+}
+
+TEST_F(RedisProtocolTest, AFailureIsToldOnOneLineAndTheConnectionGoesOn) {
+  RedisPeer peer(worker.get(), {});
+  bool down = true;
+  peer.index().set_before([&down](dsm::OpContext&) -> dsm::Task<Status> {
+    co_return down ? Status::Unavailable("memory server 3\r\nlost") : Status::Ok();
+  });
+  const std::string lost = "-ERR unavailable: memory server 3  lost\r\n";
+  EXPECT_EQ(
+      peer.Ask(Request({"GET", "a"}) + Request({"GET", "b"}) + "SET a 1\r\nMGET a b\r\nDBSIZE\r\n"),
+      lost + lost + lost + lost + lost);
+  down = false;
+  EXPECT_EQ(peer.Ask("GET a\r\n"), "$-1\r\n");
+}
+
+TEST_F(RedisProtocolTest, EveryNumberComesBack) {
+  RedisPeer peer(worker.get(), {});
+  Random random(11);
+  int64_t sum = 0;
+  for (int i = 0; i < 200; ++i) {
+    const auto delta = static_cast<int64_t>(random.Next() >> random.Below(64)) / 256;
+    sum += delta;
+    EXPECT_EQ(peer.Ask(Request({"INCRBY", "n", std::to_string(delta)})),
+              ":" + std::to_string(sum) + "\r\n");
+  }
+}
+
+TEST_F(RedisProtocolTest, NobodyIsServedWithoutThePassword) {
+  const std::vector<std::string> passwords = {"right", "other"};
+  const std::string none = "-NOAUTH Authentication required.\r\n";
+  const std::string wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+  RedisPeer peer(worker.get(), {}, passwords);
+  EXPECT_FALSE(peer.connection().greeted());
+  EXPECT_EQ(peer.Ask("GET a\r\nPING\r\nNONSENSE\r\nSET a b\r\nFLUSHALL\r\n"),
+            none + none + none + none + none);
+  EXPECT_EQ(peer.Ask(Request({"SET", "a", std::string(5'000, 'x')})), none);
+  EXPECT_TRUE(peer.Ask("HELLO 3\r\n").starts_with("-NOAUTH HELLO must be called"));
+  EXPECT_EQ(peer.Ask("AUTH wrong\r\nAUTH someone right\r\n"), wrong + wrong);
+  EXPECT_EQ(peer.Ask("AUTH default other\r\nSET a b\r\nGET a\r\n"), "+OK\r\n+OK\r\n$1\r\nb\r\n");
+  EXPECT_TRUE(peer.connection().greeted());
+  EXPECT_EQ(peer.Ask(Request({"SET", "a", std::string(5'000, 'x')})), "+OK\r\n");
+  RedisPeer hello(worker.get(), {}, passwords);
+  EXPECT_TRUE(hello.Ask("HELLO 3 AUTH default right\r\n").starts_with("%7\r\n"));
+  EXPECT_EQ(hello.Ask("GET a\r\n"), "_\r\n");
+  RedisPeer guesser(worker.get(), {}, passwords);
+  EXPECT_EQ(guesser.Ask("AUTH a\r\nAUTH b\r\nAUTH c\r\nAUTH right\r\n"), wrong + wrong + wrong);
+  EXPECT_FALSE(guesser.connection().failure().ok());
+}
+
+TEST_F(RedisProtocolTest, PatternsMatchAsRedisSays) {
+  using server::redis::LiteralPrefix;
+  using server::redis::MatchesPattern;
+  EXPECT_TRUE(MatchesPattern("*", "") && MatchesPattern("a*b*c", "axxbyyc"));
+  EXPECT_TRUE(MatchesPattern("a?c", "abc") && !MatchesPattern("a?c", "ac"));
+  EXPECT_TRUE(MatchesPattern("[a-c]x[^0-9]", "bxz") && !MatchesPattern("[a-c]x[^0-9]", "bx5"));
+  EXPECT_TRUE(MatchesPattern("a\\*b", "a*b") && !MatchesPattern("a\\*b", "axb"));
+  EXPECT_TRUE(MatchesPattern("*aab", "aaaaaab") && !MatchesPattern("*aab", "aaaaaa"));
+  EXPECT_FALSE(MatchesPattern("abc", "ab") || MatchesPattern("ab", "abc") ||
+               MatchesPattern("[", ""));
+  EXPECT_TRUE(MatchesPattern("[c-a]", "b") && MatchesPattern("[\\]]", "]"));
+  EXPECT_EQ(LiteralPrefix("user:\\*1*x"), "user:*1");
+  // Many stars take no exponential time.
+  EXPECT_FALSE(MatchesPattern("a*a*a*a*a*a*a*a*a*a*b", std::string(5'000, 'a')));
+}
+
+}  // namespace
+}  // namespace farleaf::test

@@ -1,0 +1,182 @@
+// Redis' protocol at servers: one over a map, and two compute servers on one pool, of which a client asks now the
+// one, now the other.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "test/support/record_servers.h"
+#include "test/support/redis_peer.h"
+#include "test/support/redis_table.h"
+#include "test/support/text_client.h"
+
+namespace farleaf::test {
+namespace {
+
+using server::NativeServerOptions;
+
+using RedisServerTest = RecordServersTest;
+INSTANTIATE_TEST_SUITE_P(All, RedisServerTest, kAllRecordServers, RecordServersName);
+
+TEST_P(RedisServerTest, EachRowAtTheOtherServerThanTheRowBefore) {
+  const auto all = Start();
+  for (const auto& table : {RedisStringTable(), RedisOwnTable()}) {
+    TextClient clients[] = {TextClient(all->redis_url(0)), TextClient(all->redis_url(1))};
+    for (size_t i = 0; i < table.size(); ++i) {
+      const std::string answer = clients[i % 2].AskRedis(table[i].request);
+      EXPECT_TRUE(Matches(table[i].answer, answer)) << table[i].request << answer;
+    }
+    EXPECT_EQ(clients[0].AskRedis("FLUSHALL\r\n"), "+OK\r\n");
+  }
+  TextClient client(all->redis_url(1));
+  for (const auto& [request, answer] : RedisServerTable()) {
+    const std::string answered = client.AskRedis(request);
+    EXPECT_TRUE(Matches(answer, answered)) << request << answered;
+  }
+}
+
+TEST_P(RedisServerTest, NoIncrementIsLostWhicheverServerTakesIt) {
+  const auto all = Start();
+  constexpr size_t kClients = 6, kEach = 150;
+  std::vector<std::thread> threads;
+  std::atomic<uint64_t> won{0};
+  for (size_t t = 0; t < kClients; ++t) {
+    threads.emplace_back([&, t] {
+      TextClient client(all->redis_url(t));
+      std::string pipelined;
+      for (size_t i = 0; i < kEach; ++i) pipelined += "INCR n\r\nAPPEND text x\r\n";
+      client.AskRedis(pipelined);
+      // Exactly one of all stores each key.
+      for (size_t i = 0; i < 20; ++i) {
+        won += client.AskRedis("SETNX once" + std::to_string(i) + " x\r\n") == ":1\r\n";
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const std::string total = std::to_string(kClients * kEach);
+  EXPECT_EQ(TextClient(all->redis_url(1)).AskRedis("GET n\r\nSTRLEN text\r\n"),
+            "$3\r\n" + total + "\r\n:" + total + "\r\n");
+  EXPECT_EQ(won.load(), 20u);
+}
+
+TEST_P(RedisServerTest, ClientsOfMemcachedAndRedisSeeTheSameStrings) {
+  const auto all = Start();
+  TextClient redis(all->redis_url(0)), memcached(all->memcached_url(1));
+  EXPECT_EQ(redis.AskRedis("SET both 41 EX 100\r\n"), "+OK\r\n");
+  EXPECT_EQ(memcached.Ask("incr both 1\r\nmg both t\r\n"), "42\r\nHD t100\r\n");
+  EXPECT_EQ(redis.AskRedis("GET both\r\nPERSIST both\r\n"), "$2\r\n42\r\n:1\r\n");
+  EXPECT_EQ(memcached.Ask("set other 5 0 1\r\nx\r\n"), "STORED\r\n");
+  EXPECT_EQ(redis.AskRedis("APPEND other yz\r\nDBSIZE\r\n"), ":3\r\n:2\r\n");
+  EXPECT_EQ(memcached.Ask("get other\r\nflush_all\r\n"), "VALUE other 5 3\r\nxyz\r\nEND\r\nOK\r\n");
+  EXPECT_EQ(redis.AskRedis("DBSIZE\r\n"), ":0\r\n");
+}
+
+TEST_P(RedisServerTest, CursorGoesOnAtTheOtherServer) {
+  const auto all = Start();
+  TextClient clients[] = {TextClient(all->redis_url(0)), TextClient(all->redis_url(1))};
+  std::string sets;
+  for (int i = 100; i < 400; ++i) sets += "SET key" + std::to_string(i) + " x\r\n";
+  clients[0].AskRedis(sets);
+  std::string cursor = "0", met;
+  size_t turns = 0;
+  do {
+    const std::string answer = clients[turns++ % 2].AskRedis("SCAN " + cursor + " COUNT 50\r\n");
+    const size_t at = answer.find("\r\n", 4) + 2;
+    cursor = answer.substr(at, answer.find("\r\n", at) - at);
+    met += answer;
+  } while (cursor != "0" && turns < 100);
+  EXPECT_GE(turns, 6u);
+  for (int i = 100; i < 400; ++i) {
+    EXPECT_NE(met.find("\r\nkey" + std::to_string(i) + "\r\n"), std::string::npos) << i;
+  }
+}
+
+TEST_P(RedisServerTest, LargeValuesAndManyKeysPassInOrder) {
+  const auto all = Start();
+  TextClient writer(all->redis_url(0)), reader(all->redis_url(1));
+  const std::string large(size_t{1} << 20, 'L');
+  EXPECT_EQ(writer.AskRedis(Request({"SET", "large", large})), "+OK\r\n");
+  EXPECT_EQ(reader.AskRedis(Request({"GET", "large"})), "$1048576\r\n" + large + "\r\n");
+  std::vector<std::string> set = {"MSET"}, get = {"MGET"};
+  std::string values;
+  for (int i = 0; i < 700; ++i) {
+    const std::string key = "key" + std::to_string(i * 7919 % 700);
+    set.insert(set.end(), {key, key});
+    get.insert(get.end(), {key, "none" + key});
+    values += "$" + std::to_string(key.size()) + "\r\n" + key + "\r\n$-1\r\n";
+  }
+  EXPECT_EQ(writer.AskRedis(Request(set)), "+OK\r\n");
+  EXPECT_TRUE(reader.AskRedis(Request(get)) == "*1400\r\n" + values);
+}
+
+TEST_P(RedisServerTest, HalfClosedConnectionGetsAllItsAnswers) {
+  const auto all = Start();
+  TextClient client(all->redis_url(0));
+  std::string requests, answers;
+  for (int i = 0; i < 500; ++i) {
+    requests += Request({"SET", "h", "x"}) + Request({"GET", "h"});
+    answers += "+OK\r\n$1\r\nx\r\n";
+  }
+  client.Send(requests + "*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$100\r\nnot all of it");
+  client.HalfClose();
+  EXPECT_EQ(client.ReceiveAll(), answers);
+  EXPECT_EQ(TextClient(all->redis_url(1)).AskRedis("EXISTS half\r\n"), ":0\r\n");
+}
+
+TEST_P(RedisServerTest, ConnectionsBeyondTheLimitAreToldAndClosed) {
+  NativeServerOptions options;
+  options.connections_max = 2;
+  const auto all = Start(options);
+  TextClient first(all->redis_url(0)), second(all->redis_url(0));
+  EXPECT_EQ(first.AskRedis("PING\r\n") + second.AskRedis("PING\r\n"), "+PONG\r\n+PONG\r\n");
+  TextClient third(all->redis_url(0));
+  EXPECT_EQ(third.ReceiveAll(), "-ERR max number of clients reached\r\n");
+  EXPECT_EQ(first.AskRedis("PING\r\n"), "+PONG\r\n");
+}
+
+TEST_P(RedisServerTest, OthersAreServedWhileOneDoesNotRead) {
+  NativeServerOptions options;
+  options.threads = 1;
+  options.redis.limits.out_bytes_max = 64 << 10;
+  const auto all = Start(options);
+  TextClient slow(all->redis_url(0)), other(all->redis_url(0));
+  EXPECT_EQ(slow.AskRedis(Request({"SET", "k", std::string(50'000, 'v')})), "+OK\r\n");
+  constexpr int kGets = 2'000;  // 100 MB of answers, which no buffer of a socket takes
+  for (int i = 0; i < kGets; ++i) slow.Send("GET k\r\n");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(other.AskRedis("PING\r\n"), "+PONG\r\n");
+  slow.Send("QUIT\r\n");
+  EXPECT_EQ(slow.ReceiveAll().size(), kGets * (50'000 + std::string("$50000\r\n\r\n").size()) +
+                                          std::string("+OK\r\n").size());
+}
+
+TEST_P(RedisServerTest, StatisticsCountWhatWasAsked) {
+  const auto all = Start();
+  TextClient client(all->redis_url(0));
+  client.AskRedis("SET a x\r\nGET a\r\nGET b\r\nLPUSH c d\r\n");
+  const std::string info = client.AskRedis("INFO stats\r\n");
+  for (const char* line :
+       {"keyspace_hits:1\r\n", "keyspace_misses:1\r\n", "farleaf_refused:1\r\n"}) {
+    EXPECT_NE(info.find(line), std::string::npos) << line << info;
+  }
+  EXPECT_NE(client.AskRedis("INFO\r\n").find("redis_version:7.0.15\r\n"), std::string::npos);
+  EXPECT_EQ(client.AskRedis("CONFIG GET maxclients\r\n"),
+            "*2\r\n$10\r\nmaxclients\r\n$4\r\n4096\r\n");
+  const std::string text = all->servers[0]->StatsText();
+  EXPECT_NE(text.find("redis.set.count 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("redis.get.count 2\n"), std::string::npos) << text;
+}
+
+TEST_P(RedisServerTest, StopAnswersWhatWasSentAndEndsSlowReadersToo) {
+  NativeServerOptions options;
+  options.drain_ms = 300;
+  const auto all = Start(options);
+  TextClient idle(all->redis_url(0)), slow(all->redis_url(0));
+  EXPECT_EQ(slow.AskRedis(Request({"SET", "k", std::string(100'000, 'v')})), "+OK\r\n");
+  for (int i = 0; i < 1'000; ++i) slow.Send("GET k\r\n");
+  EXPECT_EQ(idle.AskRedis("PING\r\n"), "+PONG\r\n");
+  for (const auto& server : all->servers) server->Stop();
+  EXPECT_EQ(idle.ReceiveAll(), "");
+}
+
+}  // namespace
+}  // namespace farleaf::test
