@@ -46,6 +46,7 @@ enum class Opcode : uint8_t {
   kOpenTree = 4,
   kServerStats = 5,
   kRangeMap = 6,
+  kSlowLog = 7,
   kGet = 16,
   kMultiGet = 17,
   kScan = 18,
@@ -79,6 +80,8 @@ constexpr std::string_view OpcodeName(Opcode opcode) {
       return "server_stats";
     case Opcode::kRangeMap:
       return "range_map";
+    case Opcode::kSlowLog:
+      return "slow_log";
     case Opcode::kGet:
       return "get";
     case Opcode::kMultiGet:

@@ -94,6 +94,10 @@ class Session {
   Result<std::string> ServerStats(CallOptions call = {}) {
     return Await<std::string>(NewPlain(protocol::Opcode::kServerStats), call);
   }
+  /// The server's slow requests, as JSON.
+  Result<std::string> SlowLog(CallOptions call = {}) {
+    return Await<std::string>(NewPlain(protocol::Opcode::kSlowLog), call);
+  }
   Status Ping(CallOptions call = {}) {
     return Await<std::string>(NewPlain(protocol::Opcode::kPing), call).status();
   }

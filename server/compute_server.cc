@@ -206,6 +206,10 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
                     &options->native.drain_ms, 0, 600'000);
   schema.AddString("ready_file", "written when clients are served: process id, then a URL a line",
                    &options->ready_file);
+  schema.AddInteger("slow_log_us", "requests that take so long are kept in the slow log; 0: none",
+                    &options->native.slow_log.slow_us, 0, 3'600'000'000);
+  schema.AddInteger("slow_log_entries", "how many of them, the most recent ones",
+                    &options->native.slow_log.entries, 0, 100'000);
   schema.AddString("metrics_listen",
                    "HOST:PORT for /metrics (Prometheus) and /health over HTTP; none if empty",
                    &options->metrics_listen);

@@ -1,371 +1,21 @@
-// farleafctl: looks into and changes a pool or what a compute server serves.
+// farleafctl: looks into and changes a pool or what a compute server serves. Here are its arguments; what it does is in
+// control/.
 //
 // Exit codes: 0 done · 1 failed · 2 wrong arguments · 3 the key, the tree or the
 // compute server is not there.
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cstdio>
-#include <functional>
 #include <map>
 #include <string>
-#include <vector>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <nlohmann/json.hpp>
-
-#include "client/tls.h"
 #include "dsm/base/log.h"
-#include "server/check_report.h"
 #include "server/config.h"
-#include "server/control/recover_members.h"
-#include "server/control/store.h"
-#include "server/control/text_form.h"
-#include "server/frontend/execute.h"
+#include "server/control/control.h"
 
 namespace farleaf::server {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-constexpr int kDone = 0, kFailed = 1, kWrongArguments = 2, kNotThere = 3;
-
-struct Arguments {
-  std::string pool, server, password_file, tree, key, value, start, end, name, layout = "bytes",
-                                                                               leaf_layout;
-  TextForm form = TextForm::kAuto;
-  client::TreeGeometry geometry;
-  uint64_t limit = 1'000;
-  dsm::MemberIdentity member;  // incarnation 0: the one in the member table
-  uint64_t deadline_ms = 0;    // 0: the command's default
-  uint64_t watch_ms = 0;
-  client::TlsOptions tls;
-  bool uses_tls = false;
-  bool reverse = false;
-  bool all = false;
-  bool json = false;
-};
-
-std::string ServersText(const std::vector<dsm::ServerId>& servers) {
-  return fmt::format("{}", fmt::join(servers, ", "));
-}
-
-/// "left", "fenced by memory server 0, 1", "live, silent at memory server 1".
-std::string StateText(const PoolMember& member) {
-  if (!member.live) return "left";
-  if (!member.fenced_by.empty()) {
-    return "fenced by memory server " + ServersText(member.fenced_by);
-  }
-  if (member.silent_at.empty()) return "live";
-  return "live, silent at memory server " + ServersText(member.silent_at);
-}
-
-std::string MemberJson(const PoolMember& member) {
-  return fmt::format(
-      "{{\"id\": {}, \"incarnation\": {}, \"live\": {}, \"fenced_by\": [{}], "
-      "\"watched_by\": [{}], \"silent_at\": [{}]}}",
-      member.identity.id, member.identity.incarnation, member.live, ServersText(member.fenced_by),
-      ServersText(member.watched_by), ServersText(member.silent_at));
-}
-
-class Control {
- public:
-  explicit Control(const Arguments& arguments) : arguments_(arguments) {}
-
-  Result<int> Status() {
-    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
-    const auto lines = store_->Status();
-    if (!lines.ok()) return lines.status();
-    size_t width = 0;
-    for (const auto& [name, value] : *lines) width = std::max(width, name.size());
-    std::string json;
-    for (const auto& [name, value] : *lines) {
-      if (!arguments_.json) fmt::print("{:<{}}  {}\n", name, width, value);
-      json +=
-          fmt::format("{}{}: {}", json.empty() ? "" : ", ", JsonString(name), JsonString(value));
-    }
-    if (arguments_.json) fmt::print("{{{}}}\n", json);
-    return kDone;
-  }
-
-  Result<int> Trees() {
-    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
-    const auto trees = store_->ListTrees();
-    if (!trees.ok()) return trees.status();
-    if (!arguments_.json)
-      fmt::print("{:>4}  {:<7}  {:>9}  {:>9}  {:>10}  {:>10}  {}\n", "id", "layout", "key max",
-                 "value max", "leaf bytes", "node bytes", "name");
-    std::string json;
-    for (const client::TreeInfo& tree : *trees) {
-      if (!arguments_.json) {
-        fmt::print("{:>4}  {:<7}  {:>9}  {:>9}  {:>10}  {:>10}  {}\n", tree.id,
-                   TreeLayoutName(tree.layout), tree.key_bytes_max, tree.value_bytes_max,
-                   tree.leaf_bytes, tree.node_bytes, PrintBytes(tree.name, TextForm::kText));
-      }
-      json += (json.empty() ? "" : ", ") + TreeJson(tree);
-    }
-    if (arguments_.json) fmt::print("[{}]\n", json);
-    return kDone;
-  }
-
-  Result<int> Check() {
-    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
-    const auto report = store_->Check();
-    if (!report.ok()) return report.status();
-    if (arguments_.json) {
-      fmt::print("{}\n",
-                 CheckReportJson(*report).dump(2, ' ', false, Json::error_handler_t::replace));
-    } else {
-      fmt::print("{}", CheckReportText(*report));
-    }
-    return report->ok() ? kDone : kFailed;
-  }
-
-  Result<int> Members() {
-    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
-    const auto members = store_->Members(arguments_.watch_ms);
-    if (!members.ok()) return members.status();
-    if (!arguments_.json) fmt::print("{:>4}  {:>11}  {}\n", "id", "incarnation", "state");
-    std::string json;
-    for (const PoolMember& member : *members) {
-      if (!member.live && !arguments_.all) continue;
-      if (!arguments_.json) {
-        fmt::print("{:>4}  {:>11}  {}\n", member.identity.id, member.identity.incarnation,
-                   StateText(member));
-      }
-      json += (json.empty() ? "" : ",\n ") + MemberJson(member);
-    }
-    if (arguments_.json) fmt::print("[{}]\n", json);
-    return kDone;
-  }
-
-  Result<int> CutOff() {
-    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
-    dsm::MemberIdentity member = arguments_.member;
-    if (member.incarnation == 0) {
-      const auto newest = NewestIncarnation(member.id);
-      if (!newest.ok()) return newest.status();
-      member.incarnation = *newest;
-    }
-    const auto outcomes = store_->CutOff(member);
-    if (!outcomes.ok()) return outcomes.status();
-    bool confirmed = true;
-    std::string json;
-    for (const auto& [server, status] : *outcomes) {
-      confirmed &= status.ok();
-      if (!arguments_.json) {
-        fmt::print("memory server {}: {}\n", server,
-                   status.ok() ? member.ToString() + " is cut off"
-                               : "not confirmed, so ask again: " + status.ToString());
-      }
-      json += fmt::format("{}{{\"server\": {}, \"cut_off\": {}, \"error\": {}}}",
-                          json.empty() ? "" : ",\n  ", server, status.ok(),
-                          status.ok() ? "null" : JsonString(status.ToString()));
-    }
-    if (arguments_.json) {
-      fmt::print("{{\"id\": {}, \"incarnation\": {}, \"memory_servers\":\n [{}]}}\n", member.id,
-                 member.incarnation, json);
-    }
-    return confirmed ? kDone : kFailed;
-  }
-
-  Result<int> Recover() {
-    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kWrite));
-    FARLEAF_RETURN_IF_ERROR(RecoverMembers(*store_, arguments_.member.id, arguments_.json));
-    return kDone;
-  }
-
-  Result<int> CreateTree() {
-    FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kWrite));
-    client::TreeSpec spec;
-    spec.name = arguments_.name;
-    if (arguments_.layout == "fixed8") spec.layout = client::TreeLayout::kFixed8;
-    spec.geometry = arguments_.geometry;
-    if (arguments_.leaf_layout == "sorted") spec.geometry.leaf_layout = client::LeafLayout::kSorted;
-    if (arguments_.leaf_layout == "parted") spec.geometry.leaf_layout = client::LeafLayout::kParted;
-    const auto tree = store_->CreateTree(spec);
-    if (!tree.ok()) return tree.status();
-    if (arguments_.json) {
-      fmt::print("{}\n", TreeJson(*tree));
-    } else {
-      fmt::print("created tree {} (id {}, {})\n", tree->name, tree->id,
-                 TreeLayoutName(tree->layout));
-    }
-    return kDone;
-  }
-
-  Result<int> Get() {
-    FARLEAF_RETURN_IF_ERROR(OpenTree(StoreAccess::kRead));
-    const auto key = ParseBytes(arguments_.key, form_);
-    if (!key.ok()) return key.status();
-    const auto value = store_->Get(*key);
-    if (!value.ok()) return value.status();
-    if (!value->has_value()) {
-      if (arguments_.json) {
-        fmt::print("{{\"key\": {}, \"found\": false}}\n", JsonBytes(*key));
-      } else {
-        fmt::print(stderr, "not found: {}\n", PrintBytes(*key, form_));
-      }
-      return kNotThere;
-    }
-    if (arguments_.json) {
-      fmt::print("{{\"key\": {}, \"found\": true, \"value\": {}}}\n", JsonBytes(*key),
-                 JsonBytes(**value));
-    } else {
-      fmt::print("{}\n", PrintBytes(**value, form_));
-    }
-    return kDone;
-  }
-
-  Result<int> Put() {
-    FARLEAF_RETURN_IF_ERROR(OpenTree(StoreAccess::kWrite));
-    const auto key = ParseBytes(arguments_.key, form_);
-    if (!key.ok()) return key.status();
-    const auto value = ParseBytes(arguments_.value, form_);
-    if (!value.ok()) return value.status();
-    const auto is_new = store_->Put(*key, *value);
-    if (!is_new.ok()) return is_new.status();
-    Report(*key, *is_new ? "inserted" : "replaced");
-    return kDone;
-  }
-
-  Result<int> Delete() {
-    FARLEAF_RETURN_IF_ERROR(OpenTree(StoreAccess::kWrite));
-    const auto key = ParseBytes(arguments_.key, form_);
-    if (!key.ok()) return key.status();
-    const auto existed = store_->Delete(*key);
-    if (!existed.ok()) return existed.status();
-    Report(*key, *existed ? "deleted" : "not found");
-    return *existed ? kDone : kNotThere;
-  }
-
-  /// In pieces, so that a whole tree passes through without being held.
-  Result<int> Scan() {
-    constexpr uint64_t kPieceRows = 4'096;
-    FARLEAF_RETURN_IF_ERROR(OpenTree(StoreAccess::kRead));
-    client::ScanRange range;
-    range.reverse = arguments_.reverse;
-    FARLEAF_RETURN_IF_ERROR(SetBounds(&range));
-    uint64_t left = arguments_.all ? UINT64_MAX : arguments_.limit;
-    bool first = true;
-    if (arguments_.json) fmt::print("[");
-    while (left > 0) {
-      range.limit = std::min(left, kPieceRows);
-      const auto rows = store_->Scan(range);
-      if (!rows.ok()) return rows.status();
-      for (const client::KeyValue& row : *rows) {
-        PrintRow(row, first);
-        first = false;
-      }
-      if (rows->size() < range.limit) break;
-      left -= rows->size();
-      if (!Continue(rows->back().key, &range)) break;
-    }
-    if (arguments_.json) fmt::print("]\n");
-    return kDone;
-  }
-
- private:
-  farleaf::Status Open(StoreAccess access) {
-    const auto options = ClientOptions();
-    if (!options.ok()) return options.status();
-    auto opened = arguments_.server.empty()
-                      ? OpenPoolStore(arguments_.pool, arguments_.deadline_ms, access, &clock_)
-                      : OpenServerStore(arguments_.server, *options, &clock_);
-    if (!opened.ok()) return opened.status();
-    store_ = std::move(*opened);
-    return farleaf::Status::Ok();
-  }
-  Result<client::Options> ClientOptions() const {
-    client::Options options;
-    options.deadline_ms = arguments_.deadline_ms;
-    options.connect_timeout_ms = arguments_.deadline_ms;
-    options.password_file = arguments_.password_file;
-    if (arguments_.uses_tls) {
-      auto tls = client::NewTls(arguments_.tls);
-      if (!tls.ok()) return tls.status();
-      options.transport = std::move(*tls);
-    }
-    return options;
-  }
-  Result<uint64_t> NewestIncarnation(dsm::MemberId id) {
-    const auto members = store_->Members(0);
-    if (!members.ok()) return members.status();
-    for (const PoolMember& each : *members) {
-      if (each.identity.id == id) return each.identity.incarnation;
-    }
-    return farleaf::Status::NotFound("compute server " + std::to_string(id) +
-                                     " was never in this pool; \"members --all\" lists those that "
-                                     "were");
-  }
-  farleaf::Status OpenTree(StoreAccess access) {
-    FARLEAF_RETURN_IF_ERROR(Open(access));
-    auto tree = store_->OpenTree(arguments_.tree);
-    if (!tree.ok()) return tree.status();
-    tree_ = std::move(*tree);
-    form_ = FormFor(arguments_.form, tree_.layout);
-    return farleaf::Status::Ok();
-  }
-  farleaf::Status SetBounds(client::ScanRange* range) {
-    if (!arguments_.start.empty()) {
-      auto start = ParseBytes(arguments_.start, form_);
-      if (!start.ok()) return start.status();
-      range->start = std::move(*start);
-    }
-    if (!arguments_.end.empty()) {
-      auto end = ParseBytes(arguments_.end, form_);
-      if (!end.ok()) return end.status();
-      range->end = std::move(*end);
-    }
-    return farleaf::Status::Ok();
-  }
-  /// Sets the range to what comes after `last`; returns whether anything can.
-  bool Continue(const std::string& last, client::ScanRange* range) {
-    if (arguments_.reverse) {
-      range->end = last;
-      return true;
-    }
-    auto next = SuccessorKey(last, tree_);
-    if (!next) return false;
-    range->start = std::move(*next);
-    return true;
-  }
-  void PrintRow(const client::KeyValue& row, bool first) {
-    if (arguments_.json) {
-      fmt::print("{}{{\"key\": {}, \"value\": {}}}", first ? "" : ",\n ", JsonBytes(row.key),
-                 JsonBytes(row.value));
-    } else {
-      fmt::print("{}\t{}\n", PrintBytes(row.key, form_), PrintBytes(row.value, form_));
-    }
-  }
-  void Report(const std::string& key, std::string_view what) {
-    if (arguments_.json) {
-      fmt::print("{{\"key\": {}, \"result\": \"{}\"}}\n", JsonBytes(key), what);
-    } else {
-      fmt::print("{}\n", what);
-    }
-  }
-  std::string JsonBytes(std::string_view bytes) const {
-    if (form_ == TextForm::kText) return JsonString(bytes);
-    const std::string text = PrintBytes(bytes, form_);
-    return form_ == TextForm::kU64 && bytes.size() == 8 ? text : JsonString(text);
-  }
-  static std::string TreeJson(const client::TreeInfo& tree) {
-    return fmt::format(
-        "{{\"id\": {}, \"name\": {}, \"layout\": \"{}\", \"key_bytes_max\": {}, "
-        "\"value_bytes_max\": {}, \"leaf_bytes\": {}, \"node_bytes\": {}}}",
-        tree.id, JsonString(tree.name), TreeLayoutName(tree.layout), tree.key_bytes_max,
-        tree.value_bytes_max, tree.leaf_bytes, tree.node_bytes);
-  }
-
-  const Arguments& arguments_;
-  const MonotonicClock clock_;
-  std::unique_ptr<Store> store_;
-  client::TreeInfo tree_;
-  TextForm form_ = TextForm::kText;
-};
 
 using Command = Result<int> (Control::*)();
 
@@ -388,7 +38,17 @@ void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
         ->transform(CLI::CheckedTransformer(forms).description(""));
     return added;
   };
-  command("status", "what the pool or the server has and does", &Control::Status);
+  const auto looks = [&](CLI::App* added) {
+    added->add_option("--interval-ms", arguments->interval_ms, "between two looks")
+        ->check(CLI::Range(uint64_t{10}, uint64_t{3'600'000}));
+    return added;
+  };
+  looks(command("status", "one screen: the pool and its servers, and what a compute server does",
+                &Control::Status));
+  looks(command("top", "a live table of what compute servers do; q ends it", &Control::Top))
+      ->add_flag("--once", arguments->once, "one table, and no more");
+  command("stats", "everything that the pool or the server counts", &Control::Stats);
+  command("slow-log", "the compute server's slow requests, the newest first", &Control::SlowLog);
   command("trees", "lists the trees", &Control::Trees);
   command("check", "validates every tree and accounts for every page (exit code 1: errors found)",
           &Control::Check);
@@ -473,8 +133,11 @@ int Main(int argc, char** argv) {
   app.fallthrough();
   CLI::Option* const pool = app.add_option(
       "--pool", arguments.pool, "bootstrap URL: memcached://HOST:PORT/CLUSTER or file:PATH");
-  CLI::Option* const server = app.add_option(
-      "--server", arguments.server, "compute server: farleaf://HOST:PORT or farleaf+unix:PATH");
+  CLI::Option* const server =
+      app.add_option("--server", arguments.servers,
+                     "compute server: farleaf://HOST:PORT or farleaf+unix:PATH; for top several, "
+                     "each with the flag");
+  server->allow_extra_args(false);
   pool->excludes(server);
   app.add_option("--password-file", arguments.password_file,
                  "whose first line is the compute server's password");
@@ -494,8 +157,12 @@ int Main(int argc, char** argv) {
     const int code = app.exit(error);
     return code == 0 ? kDone : kWrongArguments;
   }
-  if (arguments.pool.empty() && arguments.server.empty()) {
+  if (arguments.pool.empty() && arguments.servers.empty()) {
     fmt::print(stderr, "farleafctl: --pool URL or --server URL is needed\n");
+    return kWrongArguments;
+  }
+  if (arguments.servers.size() > 1 && chosen != &Control::Top) {
+    fmt::print(stderr, "farleafctl: --server: one URL is wanted here\n");
     return kWrongArguments;
   }
   if (arguments.deadline_ms == 0) {

@@ -71,7 +71,8 @@ void AddLogOptions(ConfigSchema& schema, LogOptions* options) {
                   {"off", LogLevel::kOff}});
   schema.AddString("log_file", "append the log to this file instead of standard error",
                    &options->file);
-  schema.AddBool("log_json", "log one JSON object a line", &options->json);
+  schema.AddEnum("log_format", "lines of text, or one JSON object a line", &options->format,
+                 {{"text", LogFormat::kText}, {"json", LogFormat::kJson}});
 }
 
 Status SetUpLog(const std::string& program, const LogOptions& options) {
@@ -92,7 +93,7 @@ Status SetUpLog(const std::string& program, const LogOptions& options) {
                                                    spdlog::level::warn, spdlog::level::err,
                                                    spdlog::level::off};
   logger->set_level(kLevels[static_cast<size_t>(options.level)]);
-  if (options.json) {
+  if (options.format == LogFormat::kJson) {
     logger->set_formatter(std::make_unique<JsonFormatter>());
   } else {
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %n %l %v");

@@ -106,6 +106,7 @@ inline void ReadRequestFields(FrameReader& in, Request* request) {
     case Opcode::kPing:
     case Opcode::kListTrees:
     case Opcode::kServerStats:
+    case Opcode::kSlowLog:
     case Opcode::kRangeMap:
       break;
     case Opcode::kOpenTree:
@@ -160,6 +161,7 @@ inline void WriteRequestFields(FrameWriter& out, const Request& request) {
     case Opcode::kPing:
     case Opcode::kListTrees:
     case Opcode::kServerStats:
+    case Opcode::kSlowLog:
     case Opcode::kRangeMap:
       break;
     case Opcode::kOpenTree:
@@ -227,6 +229,7 @@ inline void ReadPayload(FrameReader& in, Response* response) {
       response->trees.push_back(ReadTree(in));
       break;
     case Opcode::kServerStats:
+    case Opcode::kSlowLog:
       response->text = in.ReadField(kFrameBytesMax);
       break;
     case Opcode::kRangeMap:
@@ -291,6 +294,7 @@ inline void WritePayload(FrameWriter& out, const Response& response) {
       WriteTree(out, response.trees.front());
       break;
     case Opcode::kServerStats:
+    case Opcode::kSlowLog:
       out.WriteField(response.text);
       break;
     case Opcode::kRangeMap:

@@ -314,6 +314,7 @@ inline void Session::Complete(uint32_t index, const protocol::Response& response
     case Opcode::kListTrees:
       return operation.Succeed<std::vector<TreeInfo>>(response.trees);
     case Opcode::kServerStats:
+    case Opcode::kSlowLog:
     case Opcode::kPing:
     case Opcode::kRangeMap:
       return operation.Succeed<std::string>(std::string(response.text));

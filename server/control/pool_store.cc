@@ -83,6 +83,12 @@ class PoolStore final : public Store {
     return lines;
   }
 
+  Result<Lines> PoolStatus() override { return Status(); }
+  Result<std::string> SlowLog() override {
+    return farleaf::Status::InvalidArgument(
+        "a pool has no slow log: give --server URL, of a compute server");
+  }
+
   Result<index::CheckReport> Check() override {
     dsm::OpContext op{*worker_, counts_};
     return worker_->Run(index::CheckPool(op, *pool_, {}));

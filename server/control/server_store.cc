@@ -41,6 +41,12 @@ class ServerStore final : public Store {
     }
     return lines;
   }
+  Result<std::vector<std::pair<std::string, std::string>>> PoolStatus() override {
+    const auto pool = OpenItsPool();
+    if (!pool.ok()) return pool.status();
+    return (*pool)->Status();
+  }
+  Result<std::string> SlowLog() override { return session_->SlowLog(); }
   // What concerns the memory servers goes there itself, to the pool that the compute server names.
   Result<index::CheckReport> Check() override {
     const auto pool = OpenItsPool();

@@ -53,6 +53,10 @@ class Store {
   virtual Result<client::Rows> Scan(const client::ScanRange& range) = 0;
   /// Names and values, in a sensible order.
   virtual Result<std::vector<std::pair<std::string, std::string>>> Status() = 0;
+  /// Likewise, of the pool itself, be it that of a compute server.
+  virtual Result<std::vector<std::pair<std::string, std::string>>> PoolStatus() = 0;
+  /// A compute server's slow requests, as JSON. Unimplemented: a pool has none.
+  virtual Result<std::string> SlowLog() = 0;
   /// Of every tree and page of the pool. It takes as long as it takes.
   virtual Result<index::CheckReport> Check() = 0;
   /// Every id that was ever given, in ascending order, its leases being watched for `watch_ms`; 0: not.

@@ -114,7 +114,8 @@ NativeServer::NativeServer(TreeHost* host, const Clock* clock, NativeServerOptio
       clock_(clock),
       start_ns_(clock->NowNs()),
       options_(std::move(options)),
-      authenticator_(options_.passwords) {}
+      authenticator_(options_.passwords),
+      slow_log_(options_.slow_log) {}
 
 Status NativeServer::Listen(Listening* listening) {
   const auto add = [&](Result<Endpoint> endpoint, size_t service, std::vector<std::string>* urls) {
@@ -180,7 +181,8 @@ Result<std::unique_ptr<ServerThread>> NativeServer::NewThread(uint32_t number) {
   deps.open_connections = [this] { return Connections().open; };
   deps.services.push_back([this](ServingThread& thread) {
     return std::make_unique<NativeService>(
-        NativeService::Deps{&thread, host_, clock_, [this] { return StatsText(); },
+        NativeService::Deps{&thread, host_, clock_, [this] { return StatsText(); }, &slow_log_,
+                            options_.wall_clock ? options_.wall_clock : &system_clock_,
                             &authenticator_},
         NativeService::Options{options_.connection, options_.connections_max,
                                options_.deadline_ms_default, options_.deadline_ms_max,
@@ -338,6 +340,8 @@ void NativeServer::AppendMetrics(MetricsText* out) const {
                {}, static_cast<double>(connections.refused));
   out->Gauge("farleaf_server_threads", "Threads that serve clients.", {},
              static_cast<double>(threads_.size()));
+  out->Counter("farleaf_slow_requests_total", "Requests that took slow_log_us or longer.", {},
+               static_cast<double>(slow_log_.count()));
   Stats().AppendMetrics(out);
   if (keyspace_) AppendRecordMetrics(out);
   host_->AppendMetrics(out);

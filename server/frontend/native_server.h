@@ -24,6 +24,7 @@
 #include "server/frontend/record_house.h"
 #include "server/frontend/redis/service.h"
 #include "server/frontend/server_thread.h"
+#include "server/frontend/slow_log.h"
 #include "server/frontend/tls_server.h"
 #include "server/frontend/tree_host.h"
 
@@ -48,6 +49,7 @@ struct NativeServerOptions {
   uint64_t expiry_sweep_s = 60;         ///< what a turn of the sweep through it takes at least
   /// Of the passwords that clients have to know, one of which will do; none: they are not asked.
   std::vector<std::string> passwords;
+  SlowLogOptions slow_log;
   /// Of all TCP listeners; null: they are without TLS. Outlives the server.
   const TlsServer* tls = nullptr;
   /// Time since 1970, by which records expire; null: the system's. Outlives the server.
@@ -103,6 +105,7 @@ class NativeServer {
   const NativeServerOptions options_;
   const WallClock system_clock_;
   const Authenticator authenticator_;
+  SlowLog slow_log_;
   std::vector<std::string> urls_, memcached_urls_, redis_urls_;
   std::unique_ptr<Keyspace> keyspace_;  // null: only the native protocol is spoken
   std::unique_ptr<RecordHouse> house_;  // with keyspace_; the first thread's

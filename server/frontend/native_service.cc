@@ -40,6 +40,11 @@ void NativeService::StartRequest(NativeConnection& connection, InputBlockRef blo
     response.text = text;
     return connection.Answer(response, token);
   }
+  if (request.opcode == protocol::Opcode::kSlowLog) {
+    const std::string text = deps_.slow_log->ToJson();
+    response.text = text;
+    return connection.Answer(response, token);
+  }
   deps_.thread->Serve(connection,
                       RunRequest(connection, std::move(block), std::move(request), token));
 }
@@ -70,7 +75,24 @@ dsm::Task<void> NativeService::RunRequest(NativeConnection& connection,
   record.code = status.code();
   record.latency_ns = deps_.clock->NowNs() - arrival_ns;
   deps_.thread->Record(record);
+  if (deps_.slow_log->IsSlow(record.latency_ns)) NoteSlow(connection, request, record);
   deps_.thread->Served(connection);
+}
+
+void NativeService::NoteSlow(const NativeConnection& connection, const protocol::Request& request,
+                             const OperationRecord& record) {
+  SlowRequest slow;
+  slow.time_ms = deps_.wall_clock->NowNs() / kNsPerMs;
+  slow.duration_us = record.latency_ns / 1'000;
+  slow.round_trips = record.counts.round_trips;
+  slow.protocol = "native";
+  slow.command = OpcodeName(request.opcode);
+  slow.key = !request.keys.empty()   ? request.keys.front()
+             : !request.name.empty() ? request.name
+                                     : request.key;
+  slow.client = deps_.thread->PeerName(connection);
+  slow.failed = record.code != StatusCode::kOk;
+  deps_.slow_log->Add(std::move(slow));
 }
 
 HostedTree NativeService::FindTree(uint32_t id) {

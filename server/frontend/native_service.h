@@ -15,6 +15,7 @@
 #include "server/frontend/execute.h"
 #include "server/frontend/native_connection.h"
 #include "server/frontend/serving_thread.h"
+#include "server/frontend/slow_log.h"
 
 namespace farleaf::server {
 
@@ -33,6 +34,8 @@ class NativeService final : public ProtocolService, public NativeConnection::Run
     const Clock* clock;
     /// Text of the server's counters, for a client that asks.
     std::function<std::string()> stats_text;
+    SlowLog* slow_log;                   ///< outlives the service
+    const Clock* wall_clock;             ///< likewise
     const Authenticator* authenticator;  ///< outlives the service
   };
   NativeService(Deps deps, Options options) : deps_(std::move(deps)), options_(options) {}
@@ -53,6 +56,8 @@ class NativeService final : public ProtocolService, public NativeConnection::Run
  private:
   dsm::Task<void> RunRequest(NativeConnection& connection, InputBlockRef block,
                              protocol::Request request, NativeConnection::Token token);
+  void NoteSlow(const NativeConnection& connection, const protocol::Request& request,
+                const OperationRecord& record);
   HostedTree FindTree(uint32_t id);
 
   const Deps deps_;

@@ -54,7 +54,7 @@ class OperationStats {
       Opcode::kPing,          Opcode::kListTrees,  Opcode::kOpenTree, Opcode::kServerStats,
       Opcode::kGet,           Opcode::kMultiGet,   Opcode::kScan,     Opcode::kInsert,
       Opcode::kPut,           Opcode::kUpdate,     Opcode::kDelete,   Opcode::kDeleteIf,
-      Opcode::kCompareAndSet, Opcode::kCreateTree, Opcode::kAdd};
+      Opcode::kCompareAndSet, Opcode::kCreateTree, Opcode::kAdd,      Opcode::kSlowLog};
   static constexpr size_t IndexOf(Opcode opcode) {
     for (size_t i = 0; i < kOpcodes.size(); ++i) {
       if (kOpcodes[i] == opcode) return i;

@@ -114,6 +114,9 @@ class ServerThread final : public ServingThread {
   void RunAside(dsm::Task<void> task) override { worker_->Spawn(std::move(task)); }
   void Link(Running& running) override { running_.push_back(running); }
   void Record(OperationRecord record) override { records_.push_back(record); }
+  std::string_view PeerName(const Connection& connection) const override {
+    return connection.peer()->name;
+  }
 
  private:
   template <typename T>

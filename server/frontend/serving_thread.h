@@ -8,6 +8,7 @@
 #include <boost/intrusive/list.hpp>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "dsm/op_context.h"
 #include "dsm/task.h"
@@ -46,6 +47,8 @@ class ServingThread {
   /// From now on `running` hears of a stop.
   virtual void Link(Running& running) = 0;
   virtual void Record(OperationRecord record) = 0;
+  /// Where the connection's peer is.
+  virtual std::string_view PeerName(const Connection& /*connection*/) const { return {}; }
 };
 
 class ProtocolService {

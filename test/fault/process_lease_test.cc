@@ -214,7 +214,7 @@ TEST_P(LeaseTest, AComputeServerThatAnOperatorCutsOffJoinsAgain) {
       << server.process->Output();
   auto client = Connect(server);
   (void)CreateTree(*client);
-  const Ended status = cluster.Run("farleafctl", {"--server", server.url(), "--json", "status"});
+  const Ended status = cluster.Run("farleafctl", {"--server", server.url(), "--json", "stats"});
   EXPECT_TRUE(status.says("\"pool.joins\": \"") && !status.says("\"pool.joins\": \"1\""))
       << status.output;
   // While a memory server is missing it cannot join, and still ends when it is asked to.

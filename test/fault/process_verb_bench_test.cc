@@ -27,7 +27,7 @@ struct VerbBenchTest : ::testing::TestWithParam<std::string> {
     const std::vector<std::string> pool{"--pool", cluster.bootstrap_url()};
     const Ended check = cluster.Run("farleafctl", {pool[0], pool[1], "check"});
     EXPECT_EQ(check.code, 0) << check.output;
-    const Ended status = cluster.Run("farleafctl", {pool[0], pool[1], "status"});
+    const Ended status = cluster.Run("farleafctl", {pool[0], pool[1], "stats"});
     for (const char* id : {"0", "1"}) {
       const std::string line = "memory_server." + std::string(id) + ".chunks.extent       0\n";
       EXPECT_TRUE(status.says(line)) << status.output;

@@ -10,7 +10,7 @@ std::vector<std::string> FuzzSeeds() {
   return {
       "bootstrap = 'memcached://127.0.0.1:11211/rack7'\nid = 3\nsize = '64GiB'\nprefault = true\n",
       "fabric = \"tcp\"\nlisten = \"127.0.0.1:7100\"\nagent_threads = 2\nchunk_size = 1048576\n",
-      "# comment\nlog_level = 'warn'\nlog_json = false\nlog_file = ''\nhugepages = 'never'\n",
+      "# comment\nlog_level = 'warn'\nlog_format = 'json'\nlog_file = ''\nhugepages = 'never'\n",
       "peers = ['a', 'b', 'c']\n[table]\nx = 1\n[[array]]\ny = 1979-05-27T07:32:00Z\n",
       "cluster rack7\n0 tcp:10.0.0.7:7100\n1 shm:/run/x.sock # one\n",
       "tcp:127.0.0.1:7100 1048576 17",

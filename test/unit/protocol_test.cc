@@ -19,7 +19,7 @@ std::vector<Request> EveryRequest() {
     request.opcode = opcode;
     return all.emplace_back(request);
   };
-  for (Opcode opcode : {Opcode::kPing, Opcode::kListTrees, Opcode::kServerStats}) add(opcode);
+  for (Opcode opcode : {Opcode::kPing, Opcode::kListTrees, Opcode::kServerStats, Opcode::kSlowLog}) add(opcode);
   add(Opcode::kOpenTree).name = "accounts";
   Request& create = add(Opcode::kCreateTree);
   create.name = "accounts";
@@ -71,6 +71,7 @@ std::vector<Response> EveryResponse() {
       tree, {6, TreeLayout::kFixed8, 8, 8, LeafLayout::kSorted, 2048, 1024, "other"}};
   for (Opcode opcode : {Opcode::kOpenTree, Opcode::kCreateTree}) add(opcode).trees = {tree};
   add(Opcode::kServerStats).text = "get.count 5\n";
+  add(Opcode::kSlowLog).text = "[]\n";
   add(Opcode::kGet);
   add(Opcode::kGet).value = "";
   add(Opcode::kMultiGet).values = {"a", std::nullopt, ""};
