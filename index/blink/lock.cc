@@ -46,7 +46,9 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
   // What usually happens, in one frame: nobody has the page.
   FirstTry first;
   const bool announces = locked.redo_kind != dsm::RedoKind::kChange;
-  if (!announces && pool_->locks().TryAcquire(address, lock_class)) {
+  if (locked.begun.word != 0) [[unlikely]] {
+    first = std::exchange(locked.begun, {});
+  } else if (!announces && pool_->locks().TryAcquire(address, lock_class)) {
     locked.turn = {.slot_class = lock_class, .table = &pool_->locks()};
     if (const auto word = pool_->redo_slots(address.server()).Take(lock_class)) {
       first.word = *word;

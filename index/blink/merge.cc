@@ -16,6 +16,7 @@
 // every entry that named right names left (the alternative, to unlock first, lets a second merge
 // kill left and leave the parents with a pointer to a page that is free).
 #include <cstring>
+#include <utility>
 
 #include "dsm/base/mutation.h"
 #include "index/blink/publication.h"
@@ -28,18 +29,29 @@ bool BlinkTree::MayMerge(const ConstNode& left, const ConstNode& right) const {
   return FitsMerged(left, right, one_is_empty ? 1.0 : options_.merge_up_to * UsualFillMax(left));
 }
 
-Task<Status> BlinkTree::MergeAround(OpContext& op, Level level, std::string key) {
+bool BlinkTree::AreToMerge(const ConstNode& left, const ConstNode& right, double slack) const {
+  return left.has_high() && right.LowEquals(left.high()) &&
+         FitOf(right, left.high(), Side::kAt, left.level()) == Fit::kCovers &&
+         (Underfull(left, slack) || Underfull(right, slack)) && MayMerge(left, right);
+}
+
+Task<Status> BlinkTree::MergeAround(OpContext& op, Level level, std::string key, KnownNode known) {
   const Geometry& geometry = info_.geometry;
   for (;;) {
     PageBuffer page, neighbour;
-    auto address = co_await ReadNode(op, key, Side::kAt, level, page);
-    if (!address.ok()) co_return address.status();
-    if (address->is_null()) co_return Status::Ok();
-    const ConstNode node(geometry, page.image(geometry, level));
+    if (!known.node) {
+      auto address = co_await ReadNode(op, key, Side::kAt, level, page);
+      if (!address.ok()) co_return address.status();
+      if (address->is_null()) co_return Status::Ok();
+    }
+    const ConstNode read(geometry, page.image(geometry, level));
+    const ConstNode node = known.node ? *known.node : read;
+    const bool asks_right = known.tried == Tried::kNone;
+    known = {};
     if (!Underfull(node)) co_return Status::Ok();
 
     std::optional<std::string> left_key;  // a key of the left one of the two to merge
-    if (node.has_high()) {
+    if (node.has_high() && asks_right) {
       auto state = co_await ReadPage(op, node.right(), level, neighbour);
       if (!state.ok()) co_return state.status();
       const ConstNode right(geometry, neighbour.image(geometry, level));
@@ -87,11 +99,7 @@ Task<Status> BlinkTree::TryMerge(OpContext& op, Level level, std::string_view le
     status = co_await LockPage(op, right_address, RightLockClass(level), WaitDeadlineNs(op), right);
   }
   if (status.ok() && right.held()) {
-    const ConstNode left_node = left.node(info_.geometry), right_node = right.node(info_.geometry);
-    const bool adjoin = FitOf(right_node, left_node.high(), Side::kAt, level) == Fit::kCovers &&
-                        right_node.LowEquals(left_node.high());
-    if (adjoin && (Underfull(left_node) || Underfull(right_node)) &&
-        MayMerge(left_node, right_node)) {
+    if (AreToMerge(left.node(info_.geometry), right.node(info_.geometry))) {
       status = co_await MergeLocked(op, left, right, publication);
       co_return status;
     }
@@ -103,8 +111,7 @@ Task<Status> BlinkTree::TryMerge(OpContext& op, Level level, std::string_view le
   co_return status;
 }
 
-Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage& right,
-                                    Publication& publication) {
+void BlinkTree::BuildMerged(LockedPage& left, LockedPage& right, Publication& publication) {
   const Geometry& geometry = info_.geometry;
   const Level level = left.node(geometry).level();
   publication.level = static_cast<Level>(level + 1);
@@ -126,6 +133,14 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   left.redo_kind = dsm::RedoKind::kMergeLeft;
   left.follow_up = right.address;
   left.follow_up_word = right.lock_word;
+}
+
+Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage& right,
+                                    Publication& publication) {
+  const Geometry& geometry = info_.geometry;
+  const Level level = left.level();
+  BuildMerged(left, right, publication);
+  const Node dead = right.node(geometry);
   stats_.merges.fetch_add(1, std::memory_order_relaxed);
 
   // On one server the two WRITEs are ordered in one batch; else the first is awaited.
@@ -139,13 +154,30 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
     [[maybe_unused]] Status killed = co_await PostUntilDone(op, first);
   }
   AddWriteBack(left, left_batch);
-  Status status;
-  if (!same_server) status = co_await PostUntilDone(op, left_batch);
-  if (status.ok()) {
-    // No record of it: the announcement stays, or a death between record and image would leave neither.
-    AddDeadPage(right.address, right.Pack(geometry), level, &free_word, kill_batch);
-    // Idempotent: both locks are ours until the free word lands, and that is the last verb.
-    status = co_await PostUntilDone(op, kill_batch);
+  // No record of it: the announcement stays, or a death between record and image would leave neither.
+  AddDeadPage(right.address, right.Pack(geometry), level, &free_word, kill_batch);
+  // The parent's lock comes beside, if it is to be had at once.
+  LockedPage parent;
+  const LockClass parent_class = LeftLockClass(publication.level);
+  const SearchCache::Path path = cache_.Find(publication.low, Side::kAt, publication.level);
+  const bool found = path.complete && path.level == publication.level && !path.node.is_null();
+  Batch first[2] = {std::move(left_batch),
+                    Batch(found ? path.node.server() : left.address.server())};
+  const bool begun = found && BeginLock(path.node, parent_class, parent, first[1]);
+  [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(first, op.counts);
+  if (begun) {
+    parent.begun.status = first[1].status();
+    // Without it the publication finds and locks the parent.
+    [[maybe_unused]] Status taken = co_await LockPage(op, path.node, parent_class, kNoWait, parent);
+  }
+  // Idempotent: both locks are ours until the free word lands, and that is the last verb.
+  Status status = first[0].status();
+  if (!status.ok()) status = co_await PostUntilDone(op, first[0]);
+  if (status.ok() && !same_server) status = co_await PostUntilDone(op, right_batch);
+  if (parent.held()) publication.parent = &parent;
+  if (!status.ok() && parent.held()) {
+    Status unlocked = co_await Unlock(op, parent);
+    stats_.upkeep_given_up.fetch_add(!unlocked.ok(), std::memory_order_relaxed);
   }
   if (!status.ok()) {             // half a merge, which is finished when the server answers again
     pool_->allocator().GiveUp();  // the right page, if its free word has landed
@@ -163,6 +195,9 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   pool_->locks().Release(right.address);
 
   if (Mutated(Mutation::kMergeForgetsParents)) {
+    if (parent.held()) {
+      [[maybe_unused]] Status let_go = co_await Unlock(op, parent);
+    }
     Status unlocked = co_await Unlock(op, left);
     if (!unlocked.ok()) co_return unlocked;
   } else {

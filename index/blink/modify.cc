@@ -16,13 +16,13 @@ Status BlinkTree::CheckValue(std::string_view value) const {
 }
 
 double BlinkTree::UsualFillMax(const ConstNode& node) const {
-  // A parted leaf is split when the parts of one key are full, which is at about this fill.
-  return node.is_leaf() && info_.geometry.leaf_layout == LeafLayout::kParted ? 0.75 : 1.0;
+  return node.is_leaf() && info_.geometry.leaf_layout == LeafLayout::kParted ? kPartedFillMax : 1.0;
 }
 
-bool BlinkTree::Underfull(const ConstNode& node) const {
-  return static_cast<double>(node.used_bytes()) <
-         options_.merge_below * UsualFillMax(node) * static_cast<double>(node.capacity_bytes());
+bool BlinkTree::Underfull(const ConstNode& node, double slack) const {
+  return static_cast<double>(node.used_bytes()) < slack * options_.merge_below *
+                                                      UsualFillMax(node) *
+                                                      static_cast<double>(node.capacity_bytes());
 }
 
 Task<Result<ModifyResult>> BlinkTree::Modify(OpContext& op, std::string_view key,
@@ -99,7 +99,7 @@ Task<Status> BlinkTree::DeleteEntry(OpContext& op, LockedPage& leaf, size_t inde
   if (merge) {
     // The delete is done; a merge that cannot be finished now (a full or failing pool) is left for a
     // later one, and the tree is correct without it.
-    Status merged = co_await MergeAround(op, 0, std::string(key));
+    Status merged = co_await MergeAround(op, 0, std::string(key), {});
     stats_.merges_given_up.fetch_add(!merged.ok(), std::memory_order_relaxed);
   }
   co_return Status::Ok();

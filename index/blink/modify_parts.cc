@@ -241,6 +241,15 @@ Task<Status> BlinkTree::HashAndInsert(OpContext& op, LockedPage& leaf,
   co_return status;
 }
 
+void BlinkTree::Answer(dsm::LocalLockTable::TakenWork& served, const Status& status) {
+  for (auto* waiter : served) {
+    auto& done = static_cast<EntryChange&>(dsm::LocalLockTable::WorkOf(waiter));
+    if (!status.ok()) done.status = status;
+  }
+  dsm::LocalLockTable::Serve(served);
+  served.clear();
+}
+
 Task<Result<ModifyResult>> BlinkTree::ModifyInParts(OpContext& op, std::string_view key,
                                                     const ModifyFunction& modify,
                                                     CurrentValue use) {
@@ -302,6 +311,12 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
   // A leaf that loses entries is looked at when one of its parts becomes empty: behind its unlock.
   PageBuffer look;
   const bool emptied = change.result.action == ModifyAction::kDelete && HasEmptyPart(parts, dirty);
+  std::optional<GlobalAddress> right;
+  if (emptied) right = ExpectsMerge(leaf);
+  if (right) {
+    Status changed = co_await ChangeAndMerge(op, leaf, dirty, change.key, *right, served);
+    co_return changed;
+  }
   if (emptied) {  // a write-back that is found to have landed brings no look: zeros are no leaf
     std::memset(look.bytes, 0, geometry.image_bytes(0));
   }
@@ -323,28 +338,11 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
       }
     }
   }
-  for (auto* waiter : served) {
-    auto& done = static_cast<EntryChange&>(dsm::LocalLockTable::WorkOf(waiter));
-    if (!status.ok()) done.status = status;
+  Answer(served, status);
+  if (status.ok() && emptied) {
+    co_await MergeIfUnderfull(op, leaf.address, change.key, look);
   }
-  dsm::LocalLockTable::Serve(served);
-  if (status.ok() && emptied) co_await MergeIfUnderfull(op, change.key, look);
   co_return status;
-}
-
-Task<void> BlinkTree::MergeIfUnderfull(OpContext& op, std::string_view key, PageBuffer& look) {
-  const Geometry& geometry = info_.geometry;
-  PageBuffer opened;
-  if (OpenLeaf(geometry, look.image(geometry, 0), opened.image(geometry, 0)) !=
-      OpenOutcome::kValid) {
-    co_return;  // somebody changes it: who empties its next part looks again
-  }
-  const ConstNode node(geometry, opened.image(geometry, 0));
-  if (node.dead() || !Underfull(node) || !(node.has_low() || node.has_high())) co_return;
-  // The delete is done; a merge that cannot be finished now (a full or failing pool) is left for a
-  // later one, and the tree is correct without it.
-  Status merged = co_await MergeAround(op, 0, std::string(key));
-  stats_.merges_given_up.fetch_add(!merged.ok(), std::memory_order_relaxed);
 }
 
 }  // namespace farleaf::index

@@ -75,6 +75,12 @@ struct LockedPage {
   std::optional<uint64_t> added;
   PartMask replayed = 0;  ///< of a lock taken over: parts whose check its redo record changed
   dsm::LocalLockTable::Work* work = nullptr;  ///< what the lock is for, if its holder may do it
+  /// CAS and READ that have been posted already, with the turn in hand. `word` 0: have not.
+  struct FirstTry {
+    uint64_t word = 0, old = 0;
+    Status status;
+  };
+  FirstTry begun;  ///< beside something else (BlinkTree::BeginLock)
   alignas(16) std::byte redo[dsm::RedoBytesMax(kPageBytesMax - 8)];  ///< the last record
 
   LockedPage() = default;

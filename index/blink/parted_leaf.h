@@ -56,6 +56,8 @@ namespace farleaf::index {
 inline constexpr uint32_t kPartBytes = 128;
 inline constexpr uint32_t kLeafTrailerBytes = 64;  ///< lock word included
 inline constexpr size_t kPartSlots = 7;
+/// A leaf is split when the parts of one key are full, which is at about this fill.
+inline constexpr double kPartedFillMax = 0.75;
 /// An insert looks for room in so many parts, from the key's home on, before the leaf is split.
 inline constexpr size_t kChainParts = 3;
 /// A leaf that is written whole is ordered if its entries find room in so many: some is left for others.

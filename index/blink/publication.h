@@ -25,6 +25,7 @@ struct Publication {
                                      ///< are redirected
   bool insert_missing = false;       ///< add a separator at `low` if there is none
   LockedPage* child_lock = nullptr;  ///< unlocked when the publication is complete
+  LockedPage* parent = nullptr;      ///< locked already, perhaps: the one that covers `low`
   bool child_changed = false;        ///< child_lock's buffer is written back with its unlock
   PartMask child_parts = 0;          ///< ... in these parts only, if it is a parted leaf
   Status child_status;               ///< out: of the child's write-back and unlock

@@ -113,9 +113,10 @@ Task<Status> BlinkTree::PublishHoldingChild(OpContext& op, Publication& publicat
       if (!goes_on.ok()) co_return goes_on.status();
       if (!*goes_on) co_return deferred;
     }
-    LockedPage parent;
-    Status status = co_await LockNodeFor(op, position, publication.level,
-                                         LeftLockClass(publication.level), parent);
+    LockedPage own;
+    LockedPage* const early = std::exchange(publication.parent, nullptr);
+    LockedPage& parent = early ? *early : own;
+    Status status = co_await LockParent(op, position, publication, parent);
     if (!status.ok()) co_return status;
     if (!parent.held()) {
       if (!publication.insert_missing) co_return deferred;  // there is no parent to correct
@@ -149,6 +150,21 @@ Task<Status> BlinkTree::PublishHoldingChild(OpContext& op, Publication& publicat
   }
 }
 
+Task<Status> BlinkTree::LockParent(OpContext& op, const std::string& position,
+                                   Publication& publication, LockedPage& parent) {
+  if (parent.held()) {
+    const ConstNode node = parent.node(info_.geometry);
+    if (caching()) cache_.Install(parent.address, node.image());
+    if (FitOf(node, position, Side::kAt, publication.level) == Fit::kCovers) co_return Status::Ok();
+    stats_.stale_locks.fetch_add(1, std::memory_order_relaxed);
+    Status unlocked = co_await Unlock(op, parent);
+    if (!unlocked.ok()) co_return unlocked;
+  }
+  Status status = co_await LockNodeFor(op, position, publication.level,
+                                       LeftLockClass(publication.level), parent);
+  co_return status;
+}
+
 Task<Status> BlinkTree::FinishParent(OpContext& op, LockedPage& parent, ParentEdit edit,
                                      Publication& publication) {
   if (edit.overflow) {
@@ -166,11 +182,11 @@ Task<Status> BlinkTree::FinishParent(OpContext& op, LockedPage& parent, ParentEd
     if (caching()) cache_.Install(parent.address, parent.node(info_.geometry).image());
   }
   AddUnlock(parent, batch);
-  // A merge's left page stays locked until this is known to have landed: should it get lost, or its author
-  // die, nothing but that page's record would tell that the parents name a dead page.
-  const bool beside = !edit.goes_on && publication.child_lock != nullptr &&
-                      publication.child_lock->redo_kind != dsm::RedoKind::kMergeLeft;
-  LockedPage* child = beside ? publication.child_lock : nullptr;
+  LockedPage* child = edit.goes_on ? nullptr : publication.child_lock;
+  // A merge's left page stays locked until this has landed: should it get lost, or its author die, nothing
+  // but that page's record would tell that the parents name a dead page. On one server its unlock stands behind.
+  const bool is_merge = child && child->redo_kind == dsm::RedoKind::kMergeLeft;
+  if (is_merge && child->address.server() != parent.address.server()) child = nullptr;
   Status status = co_await LetGoWithChild(op, parent, std::move(batch), child, publication);
   co_return status;
 }
@@ -190,15 +206,22 @@ Task<Status> BlinkTree::LetGoWithChild(OpContext& op, LockedPage& parent, Batch 
                       Batch(child ? child->address.server() : parent.address.server())};
   // The child's unlock need not wait for the parent's: whoever then takes the child's lock, and wants
   // to correct the parents, must take theirs, and finds what stands in this batch.
+  const bool behind = child && child->redo_kind == dsm::RedoKind::kMergeLeft;
+  Batch& child_batch = batches[behind ? 0 : 1];
   if (child) {
-    AddChildWriteBack(publication, *child, batches[1]);
-    AddUnlock(*child, batches[1]);
+    AddChildWriteBack(publication, *child, child_batch);
+    AddUnlock(*child, child_batch);
   }
   // Failures are resolved by Finish, batch by batch.
   [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(batches, op.counts);
   Status status = co_await Finish(op, parent, batches[0]);
-  if (child) {
-    Status finished = co_await Finish(op, *child, batches[1]);
+  if (behind && !batches[0].status().ok()) {
+    // The parent was found to be let go, or cannot be; whether the child was too is looked up later.
+    AbandonPage(op, *child, batches[0].status());
+    publication.child_status =
+        Status::Unknown("unlock of a merge's left page: " + batches[0].status().ToString());
+  } else if (child) {
+    Status finished = co_await Finish(op, *child, child_batch);
     publication.child_status = std::move(finished);
   }
   co_return status;

@@ -37,6 +37,7 @@
 #include "index/blink/recovery.h"
 #include "index/blink/search_cache.h"
 #include "index/blink/tree_stats.h"
+#include "index/blink/value_fetch.h"
 #include "index/blink/value_hints.h"
 #include "index/range_index.h"
 
@@ -189,8 +190,19 @@ class BlinkTree final : public RangeIndex {
   Task<Status> ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change);
   /// Writes an ordered leaf whole, hashed, with a new entry that finds no room in it as it is.
   Task<Status> HashAndInsert(OpContext& op, LockedPage& leaf, const PendingEntry& pending);
+  // merge_parts.cc
+  /// The right sibling of a leaf that loses an entry, if the two are likely to merge.
+  std::optional<GlobalAddress> ExpectsMerge(const LockedPage& leaf) const;
+  /// Writes a delete back, takes the right sibling's lock beside, answers, merges the two, lets go.
+  Task<Status> ChangeAndMerge(OpContext& op, LockedPage& leaf, PartMask dirty, std::string_view key,
+                              GlobalAddress right_address, dsm::LocalLockTable::TakenWork& served);
   /// Behind a delete: `look` is the leaf as it was then, unlocked.
-  Task<void> MergeIfUnderfull(OpContext& op, std::string_view key, PageBuffer& look);
+  Task<void> MergeIfUnderfull(OpContext& op, GlobalAddress address, std::string_view key,
+                              PageBuffer& look);
+  Task<Status> UnlockBoth(OpContext& op, LockedPage& left, LockedPage& right);
+  /// Behind a merge: what its parents need in their turn.
+  Task<Status> MergeParents(OpContext& op, const Publication& publication);
+  static void Answer(dsm::LocalLockTable::TakenWork& served, const Status& status);
   void Combine(LockedPage& leaf, LeafParts& parts, uint64_t fence_digest, PartMask* dirty,
                dsm::LocalLockTable::TakenWork* served);
   void AddPartsWriteBack(LockedPage& leaf, PartMask dirty, Batch& batch);
@@ -209,11 +221,12 @@ class BlinkTree final : public RangeIndex {
                         uint64_t give_up_ns, LockedPage& locked);
   /// This member's redo slots on `server` are there to be written.
   Task<Status> ClaimRedoArea(OpContext& op, dsm::ServerId server);
-  /// CAS and READ that have been done already, with the turn in hand. `word` 0: have not.
-  struct FirstTry {
-    uint64_t word = 0, old = 0;
-    Status status;
-  };
+  /// Puts the verbs that lock a page into `batch`, if nobody in this process has it, to be posted beside
+  /// something else. Then its status goes into `locked.begun`, and LockPage is called in any case.
+  bool BeginLock(GlobalAddress address, LockClass lock_class, LockedPage& locked, Batch& batch);
+  static constexpr uint64_t kNoWait =
+      1;  ///< for LockPage: DeadlineExceeded where it would have to wait
+  using FirstTry = LockedPage::FirstTry;
   enum class LockAttempt : uint8_t { kEnded, kNoSlot, kRecovering };
   Task<Result<LockAttempt>> TryLockPage(OpContext& op, LockClass lock_class, uint64_t give_up_ns,
                                         LockedPage& locked, FirstTry* first);
@@ -351,7 +364,7 @@ class BlinkTree final : public RangeIndex {
   Status CheckValue(std::string_view value) const;
   /// The part of its capacity that a node is filled to before it is split.
   double UsualFillMax(const ConstNode& node) const;
-  bool Underfull(const ConstNode& node) const;
+  bool Underfull(const ConstNode& node, double slack = 1) const;
   Task<Status> DeleteEntry(OpContext& op, LockedPage& leaf, size_t index, std::string_view key,
                            std::optional<OutOfLineValue> old_block);
   Task<Status> WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::Position at,
@@ -377,6 +390,8 @@ class BlinkTree final : public RangeIndex {
   Task<Status> PublishHoldingChild(OpContext& op, Publication& publication);
   Task<Status> FinishParent(OpContext& op, LockedPage& parent, ParentEdit edit,
                             Publication& publication);
+  Task<Status> LockParent(OpContext& op, const std::string& position, Publication& publication,
+                          LockedPage& parent);
   void AddChildWriteBack(const Publication& publication, LockedPage& child, Batch& batch);
   /// Posts `parent_batch`, which lets the parent go, and beside it what lets the child go, if `child`.
   Task<Status> LetGoWithChild(OpContext& op, LockedPage& parent, Batch parent_batch,
@@ -390,32 +405,23 @@ class BlinkTree final : public RangeIndex {
 
   // merge.cc
   bool MayMerge(const ConstNode& left, const ConstNode& right) const;
-  Task<Status> MergeAround(OpContext& op, Level level, std::string key);
+  /// Of two locked nodes: whether they are to be merged.
+  bool AreToMerge(const ConstNode& left, const ConstNode& right, double slack = 1) const;
+  enum class Tried : uint8_t { kNone, kRight };
+  /// The node of a key as it was just now, and whether its right sibling was seen not to fit.
+  struct KnownNode {
+    const ConstNode* node = nullptr;
+    Tried tried = Tried::kNone;
+  };
+  Task<Status> MergeAround(OpContext& op, Level level, std::string key, KnownNode known);
   Task<Status> TryMerge(OpContext& op, Level level, std::string_view left_key,
                         Publication& publication);
   Task<Status> MergeLocked(OpContext& op, LockedPage& left, LockedPage& right,
                            Publication& publication);
+  void BuildMerged(LockedPage& left, LockedPage& right, Publication& publication);
   Task<Status> ShrinkRoot(OpContext& op);
 
   // values.cc: out-of-line values.
-  enum class ValueState : uint8_t { kTorn, kRead, kReused };
-  struct ValueFetch {
-    OutOfLineValue where;
-    std::string* value;
-    ValueState state = ValueState::kTorn;
-  };
-  struct NewValue {
-    GlobalAddress address;
-    std::vector<std::byte> bytes;        ///< the block
-    char encoded[kOutOfLineBytes] = {};  ///< the leaf's entry
-  };
-  /// A block that is read beside the leaf that is to name it (value_hints.h).
-  struct GuessedValue {
-    uint64_t hash = 0;  ///< of the key; 0: nothing is guessed, or noted
-    std::optional<ValueHint> hint;
-    std::vector<std::byte> block;
-    bool read = false;
-  };
   GuessedValue GuessValue(std::string_view key) const;
   static void AddGuessRead(GuessedValue& guess, Batch& batch);
   /// Reads a leaf and the guessed block in one round trip. Of the block's server no failure is told.

@@ -22,8 +22,8 @@ constexpr uint64_t kFetchBytesMax = uint64_t{16} << 20;
 
 }  // namespace
 
-BlinkTree::ValueState BlinkTree::OpenBlock(std::span<const std::byte> block,
-                                           const OutOfLineValue& where, std::string* value) {
+ValueState BlinkTree::OpenBlock(std::span<const std::byte> block, const OutOfLineValue& where,
+                                std::string* value) {
   const bool checks_id = !Mutated(Mutation::kValueIdUnchecked);
   if ((checks_id && BlockWord(block) != where.unique_id) || BlockLength(block) != where.length) {
     return ValueState::kReused;
@@ -34,7 +34,7 @@ BlinkTree::ValueState BlinkTree::OpenBlock(std::span<const std::byte> block,
   return ValueState::kRead;
 }
 
-BlinkTree::GuessedValue BlinkTree::GuessValue(std::string_view key) const {
+GuessedValue BlinkTree::GuessValue(std::string_view key) const {
   GuessedValue guess;
   if (!value_hints_.enabled()) return guess;
   guess.hash = ValueHints::HashOf(info_.id, key);
@@ -138,8 +138,8 @@ Task<Status> BlinkTree::ReadSomeValues(OpContext& op, std::span<ValueFetch> fetc
   co_return Status::Ok();
 }
 
-Task<Result<BlinkTree::ValueState>> BlinkTree::ReadValue(OpContext& op, OutOfLineValue where,
-                                                         std::string* value) {
+Task<Result<ValueState>> BlinkTree::ReadValue(OpContext& op, OutOfLineValue where,
+                                              std::string* value) {
   ValueFetch fetch{where, value};
   Status status = co_await ReadValues(op, {&fetch, 1});
   if (!status.ok()) co_return status;

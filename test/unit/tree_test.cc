@@ -96,6 +96,25 @@ TEST(TreeTest, CostsOfPartedLeavesOnAWarmCache) {
   EXPECT_LE(scan.bytes(), 4'000);
 }
 
+TEST(TreeTest, EmptyingATreeOfPartedLeavesCostsItsMerges) {
+  LocalTree tree({.geometry = Geometry::Parted(),
+                  .fabric = {.servers = 2, .region_bytes = uint64_t{64} << 20}});
+  constexpr uint64_t kKeys = 100'000;
+  for (uint64_t i = 0; i < kKeys; ++i) tree.Put(Fixed(Mix64(i)), Fixed(i));
+  MeanCost remove;
+  for (uint64_t i = 0; i < kKeys; ++i) {
+    ASSERT_TRUE(tree.Delete(Fixed(Mix64(i))));
+    remove.Add(tree.cost());
+  }
+  remove.Print("delete");
+  const auto merges = static_cast<double>(tree.tree().stats().merges);
+  const double each = static_cast<double>(remove.sum.round_trips - 2 * kKeys) / merges;
+  std::printf("%.0f merges of %.2f round trips\n", merges, each);
+  EXPECT_EQ(tree.tree().cache().root().level, 0);
+  EXPECT_LE(remove.round_trips(), 2.08);
+  EXPECT_LE(each, 4.6);
+}
+
 /// Leaf pages of one size serve all trees: a stale path may lead to a leaf of the other layout.
 TEST(TreeTest, APageReusedByATreeOfTheOtherLayoutLeadsNobodyAstray) {
   const Geometry parted = Geometry::Parted(4, 256), sorted = Geometry::Fixed8(576, 256);
