@@ -184,6 +184,16 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
       "value_hint_bytes",
       "memory that remembers where a tree's values out of line are, 8 bytes a value; 0: none",
       &options->tree.value_hint_bytes, 0, uint64_t{1} << 40);
+  schema.AddEnum("share_reads", "gets of a thread that want the same part of a leaf share a READ",
+                 &options->tree.read_sharing,
+                 {{"on", index::ReadSharing::kOn}, {"off", index::ReadSharing::kOff}});
+  schema.AddEnum("combine_writes",
+                 "writes of a leaf that wait for its lock are written back together",
+                 &options->tree.write_combining,
+                 {{"on", index::WriteCombining::kOn}, {"off", index::WriteCombining::kOff}});
+  schema.AddEnum("hand_over", "a leaf's lock goes on to another write of this process, in turn",
+                 &options->tree.hand_over,
+                 {{"on", index::HandOver::kOn}, {"off", index::HandOver::kOff}});
   schema.AddInteger("hop_threshold", "moves to the right after which the cache is refreshed",
                     &options->tree.hop_threshold, 1, 64);
   schema.AddInteger("deadline_ms", "deadline of a request that names none",

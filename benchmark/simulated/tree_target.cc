@@ -38,6 +38,9 @@ Status SimulatedTreeTarget::Join(ComputeServer* joined) {
   if (options_.hashed_leaves) tree_options.placement = index::Placement::kHashed;
   tree_options.read_sharing =
       options_.share_reads ? index::ReadSharing::kOn : index::ReadSharing::kOff;
+  tree_options.write_combining =
+      options_.combine_writes ? index::WriteCombining::kOn : index::WriteCombining::kOff;
+  tree_options.hand_over = options_.hand_over ? index::HandOver::kOn : index::HandOver::kOff;
   tree_options.lock_wait_ms = options_.operation_timeout_ms;
   joined->tree.emplace(joined->pool.get(), std::move(*info), tree_options);
   return Status::Ok();

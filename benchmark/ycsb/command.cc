@@ -19,7 +19,8 @@ constexpr uint64_t kOperationsMaxDefault = 20'000'000;
 
 struct RawFlags {
   std::vector<std::string> files, assignments;
-  std::string phase = "run", cache = "on", share_reads = "on", clock = "wall";
+  std::string phase = "run", cache = "on", share_reads = "on", combine_writes = "on",
+              hand_over = "on", clock = "wall";
   std::optional<double> confidence_percent;
 };
 
@@ -86,6 +87,14 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
                  "Gets of a thread that want the same part of a leaf at a time share a READ")
       ->capture_default_str()
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--combine-writes", raw->combine_writes,
+                 "Writes of a leaf that wait for its lock are written back together")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--hand-over", raw->hand_over,
+                 "A leaf's lock goes on to another write of this process without the network")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--program", run.program,
                  "sim: the verb program of another design, its name or file")
       ->type_name("PROGRAM");
@@ -148,6 +157,8 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .cache = run.cache,
           .cache_bytes = run.cache_bytes,
           .share_reads = run.share_reads,
+          .combine_writes = run.combine_writes,
+          .hand_over = run.hand_over,
           .warm = run.warmup > 0,
           .seed = run.seed,
           .operation_timeout_ms = run.workload.operation_timeout_ms,
@@ -232,6 +243,8 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
   FARLEAF_RETURN_IF_ERROR(ParsePhases(raw.phase, &line.phases));
   line.configuration.cache = raw.cache == "on";
   line.configuration.share_reads = raw.share_reads == "on";
+  line.configuration.combine_writes = raw.combine_writes == "on";
+  line.configuration.hand_over = raw.hand_over == "on";
   line.cpu_clock = raw.clock == "cpu";
   if (line.cpu_clock && line.configuration.threads > 1) {
     return Status::InvalidArgument(

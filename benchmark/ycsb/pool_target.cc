@@ -89,6 +89,9 @@ class PoolTarget final : public IndexTarget {
     if (options_.hashed_leaves) tree_options.placement = index::Placement::kHashed;
     tree_options.read_sharing =
         options_.share_reads ? index::ReadSharing::kOn : index::ReadSharing::kOff;
+    tree_options.write_combining =
+        options_.combine_writes ? index::WriteCombining::kOn : index::WriteCombining::kOff;
+    tree_options.hand_over = options_.hand_over ? index::HandOver::kOn : index::HandOver::kOff;
     tree_options.lock_wait_ms = options_.operation_timeout_ms;
     tree_.emplace(pool_.get(), std::move(*info), tree_options);
     if (options_.warm && options_.cache) return Warm();

@@ -136,6 +136,8 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["warmup"] = configuration.warmup;
   json["cache"] = configuration.cache;
   json["share_reads"] = configuration.share_reads;
+  json["combine_writes"] = configuration.combine_writes;
+  json["hand_over"] = configuration.hand_over;
   if (configuration.cache_bytes != 0) json["cache_bytes"] = configuration.cache_bytes;
   if (configuration.sorted_leaves) json["leaf_layout"] = "sorted";
   if (configuration.hashed_leaves) json["leaf_placement"] = "hashed";

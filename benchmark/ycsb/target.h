@@ -84,10 +84,12 @@ struct TargetOptions {
       false;  ///< parted ones that this process writes whole, where they could be ordered
   uint32_t leaf_bytes = 0;  ///< of a tree that is created; 0: its layout's default
   uint32_t node_bytes = 0;
-  bool cache = true;         ///< false: every inner node is read from the pool
-  uint64_t cache_bytes = 0;  ///< the most that the cache may take; 0: no bound
-  bool share_reads = true;   ///< gets at a time of the same part of a leaf share a READ
-  bool warm = false;         ///< fill the cache before the first operation, where there is one
+  bool cache = true;           ///< false: every inner node is read from the pool
+  uint64_t cache_bytes = 0;    ///< the most that the cache may take; 0: no bound
+  bool share_reads = true;     ///< gets at a time of the same part of a leaf share a READ
+  bool combine_writes = true;  ///< waiting changes of a leaf are written back together
+  bool hand_over = true;       ///< a lock goes on in this process without the network
+  bool warm = false;           ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;
   uint64_t operation_timeout_ms = 10'000;
   // Of sim: targets

@@ -376,7 +376,8 @@ Task<Status> BlinkTree::ClaimNewPage(OpContext& op, GlobalAddress address, LockC
 }
 
 void BlinkTree::AddUnlock(LockedPage& locked, Batch& batch) {
-  locked.handing_over = pool_->locks().ShouldHandOver(locked.address, locked.turn);
+  locked.handing_over = options_.hand_over == HandOver::kOn &&
+                        pool_->locks().ShouldHandOver(locked.address, locked.turn);
   if (!locked.handing_over) {
     batch.WriteWord(LockWordOffset(locked.address, locked.level()), &dsm::kUnlockedWord);
   }

@@ -104,7 +104,7 @@ Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedP
                                       : WindowToRead(change.number, homes, hints);
     leaf.range = path.range;
     leaf.wanted = change.window;
-    leaf.work = &change;
+    if (options_.write_combining == WriteCombining::kOn) leaf.work = &change;
     Status status = co_await LockPage(op, path.node, LeftLockClass(0), kFromFirstWait, leaf);
     if (!status.ok() || leaf.turn.served) co_return status;
     if (!leaf.held()) break;

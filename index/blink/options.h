@@ -20,6 +20,16 @@ enum class ReadSharing : uint8_t {
   kOn,  ///< gets of a worker that want the same parts of a leaf at the same time share a READ
 };
 
+enum class WriteCombining : uint8_t {
+  kOff,
+  kOn,  ///< changes of one parted leaf that wait for its lock in this process are made by who holds it
+};
+
+enum class HandOver : uint8_t {
+  kOff,
+  kOn,  ///< a lock that another operation of this process waits for goes to it without the network
+};
+
 struct TreeOptions {
   CacheMode cache = CacheMode::kSearchLayer;
   /// The most memory that the search-layer cache is to take; 0: no bound. With less than all nodes need,
@@ -44,6 +54,8 @@ struct TreeOptions {
   /// keys where they are spread evenly, so that a scan reads parts of leaves; kHashed: it reads all.
   Placement placement = Placement::kOrdered;
   ReadSharing read_sharing = ReadSharing::kOn;
+  WriteCombining write_combining = WriteCombining::kOn;
+  HandOver hand_over = HandOver::kOn;
   /// An ordered leaf in which a new key finds no room is hashed rather than split if it is filled less than
   /// this: its keys are not spread evenly. 0..1.
   double hash_below = 0.6;

@@ -89,6 +89,8 @@ struct SetupPlan {
   Range workers = {1, 2};  ///< of each compute server
   Range clients = {1, 4};  ///< coroutines of each worker
   Range hop_threshold = {1, 4};
+  /// What operations of a compute server share.
+  bool share_reads = true, combine_writes = true, hand_over = true;
   Range cache_bytes = {0, 0};  ///< the most that a compute server's cache takes; 0: no bound
   /// Of a node's bytes. Drawn high, nodes merge eagerly.
   Range merge_below_percent = {25, 45};

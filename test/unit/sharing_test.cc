@@ -50,12 +50,12 @@ class Rack {
     uint64_t others_done = 0;  ///< by the next compute server, then
   };
 
-  explicit Rack(uint64_t compute_servers = 1, ReadSharing sharing = ReadSharing::kOn) {
+  explicit Rack(uint64_t compute_servers = 1, TreeOptions options = {}) {
     auto world = ModelWorld::Create(
         {.model = OnlyTheWire(compute_servers), .region_bytes = uint64_t{64} << 20});
     FARLEAF_CHECK(world.ok(), world.status());
     world_ = std::move(*world);
-    for (uint64_t i = 0; i < compute_servers; ++i) Join(i, sharing);
+    for (uint64_t i = 0; i < compute_servers; ++i) Join(i, options);
   }
   ~Rack() {
     world_->RemoveThreads();
@@ -123,7 +123,7 @@ class Rack {
   }
 
  private:
-  void Join(uint64_t number, ReadSharing sharing) {
+  void Join(uint64_t number, TreeOptions options) {
     Member member;
     auto pool = dsm::Pool::Join(world_->NewFabric(), {.seed = 1 + number}, &world_->clock());
     FARLEAF_CHECK(pool.ok(), pool.status());
@@ -136,8 +136,7 @@ class Rack {
                     ? member.worker->Run(CreateTree(op, *member.pool, "test", Geometry::Parted(16)))
                     : member.worker->Run(OpenTree(op, *member.pool, "test"));
     FARLEAF_CHECK(info.ok(), info.status());
-    member.tree =
-        std::make_unique<BlinkTree>(member.pool.get(), *info, TreeOptions{.read_sharing = sharing});
+    member.tree = std::make_unique<BlinkTree>(member.pool.get(), *info, options);
     world_->AddThread(member.worker.get());
     members_.push_back(std::move(member));
   }
@@ -214,7 +213,7 @@ TEST(ReadSharingTest, NoGetWaitsForMoreThanTwoReads) {
 }
 
 TEST(ReadSharingTest, WithoutItEachGetReadsForItself) {
-  Rack rack(1, ReadSharing::kOff);
+  Rack rack(1, {.read_sharing = ReadSharing::kOff});
   rack.Load(1'000);
   const uint64_t took_ns = rack.Run({.clients = 64});
   EXPECT_EQ(rack.member().counts.reads, 64u);
@@ -283,6 +282,37 @@ TEST(CombiningTest, UpdatesThatWaitTogetherAreDoneTogether) {
   EXPECT_EQ(rack.member().counts.round_trips, 2u);
   EXPECT_EQ(rack.stats().combined, 63u);
   EXPECT_EQ(took_ns, 2 * kRoundTripNs);
+}
+
+/// 64 updates at a time of one leaf, 100 each, and what of it is shared.
+TEST(CombiningTest, EachOptionSavesItsShare) {
+  struct Case {
+    const char* name;
+    TreeOptions options;
+    double least, most;  ///< round trips an update
+  };
+  const auto on = WriteCombining::kOn, off = WriteCombining::kOff;
+  for (const Case& one :
+       {Case{"both", {.write_combining = on, .hand_over = HandOver::kOn}, 0.02, 0.1},
+        Case{"combining alone", {.write_combining = on, .hand_over = HandOver::kOff}, 0.02, 0.1},
+        // The parts are read, and written back.
+        Case{"hand-over alone", {.write_combining = off, .hand_over = HandOver::kOn}, 1.9, 2.0},
+        Case{"neither", {.write_combining = off, .hand_over = HandOver::kOff}, 1.9, 2.1}}) {
+    SCOPED_TRACE(one.name);
+    Rack rack(1, one.options);
+    rack.Load(20);  // all in one leaf
+    const uint64_t took_ns =
+        rack.Run({.kind = Kind::kUpdate, .clients = 64, .operations = 100, .keys = 20});
+    const FabricCounts& counts = rack.member().counts;
+    std::printf("%s: %.4f round trips, %.4f atomics an update; %.0f us in all\n", one.name,
+                rack.RoundTripsPerOperation(),
+                static_cast<double>(counts.atomics) / static_cast<double>(rack.member().done),
+                static_cast<double>(took_ns) / 1e3);
+    EXPECT_GE(rack.RoundTripsPerOperation(), one.least);
+    EXPECT_LE(rack.RoundTripsPerOperation(), one.most);
+    EXPECT_EQ(rack.stats().combined > 0, one.options.write_combining == on);
+    EXPECT_TRUE(rack.stats().handovers == 0 || one.options.hand_over == HandOver::kOn);
+  }
 }
 
 TEST(FairnessTest, ALockIsHandedOnInOneComputeServerSixteenTimesAtMost) {
