@@ -196,11 +196,9 @@ class BlinkTree final : public RangeIndex {
   /// Writes a delete back, takes the right sibling's lock beside, answers, merges the two, lets go.
   Task<Status> ChangeAndMerge(OpContext& op, LockedPage& leaf, PartMask dirty, std::string_view key,
                               GlobalAddress right_address, dsm::LocalLockTable::TakenWork& served);
-  /// Behind a delete: `look` is the leaf as it was then, unlocked.
   Task<void> MergeIfUnderfull(OpContext& op, GlobalAddress address, std::string_view key,
                               PageBuffer& look);
   Task<Status> UnlockBoth(OpContext& op, LockedPage& left, LockedPage& right);
-  /// Behind a merge: what its parents need in their turn.
   Task<Status> MergeParents(OpContext& op, const Publication& publication);
   static void Answer(dsm::LocalLockTable::TakenWork& served, const Status& status);
   void Combine(LockedPage& leaf, LeafParts& parts, uint64_t fence_digest, PartMask* dirty,
@@ -405,7 +403,6 @@ class BlinkTree final : public RangeIndex {
 
   // merge.cc
   bool MayMerge(const ConstNode& left, const ConstNode& right) const;
-  /// Of two locked nodes: whether they are to be merged.
   bool AreToMerge(const ConstNode& left, const ConstNode& right, double slack = 1) const;
   enum class Tried : uint8_t { kNone, kRight };
   /// The node of a key as it was just now, and whether its right sibling was seen not to fit.
