@@ -1,4 +1,5 @@
-// Where a compute server listens: farleaf://HOST:PORT, farleaf://[V6]:PORT or farleaf+unix:PATH.
+// Where a compute server listens: farleaf://HOST:PORT, farleaf://[V6]:PORT or farleaf+unix:PATH; with farleaf+ring:PATH
+// a ring is opened through that Unix socket.
 //
 // Thread rule: value types and pure functions.
 #pragma once
@@ -18,10 +19,11 @@ struct Endpoint {
   std::string host;  ///< empty: a Unix socket
   uint16_t port = 0;
   std::string unix_path;  ///< empty: TCP
+  bool ring = false;
 
   bool is_unix() const { return !unix_path.empty(); }
   std::string ToString() const {
-    if (is_unix()) return "farleaf+unix:" + unix_path;
+    if (is_unix()) return (ring ? "farleaf+ring:" : "farleaf+unix:") + unix_path;
     const bool v6 = host.find(':') != std::string::npos;
     return "farleaf://" + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
   }
@@ -62,12 +64,17 @@ inline Result<Endpoint> ParseUnixPath(std::string_view path) {
 }
 
 inline Result<Endpoint> ParseEndpoint(std::string_view url) {
-  constexpr std::string_view kTcp = "farleaf://", kUnix = "farleaf+unix:";
+  constexpr std::string_view kTcp = "farleaf://", kUnix = "farleaf+unix:", kRing = "farleaf+ring:";
   if (url.starts_with(kUnix)) return ParseUnixPath(url.substr(kUnix.size()));
+  if (url.starts_with(kRing)) {
+    auto endpoint = ParseUnixPath(url.substr(kRing.size()));
+    if (endpoint.ok()) endpoint->ring = true;
+    return endpoint;
+  }
   if (!url.starts_with(kTcp)) {
     return Status::InvalidArgument("\"" + std::string(url) +
-                                   "\" is no compute server: farleaf://HOST:PORT or "
-                                   "farleaf+unix:PATH is wanted");
+                                   "\" is no compute server: farleaf://HOST:PORT, "
+                                   "farleaf+unix:PATH or farleaf+ring:PATH is wanted");
   }
   auto endpoint = ParseHostPort(url.substr(kTcp.size()));
   if (endpoint.ok() && endpoint->port == 0) {

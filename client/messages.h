@@ -47,6 +47,7 @@ enum class Opcode : uint8_t {
   kServerStats = 5,
   kRangeMap = 6,
   kSlowLog = 7,
+  kOpenRing = 8,
   kGet = 16,
   kMultiGet = 17,
   kScan = 18,
@@ -82,6 +83,8 @@ constexpr std::string_view OpcodeName(Opcode opcode) {
       return "range_map";
     case Opcode::kSlowLog:
       return "slow_log";
+    case Opcode::kOpenRing:
+      return "open_ring";
     case Opcode::kGet:
       return "get";
     case Opcode::kMultiGet:
@@ -143,6 +146,13 @@ struct TreeGeometry {
   bool operator==(const TreeGeometry&) const = default;
 };
 
+/// The areas of a ring (client/ring/format.h).
+struct RingBytes {
+  uint32_t request = 0;
+  uint32_t reply = 0;
+  bool operator==(const RingBytes&) const = default;
+};
+
 /// Who serves the keys from `start` up to the next range's.
 struct ServedRange {
   std::string start;  ///< empty: from the smallest key
@@ -175,6 +185,7 @@ struct Request {
   std::string_view name;                   ///< open_tree, create_tree
   TreeLayout layout = TreeLayout::kBytes;  ///< create_tree
   TreeGeometry geometry;                   ///< create_tree
+  RingBytes ring;                          ///< open_ring: wanted
 };
 
 struct Row {
@@ -208,6 +219,7 @@ struct Response {
   std::vector<TreeInfo> trees;    ///< list_trees; open_tree and create_tree: exactly one
   std::string_view text;          ///< server_stats: lines `name value`
   std::vector<ServedRange> ranges;  ///< range_map: at least one, ascending
+  RingBytes ring;  ///< open_ring: granted; the memory's descriptor comes with the response
 };
 
 struct ClientHello {

@@ -13,7 +13,16 @@
 
 namespace farleaf::client {
 
+/// How bytes reach the server. kRing: through memory that is shared with it, which takes a server on this host
+/// and its Unix socket (farleaf+unix:PATH); the same as the URL farleaf+ring:PATH.
+enum class Carrier : uint8_t { kSocket, kRing };
+
 struct Options {
+  Carrier carrier = Carrier::kSocket;
+  /// Of each of a ring's two areas; the server may grant less.
+  uint32_t ring_bytes = 256 << 10;
+  /// While operations are pending a ring is polled for so long before the caller sleeps.
+  uint64_t ring_poll_us = 50;
   /// Of an operation that names none. An operation always ends by its deadline.
   uint64_t deadline_ms = 10'000;
   /// For connecting, the hello and opening the trees again, together.

@@ -21,11 +21,13 @@
 // Thread rule: one thread. Callbacks may start operations, but not Poll or destroy the session.
 #pragma once
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,6 +61,16 @@ class Session {
     if (options.password.size() > kPasswordBytesMax) {
       return Status::InvalidArgument("a password of more than " +
                                      std::to_string(kPasswordBytesMax) + " bytes");
+    }
+    if (options.carrier == Carrier::kRing) endpoint->ring = true;
+    if (endpoint->ring && !endpoint->is_unix()) {
+      return Status::InvalidArgument("\"" + std::string(url) +
+                                     "\": a ring needs a Unix socket, farleaf+unix:PATH");
+    }
+    if (endpoint->ring && options.transport) {
+      return Status::InvalidArgument(
+          "a ring takes no secure transport: its bytes do not leave the "
+          "host's memory");
     }
     std::unique_ptr<Session> session(new Session(std::move(*endpoint), options));
     session->connection_.set_password(options.password);
@@ -113,8 +125,9 @@ class Session {
   size_t Poll(uint64_t timeout_ms, int wake_fd = -1);
   /// Hands to the kernel what was started, without waiting for answers.
   void Flush() {
-    if (!ready_) return;
-    FillOut();
+    // Without a ring what opens the trees again goes out when the socket has room.
+    if (!ready_ && connection_.ring() == nullptr) return;
+    if (ready_) FillOut();
     const Status sent = connection_.Send();
     if (!sent.ok()) Disconnect(sent);
   }
@@ -163,11 +176,15 @@ class Session {
     Operation operation;
     uint64_t batch_end = 0;   // position in the connection's stream, if kSent
     uint64_t order = 0;       // among all requests, of when it was started
-    uint32_t batch = 0;       // if kSent: its batch's number,
-    uint32_t in_batch = 0;    // and place in it
+    uint32_t batch = 0;       // if kSent: its number
     uint32_t generation = 0;  // of the slot's uses; the upper half of request ids
     uint32_t reissues = 0;
     SlotState state = SlotState::kFree;
+  };
+  /// A batch on this connection that has not been answered and refused to its end.
+  struct SentBatch {
+    uint32_t requests = 0;  // its slots stand in sent_slots_
+    uint32_t left = 0;      // of them, neither answered nor refused
   };
   struct KnownTree {
     std::string name;
@@ -178,7 +195,8 @@ class Session {
   // Ids of the session's own requests: open_tree by handle, and range_map.
   static constexpr uint64_t kReopenIds = uint64_t{1} << 63;
   static constexpr uint64_t kRangeMapId = UINT64_MAX;
-  static constexpr size_t kOutBytesWanted = 256 << 10;  // encoded ahead of the kernel
+  static constexpr size_t kOutBytesWanted = 256 << 10;    // encoded ahead of the kernel,
+  static constexpr size_t kRingOutBytesWanted = 4 << 10;  // or of a ring, which has room of its own
   static constexpr size_t kSpareFramesMax = 1024, kSpareFrameBytesMax = 4096;
 
   Session(Endpoint endpoint, Options options)
@@ -209,6 +227,8 @@ class Session {
   void FillOut();
   void SendBatch(uint64_t now_ns);
   bool EncodeForBatch(uint32_t index, uint64_t now_ns);
+  void NoteSent(std::span<const uint32_t> slots);
+  void LeaveBatch(const Slot& slot);
   void BatchRefused(const protocol::Response& response);
   void TakeRangeMap(const protocol::Response& response);
   void EndHoldIfClear();
@@ -230,6 +250,7 @@ class Session {
   void ExpireDeadlines(uint64_t now_ns);
   uint64_t NextDueNs() const;
   void WaitForEvents(uint64_t timeout_ns, int wake_fd);
+  bool PollRing();
 
   const Endpoint endpoint_;
   const std::string name_;
@@ -242,7 +263,9 @@ class Session {
   bool ready_ = false;  // connected, and every known tree is open
   uint32_t view_ = 0;
   uint32_t next_batch_ = 0;
-  std::vector<uint32_t> batch_slots_;  // of the batch that is being encoded
+  std::vector<uint32_t> batch_slots_;   // of the batch that is being encoded
+  std::deque<SentBatch> sent_batches_;  // up to next_batch_
+  std::deque<uint32_t> sent_slots_;     // of these batches, one behind the other
   // Routing anew: set from a refusal on, while nothing is sent.
   bool holding_ = false;
   bool map_asked_ = false;

@@ -1,4 +1,5 @@
-// Connection: one byte stream to a server, from dialling to its loss, and the hello on it.
+// Connection: one way to a server, from dialling to its loss, and the hello on it: a byte stream, or a ring that
+// is opened through one.
 //
 // A Connection knows nothing of operations: it moves bytes, tells how many of them the kernel took,
 // and says why it ended.
@@ -6,10 +7,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "client/internal/ring_link.h"
 #include "client/internal/socket.h"
 #include "client/options.h"
 #include "client/protocol.h"
@@ -18,12 +22,13 @@ namespace farleaf::client::internal {
 
 class Connection {
  public:
-  enum class State : uint8_t { kClosed, kDialling, kHello, kOpen };
+  enum class State : uint8_t { kClosed, kDialling, kHello, kRing, kOpen };
 
   State state() const { return state_; }
   int fd() const { return fd_.get(); }
   bool wants_write() const {
     const bool unsent = sent_ < out_.size();
+    if (ring_) return false;  // its room is not the socket's
     if (state_ == State::kDialling || !channel_) return state_ == State::kDialling || unsent;
     return (unsent && !channel_->send_waits_for_read()) || channel_->receive_waits_for_write();
   }
@@ -38,8 +43,13 @@ class Connection {
   /// Of the hellos to come.
   void set_password(std::string password) { password_ = std::move(password); }
 
-  Status Open(const SocketAddress& address, uint32_t view) {
+  /// Null: bytes go through the socket.
+  RingLink* ring() { return ring_.get(); }
+
+  /// `ring`: the areas of the ring that is wanted; none by default.
+  Status Open(const SocketAddress& address, uint32_t view, protocol::RingBytes ring = {}) {
     Close();
+    ring_wanted_ = ring;
     auto fd = Dial(address);
     if (!fd.ok()) return fd.status();
     fd_ = std::move(*fd);
@@ -50,6 +60,7 @@ class Connection {
   void Close() {
     channel_.reset();
     fd_.Close();
+    ring_.reset();
     state_ = State::kClosed;
     in_.Clear();
     out_.clear();
@@ -66,6 +77,7 @@ class Connection {
   /// Sends what the kernel takes. A failure means that the connection is lost.
   Status Send() {
     if (state_ == State::kDialling) return Status::Ok();
+    if (ring_) return SendThroughRing();
     while (sent_ < out_.size()) {
       const ssize_t n = SendSome(std::string_view(out_).substr(sent_));
       if (n < 0) {
@@ -98,10 +110,12 @@ class Connection {
   /// Takes in what has arrived, and the hello if that is what is awaited. Returns whether anything
   /// arrived; a failure means that the connection is lost or refused.
   Result<bool> Receive() {
+    if (ring_) return ReceiveThroughRing();
     const auto wanted = protocol::FindFrame(in_.unread(), protocol::kFrameBytesMax).frame_bytes;
     const size_t missing = wanted > in_.unread().size() ? wanted - in_.unread().size() : 0;
     const auto space = in_.Space(std::max(kReceiveBytes, std::min(missing, kReceiveBytesMax)));
-    const ssize_t n = ReceiveSome(std::as_writable_bytes(space));
+    const ssize_t n = state_ == State::kRing ? ReceiveWithDescriptor(fd_, space, &ring_memory_)
+                                             : ReceiveSome(std::as_writable_bytes(space));
     if (n == 0) return Status::Unavailable("the server closed the connection");
     if (n < 0) {
       if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
@@ -109,7 +123,20 @@ class Connection {
     }
     in_.Filled(static_cast<size_t>(n));
     if (state_ == State::kHello) FARLEAF_RETURN_IF_ERROR(TakeHello());
+    if (state_ == State::kRing) FARLEAF_RETURN_IF_ERROR(TakeRing());
     return true;
+  }
+
+  /// REQUIRES: a ring. Takes the bytes by which the server has woken this side.
+  Status DrainWakeUps() {
+    char bytes[256];
+    for (;;) {
+      const ssize_t n = ::recv(fd_.get(), bytes, sizeof bytes, 0);
+      if (n == 0) return Status::Unavailable("the server closed the connection");
+      if (n > 0) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return Status::Ok();
+      return Status::Unavailable(ErrnoText(errno));
+    }
   }
 
   /// The next frame's body, valid until ConsumeFrame; nullopt if none is complete. REQUIRES: open.
@@ -168,7 +195,80 @@ class Connection {
     }
     hello_ = std::move(*hello);
     in_.Consume(found.frame_bytes);
+    if (ring_wanted_.request == 0) {
+      state_ = State::kOpen;
+      return Status::Ok();
+    }
+    state_ = State::kRing;
+    protocol::Request request;
+    request.opcode = protocol::Opcode::kOpenRing;
+    request.ring = ring_wanted_;
+    protocol::AppendBatch(0, 0, request, &out_);
+    return Send();
+  }
+
+  Status TakeRing() {
+    const auto found = protocol::FindFrame(in_.unread(), protocol::kHelloBytesMax);
+    if (found.state == protocol::FrameLookup::State::kIncomplete) return Status::Ok();
+    protocol::Response response;
+    if (found.state == protocol::FrameLookup::State::kTooLong ||
+        !ParseResponse(found.body, &response).ok() ||
+        response.opcode != protocol::Opcode::kOpenRing) {
+      return Status::Corruption("the server does not answer a request for a ring");
+    }
+    if (response.code != StatusCode::kOk) {
+      return Status(response.code, std::string(response.message));
+    }
+    auto ring = RingLink::Map(ring_memory_, response.ring);
+    ring_memory_.Close();
+    if (!ring.ok()) return ring.status();
+    in_.Clear();
+    ring_ = std::move(*ring);
     state_ = State::kOpen;
+    // What was sent up to here, and is counted by positions, was the socket's.
+    return Status::Ok();
+  }
+
+  Status SendThroughRing() {
+    bool wrote = false;
+    while (sent_ < out_.size()) {
+      const auto found =
+          protocol::FindFrame(AsBytes(out_).subspan(sent_), protocol::kFrameBytesMax);
+      FARLEAF_CHECK(found.state == protocol::FrameLookup::State::kComplete, sent_, out_.size());
+      const auto requests = LoadLittle<uint32_t>(out_.data() + sent_ + protocol::kBatchCountAt);
+      wrote = true;  // if only a part of it
+      if (!ring_->half().Send(AsBytes(out_).subspan(sent_, found.frame_bytes), requests)) break;
+      sent_ += found.frame_bytes;
+      stream_sent_ += found.frame_bytes;
+    }
+    if (sent_ == out_.size()) {
+      out_.clear();
+      sent_ = 0;
+    } else if (sent_ > kKeptBytesMax) {
+      out_.erase(0, std::exchange(sent_, 0));
+    }
+    return wrote ? WakeServer() : Status::Ok();
+  }
+  Result<bool> ReceiveThroughRing() {
+    answers_.clear();
+    const auto any = ring_->half().Receive(&answers_);
+    if (!any.ok() || !*any) return any;
+    if (!answers_.empty()) {
+      std::memcpy(in_.Space(answers_.size()).data(), answers_.data(), answers_.size());
+      in_.Filled(answers_.size());
+    }
+    if (answers_.capacity() > kKeptBytesMax) std::string().swap(answers_);
+    // Rests of answers may have been asked for.
+    FARLEAF_RETURN_IF_ERROR(WakeServer());
+    return true;
+  }
+  Status WakeServer() {
+    if (!ring_->ToWake()) return Status::Ok();
+    const char byte = 'w';
+    // A full socket is on its way to wake it already.
+    if (::send(fd_.get(), &byte, 1, MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EINTR) {
+      return Status::Unavailable(ErrnoText(errno));
+    }
     return Status::Ok();
   }
 
@@ -184,6 +284,10 @@ class Connection {
   std::string out_;
   size_t sent_ = 0;  // of out_
   uint64_t stream_sent_ = 0;
+  protocol::RingBytes ring_wanted_;
+  Fd ring_memory_;  // as it was handed over
+  std::unique_ptr<RingLink> ring_;
+  std::string answers_;  // as they came through it
 };
 
 }  // namespace farleaf::client::internal

@@ -121,6 +121,9 @@ inline void ReadRequestFields(FrameReader& in, Request* request) {
       request->geometry.inline_value_bytes_max = in.Read<uint32_t>();
       request->name = in.ReadField(kTreeNameBytesMax);
       break;
+    case Opcode::kOpenRing:
+      request->ring = {in.Read<uint32_t>(), in.Read<uint32_t>()};
+      break;
     case Opcode::kGet:
     case Opcode::kDelete:
       request->key = in.ReadField(kKeyBytesMax);
@@ -175,6 +178,10 @@ inline void WriteRequestFields(FrameWriter& out, const Request& request) {
       out.Write(request.geometry.key_bytes_max);
       out.Write(request.geometry.inline_value_bytes_max);
       out.WriteField(request.name);
+      break;
+    case Opcode::kOpenRing:
+      out.Write(request.ring.request);
+      out.Write(request.ring.reply);
       break;
     case Opcode::kGet:
     case Opcode::kDelete:
@@ -240,6 +247,9 @@ inline void ReadPayload(FrameReader& in, Response* response) {
         range.url = in.ReadField(kUrlBytesMax);
       }
       break;
+    case Opcode::kOpenRing:
+      response->ring = {in.Read<uint32_t>(), in.Read<uint32_t>()};
+      break;
     case Opcode::kGet:
       if (in.ReadFlag()) response->value = in.ReadField(kValueBytesMax);
       break;
@@ -304,6 +314,10 @@ inline void WritePayload(FrameWriter& out, const Response& response) {
         out.WriteField(range.start);
         out.WriteField(range.url);
       }
+      break;
+    case Opcode::kOpenRing:
+      out.Write(response.ring.request);
+      out.Write(response.ring.reply);
       break;
     case Opcode::kGet:
       out.WriteFlag(response.value.has_value());

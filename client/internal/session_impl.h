@@ -18,7 +18,8 @@ inline void Session::StartConnecting(uint64_t now_ns) {
   addresses_.pop_back();
   trees_to_reopen_ = 0;
   handshake_end_ns_ = now_ns + options_.connect_timeout_ms * kNsPerMs;
-  const Status opened = connection_.Open(address, view_);
+  const uint32_t ring_bytes = endpoint_.ring ? options_.ring_bytes : 0;
+  const Status opened = connection_.Open(address, view_, {ring_bytes, ring_bytes});
   if (!opened.ok()) ConnectingFailed(opened);
 }
 
@@ -78,6 +79,8 @@ inline void Session::Disconnect(const Status& why) {
   const uint64_t sent = connection_.stream_sent();
   connection_.Close();
   ready_ = false;
+  sent_batches_.clear();
+  sent_slots_.clear();
   EndHold();
   if (!was_ready) return ConnectingFailed(why);
   addresses_.clear();
@@ -143,7 +146,8 @@ inline void Session::Submit(Operation operation, CallOptions call) {
 inline void Session::FillOut() {
   if (queue_.empty() || holding_) return;
   const uint64_t now_ns = clock_->NowNs();
-  while (!queue_.empty() && connection_.unsent_bytes() < kOutBytesWanted) SendBatch(now_ns);
+  const size_t wanted = connection_.ring() ? kRingOutBytesWanted : kOutBytesWanted;
+  while (!queue_.empty() && connection_.unsent_bytes() < wanted) SendBatch(now_ns);
 }
 
 /// Encodes the next batch; none if no queued operation is to be sent.
@@ -151,7 +155,9 @@ inline void Session::SendBatch(uint64_t now_ns) {
   std::string& out = connection_.out();
   const size_t begin = protocol::BeginBatch(next_batch_, view_, &out);
   batch_slots_.clear();
-  while (!queue_.empty() && batch_slots_.size() < options_.batch_requests_max &&
+  // Through a ring each request has its own answer, so that none waits for those sent beside it.
+  const size_t requests_max = connection_.ring() ? 1 : options_.batch_requests_max;
+  while (!queue_.empty() && batch_slots_.size() < requests_max &&
          out.size() - begin < options_.batch_bytes) {
     const uint32_t index = queue_.front();
     // One that is large has a batch of its own, since a frame has a bound.
@@ -159,7 +165,6 @@ inline void Session::SendBatch(uint64_t now_ns) {
     queue_.pop_front();
     if (!EncodeForBatch(index, now_ns)) continue;
     slots_[index].batch = next_batch_;
-    slots_[index].in_batch = static_cast<uint32_t>(batch_slots_.size());
     batch_slots_.push_back(index);
   }
   if (batch_slots_.empty()) {
@@ -167,7 +172,7 @@ inline void Session::SendBatch(uint64_t now_ns) {
     return;
   }
   protocol::EndBatch(begin, static_cast<uint32_t>(batch_slots_.size()), &out);
-  ++next_batch_;
+  NoteSent(batch_slots_);
   for (const uint32_t index : batch_slots_) {
     slots_[index].batch_end = connection_.stream_queued();
     slots_[index].state = SlotState::kSent;
@@ -217,7 +222,8 @@ inline bool Session::EncodeForBatch(uint32_t index, uint64_t now_ns) {
 
 /// A request of the session's own, in a batch that no view routes.
 inline void Session::SendUnrouted(const protocol::Request& request) {
-  protocol::AppendBatch(next_batch_++, 0, request, &connection_.out());
+  protocol::AppendBatch(next_batch_, 0, request, &connection_.out());
+  NoteSent({});
 }
 
 inline bool Session::ReceiveAll() {
@@ -279,6 +285,7 @@ inline void Session::Complete(uint32_t index, const protocol::Response& response
     if (pieces->on_piece && !internal::PassPiece(pieces)) done = true;
     if (!*done) {
       internal::EncodeNextPiece(&slots_[index].operation);
+      LeaveBatch(slots_[index]);
       return Requeue(index);
     }
   }
@@ -317,12 +324,14 @@ inline void Session::Complete(uint32_t index, const protocol::Response& response
     case Opcode::kSlowLog:
     case Opcode::kPing:
     case Opcode::kRangeMap:
+    case Opcode::kOpenRing:
       return operation.Succeed<std::string>(std::string(response.text));
   }
 }
 
 inline Operation Session::Release(uint32_t index) {
   Slot& slot = slots_[index];
+  if (slot.state == SlotState::kSent) LeaveBatch(slot);
   ++ended_;
   // The top bit of an id marks the session's own requests.
   slot.generation = (slot.generation + 1) & 0x7fffffff;
@@ -400,7 +409,8 @@ inline size_t Session::Poll(uint64_t timeout_ms, int wake_fd) {
   }
   EndHoldIfClear();
   Flush();
-  const bool talking = connection_.state() == State::kHello || connection_.state() == State::kOpen;
+  const bool talking = connection_.state() == State::kHello ||
+                       connection_.state() == State::kRing || connection_.state() == State::kOpen;
   if (talking && ReceiveAll()) timeout_ms = 0;
   if (ended_ == 0 && timeout_ms > 0) {
     const uint64_t due_ns = NextDueNs();
@@ -410,8 +420,28 @@ inline size_t Session::Poll(uint64_t timeout_ms, int wake_fd) {
   return ended_;
 }
 
+/// Looks for an answer for a while; returns whether one has come. The processor is left to others soon: they may
+/// be what the server waits for.
+inline bool Session::PollRing() {
+  constexpr uint32_t kLooksBeforeYield = 400, kLooksPerClock = 64;
+  if (pending() == 0) return false;
+  const uint64_t end_ns = clock_->NowNs() + options_.ring_poll_us * 1'000;
+  for (uint32_t looks = 1;; ++looks) {
+    if (connection_.ring()->half().Ready()) return true;
+    if (looks > kLooksBeforeYield) ::sched_yield();
+    if (looks % kLooksPerClock == 0 && clock_->NowNs() >= end_ns) return false;
+    internal::Pause();
+  }
+}
+
 inline void Session::WaitForEvents(uint64_t timeout_ns, int wake_fd) {
   using State = internal::Connection::State;
+  internal::RingLink* const ring = connection_.ring();
+  if (ring && (PollRing() || !ring->MaySleep())) {
+    ring->Awake();
+    ReceiveAll();
+    return;
+  }
   pollfd fds[2] = {{connection_.fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
   if (connection_.state() == State::kDialling) {
     fds[0].events = POLLOUT;
@@ -420,7 +450,18 @@ inline void Session::WaitForEvents(uint64_t timeout_ns, int wake_fd) {
   }
   // A closed connection's descriptor is negative, which poll ignores.
   const uint64_t timeout_ms = std::min<uint64_t>((timeout_ns + kNsPerMs - 1) / kNsPerMs, 60'000);
-  if (::poll(fds, 2, static_cast<int>(timeout_ms)) <= 0 || fds[0].revents == 0) return;
+  const int ready = ::poll(fds, 2, static_cast<int>(timeout_ms));
+  if (ring) {
+    ring->Awake();
+    const Status woken = fds[0].revents != 0 ? connection_.DrainWakeUps() : Status::Ok();
+    if (woken.ok()) {
+      ReceiveAll();
+    } else {
+      Disconnect(woken);
+    }
+    return;
+  }
+  if (ready <= 0 || fds[0].revents == 0) return;
   if (connection_.state() == State::kDialling) {
     const Status dialled = connection_.FinishDialling();
     if (!dialled.ok()) ConnectingFailed(dialled);

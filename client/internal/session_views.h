@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -16,14 +17,41 @@
 
 namespace farleaf::client {
 
+/// The batch next_batch_ is encoded.
+inline void Session::NoteSent(std::span<const uint32_t> slots) {
+  const auto requests = static_cast<uint32_t>(slots.size());
+  sent_batches_.push_back({requests, requests});
+  sent_slots_.insert(sent_slots_.end(), slots.begin(), slots.end());
+  ++next_batch_;
+}
+
+/// One of a batch's requests is answered, refused, or waited for no more.
+inline void Session::LeaveBatch(const Slot& slot) {
+  const uint32_t behind = next_batch_ - slot.batch;          // numbers wrap around
+  if (behind == 0 || behind > sent_batches_.size()) return;  // of a connection before this one
+  --sent_batches_[sent_batches_.size() - behind].left;
+  while (!sent_batches_.empty() && sent_batches_.front().left == 0) {
+    sent_slots_.erase(sent_slots_.begin(), sent_slots_.begin() + sent_batches_.front().requests);
+    sent_batches_.pop_front();
+  }
+}
+
 inline void Session::BatchRefused(const protocol::Response& response) {
   const auto batch = static_cast<uint32_t>(response.id);
-  for (uint32_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
+  const uint32_t behind = next_batch_ - batch;
+  if (behind == 0 || behind > sent_batches_.size()) return;  // nobody waits for it any more
+  size_t first = sent_slots_.size();
+  for (uint32_t i = 1; i <= behind; ++i) first -= sent_batches_[sent_batches_.size() - i].requests;
+  const uint32_t requests = sent_batches_[sent_batches_.size() - behind].requests;
+  const std::vector<uint32_t> slots(
+      sent_slots_.begin() + static_cast<std::ptrdiff_t>(first),
+      sent_slots_.begin() + static_cast<std::ptrdiff_t>(first + requests));
+  for (uint32_t i = response.refused_from; i < requests; ++i) {
+    Slot& slot = slots_[slots[i]];
     if (slot.state != SlotState::kSent || slot.batch != batch) continue;
-    if (slot.in_batch < response.refused_from) continue;
     slot.state = SlotState::kQueued;  // it was not executed; until its deadline
-    refused_.push_back(i);
+    LeaveBatch(slot);
+    refused_.push_back(slots[i]);
   }
   if (!holding_) first_refused_ = batch;
   holding_ = true;
@@ -54,11 +82,10 @@ inline void Session::TakeRangeMap(const protocol::Response& response) {
 /// Ends the hold when nothing is left that may still be refused.
 inline void Session::EndHoldIfClear() {
   if (!holding_ || map_asked_) return;
-  for (const Slot& slot : slots_) {
-    // Batches before the first refused one were taken. Numbers wrap around.
-    if (slot.state == SlotState::kSent && static_cast<int32_t>(slot.batch - first_refused_) > 0) {
-      return;
-    }
+  // Batches before the first refused one were taken.
+  const uint32_t behind = next_batch_ - first_refused_ - 1;
+  for (uint32_t i = 1; i <= behind && i <= sent_batches_.size(); ++i) {
+    if (sent_batches_[sent_batches_.size() - i].left > 0) return;
   }
   EndHold();
 }

@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,6 +52,13 @@ class Fd {
  private:
   int fd_ = -1;
 };
+
+/// For a loop that waits for another processor.
+inline void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -111,6 +120,51 @@ inline int PendingError(const Fd& fd) {
   socklen_t bytes = sizeof error;
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return errno;
   return error;
+}
+
+inline bool IsUnixSocket(const Fd& fd) {
+  int domain = 0;
+  socklen_t bytes = sizeof domain;
+  return ::getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain == AF_UNIX;
+}
+
+/// Like send; the descriptor goes with the first byte. On Unix sockets only.
+inline ssize_t SendWithDescriptor(const Fd& socket, std::string_view bytes, const Fd& descriptor) {
+  iovec vector{const_cast<char*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr header{};
+  header.msg_iov = &vector;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof control;
+  cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(int));
+  const int fd = descriptor.get();
+  std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+  return ::sendmsg(socket.get(), &header, MSG_NOSIGNAL);
+}
+
+/// Like recv; a descriptor that comes with the bytes is in `descriptor`.
+inline ssize_t ReceiveWithDescriptor(const Fd& socket, std::span<char> into, Fd* descriptor) {
+  iovec vector{into.data(), into.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr header{};
+  header.msg_iov = &vector;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof control;
+  const ssize_t n = ::recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC);
+  if (n < 0) return n;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    if (c->cmsg_len != CMSG_LEN(sizeof(int))) continue;
+    int fd;
+    std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    *descriptor = Fd(fd);
+  }
+  return n;
 }
 
 /// Bytes received and not yet parsed.

@@ -1,7 +1,7 @@
 // Executes verbs on memory that this process can address: the shm fabric's client side and the tcp
 // fabric's agent threads both end here, so that racy access to a region happens in one place.
 //
-// Racy copies are those of dsm/shm/shared_copy.h, so that the transport contract's rules 1 to 3 hold
+// Racy copies are those of dsm/base/shared_copy.h, so that the transport contract's rules 1 to 3 hold
 // between CPUs.
 // Thread rule: any thread.
 #pragma once
@@ -12,8 +12,8 @@
 #include <cstring>
 #include <span>
 
+#include "dsm/base/shared_copy.h"
 #include "dsm/base/status.h"
-#include "dsm/shm/shared_copy.h"
 #include "dsm/transport.h"
 
 namespace farleaf::dsm {

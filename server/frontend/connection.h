@@ -20,6 +20,7 @@
 #include <string_view>
 #include <utility>
 
+#include "client/internal/socket.h"
 #include "dsm/base/status.h"
 
 namespace farleaf::server {
@@ -77,6 +78,23 @@ class Connection {
     if (failure_.ok()) failure_ = std::move(why);
   }
 
+  /// Whether the peer is a process of this host, on a Unix socket.
+  bool peer_is_local() const { return peer_is_local_; }
+  void set_peer_is_local(bool local) { peer_is_local_ = local; }
+  /// To be sent with the first byte of output; not valid: none.
+  client::internal::Fd& descriptor_to_send() { return descriptor_to_send_; }
+
+  // A ring: memory shared with the peer, through which its requests come once it is open; bytes on the
+  // socket only wake then, and its end is the connection's.
+  virtual bool has_ring() const { return false; }
+  /// Whether something has come through it.
+  virtual bool RingReady() const { return false; }
+  /// Takes what has come through it, and starts what it asks for.
+  virtual void TakeRing() {}
+  /// From now on the peer wakes this side by a byte on the socket; false: not now, something has come.
+  virtual bool RingMaySleep() { return true; }
+  virtual void RingAwake() {}
+
   Peer* peer() const { return peer_; }
   void set_peer(Peer* peer) { peer_ = peer; }
 
@@ -110,6 +128,8 @@ class Connection {
 
   const size_t out_bytes_max_;
   Peer* peer_ = nullptr;
+  bool peer_is_local_ = false;
+  client::internal::Fd descriptor_to_send_;
   InputBlockRef block_;
   size_t begin_ = 0, end_ = 0;  // of what is unparsed in block_
   std::string out_;

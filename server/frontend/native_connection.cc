@@ -63,6 +63,12 @@ void NativeConnection::TakeHello(std::span<const std::byte> body) {
 void NativeConnection::TakeBatch(std::span<const std::byte> body) {
   const auto batch = protocol::ParseBatch(body, &batch_rest_);
   if (!batch.ok()) return Refuse(batch.status());
+  if (ring_) {
+    const auto reply = ring_->BeginReply(batch->count);
+    if (!reply) return Refuse(Status::Corruption("a ring's message that is not one frame"));
+    batch_reply_ = *reply;
+    Answered(batch_reply_, 0);
+  }
   batch_ = *batch;
   batch_taken_ = 0;
   if (batch_.count == 0) return;
@@ -89,7 +95,8 @@ void NativeConnection::RefuseRest() {
   refusal.wrong_view = true;
   refusal.refused_from = batch_taken_;
   refusal.view = runner_->view();
-  AppendResponse(refusal, &out());
+  AppendResponse(refusal, &AnswersOf(batch_reply_));
+  Answered(batch_reply_, batch_.count);
   batch_.count = 0;
   batch_rest_ = {};
 }
@@ -112,7 +119,7 @@ void NativeConnection::TakeRequest() {
   if (batch_.view == 0 && !IsUnrouted(request.opcode)) return RefuseRest();
   --batch_.count;
   ++batch_taken_;
-  const Token token{static_cast<uint32_t>(before - batch_rest_.size())};
+  const Token token{static_cast<uint32_t>(before - batch_rest_.size()), batch_reply_};
   ++in_flight_;
   request_bytes_ += token.request_bytes;
   const size_t value_bytes = std::max(request.value.size(), request.expected.size());
@@ -127,6 +134,7 @@ void NativeConnection::TakeRequest() {
     refusal.message = message;
     return Answer(refusal, token);
   }
+  if (request.opcode == protocol::Opcode::kOpenRing) return OpenRing(request, token);
   runner_->StartRequest(*this, batch_block_, std::move(request), token);
 }
 
@@ -136,9 +144,11 @@ void NativeConnection::Answer(const protocol::Response& response, Token token) {
   --in_flight_;
   request_bytes_ -= token.request_bytes;
   if (abandoned()) return;
-  const size_t before = out().size();
-  AppendResponse(response, &out());
-  answer_bytes_ = std::max<uint64_t>(out().size() - before, answer_bytes_ - answer_bytes_ / 8);
+  std::string& to = AnswersOf(token.reply);
+  const size_t before = to.size();
+  AppendResponse(response, &to);
+  answer_bytes_ = std::max<uint64_t>(to.size() - before, answer_bytes_ - answer_bytes_ / 8);
+  Answered(token.reply, 1);
 }
 
 }  // namespace farleaf::server

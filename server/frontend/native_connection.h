@@ -16,10 +16,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 
 #include "client/protocol.h"
 #include "server/frontend/connection.h"
+#include "server/frontend/ring_channel.h"
 
 namespace farleaf::server {
 
@@ -32,10 +35,12 @@ class NativeConnection final : public Connection {
     /// Of unsent answers; also what requests in flight and their answers may take together.
     uint64_t out_bytes_max = uint64_t{4} << 20;
     uint64_t value_bytes_max = protocol::kValueBytesMax;  ///< larger ones are refused
+    uint64_t ring_bytes_max = uint64_t{1} << 20;  ///< of each area of a ring; 0: none is opened
   };
   /// What a request holds until it is answered.
   struct Token {
     uint32_t request_bytes = 0;
+    uint32_t reply = 0;  ///< over a ring: which answer of RingChannel it is part of
   };
   /// Whoever runs the requests.
   class Runner {
@@ -59,17 +64,24 @@ class NativeConnection final : public Connection {
 
   void Answer(const protocol::Response& response, Token token);
   bool greeted() const override { return greeted_; }
+  bool has_ring() const override { return ring_ != nullptr; }
+  bool RingReady() const override { return ring_->half().Ready(); }
+  void TakeRing() override;
+  bool RingMaySleep() override { return ring_->MaySleep(); }
+  void RingAwake() override { ring_->Awake(); }
   uint32_t in_flight() const override { return in_flight_; }
 
  private:
   static constexpr uint64_t kAnswerBytesFirst = 64 << 10;
+  static constexpr char kWakeByte = 'w';
 
   bool TakeInput() override;
   size_t BytesWanted() const override;
   bool TooBusy() const override {
-    return in_flight_ >= limits_.in_flight_max ||
-           (in_flight_ > 0 &&
-            request_bytes_ + in_flight_ * answer_bytes_ + output().size() > limits_.out_bytes_max);
+    const uint64_t held = ring_ && !abandoned() ? ring_->held_bytes() : 0;
+    return in_flight_ >= limits_.in_flight_max || held > limits_.out_bytes_max ||
+           (in_flight_ > 0 && request_bytes_ + in_flight_ * answer_bytes_ + output().size() + held >
+                                  limits_.out_bytes_max);
   }
   uint32_t frame_bytes_max() const {
     return greeted_ ? protocol::FrameBytesMax(static_cast<uint32_t>(limits_.value_bytes_max))
@@ -80,6 +92,16 @@ class NativeConnection final : public Connection {
   void RunBatch();
   void TakeRequest();
   void RefuseRest();
+  void OpenRing(const protocol::Request& request, Token token);
+  void DeliverFromRing(const client::ring::ArrivedMessage& message);
+  void DeliverDeferred();
+  /// Nothing is being taken, and more may be.
+  bool ReadyForFrame() const { return wants_input() && batch_.count == 0; }
+  /// Where answers of the batch `reply` go.
+  std::string& AnswersOf(uint32_t reply) { return ring_ ? ring_->BytesOf(reply) : out(); }
+  void Answered(uint32_t reply, uint32_t count) {
+    if (ring_ && ring_->Answered(reply, count)) out().push_back(kWakeByte);
+  }
 
   Runner* const runner_;
   const Limits limits_;
@@ -91,6 +113,8 @@ class NativeConnection final : public Connection {
   uint32_t batch_taken_ = 0;
   InputBlockRef batch_block_;
   std::span<const std::byte> batch_rest_;  // in batch_block_
+  uint32_t batch_reply_ = 0;
+  std::unique_ptr<RingChannel> ring_;
   bool greeted_ = false;
 };
 

@@ -176,8 +176,9 @@ Result<std::unique_ptr<ServerThread>> NativeServer::NewThread(uint32_t number) {
   ServerThread::Deps deps;
   deps.host = host_;
   deps.clock = clock_;
-  deps.options = {options_.connections_max, options_.deadline_ms_default, options_.hello_timeout_ms,
-                  options_.idle_timeout_ms, options_.drain_ms};
+  deps.options = {options_.connections_max,  options_.deadline_ms_default,
+                  options_.hello_timeout_ms, options_.idle_timeout_ms,
+                  options_.drain_ms,         options_.ring_poll_us};
   deps.open_connections = [this] { return Connections().open; };
   deps.services.push_back([this](ServingThread& thread) {
     return std::make_unique<NativeService>(

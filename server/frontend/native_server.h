@@ -42,6 +42,7 @@ struct NativeServerOptions {
   uint64_t hello_timeout_ms = 10'000;
   uint64_t idle_timeout_ms = 0;  ///< closes a connection without requests; 0: never
   uint64_t drain_ms = 5'000;     ///< what Stop grants to running requests
+  uint64_t ring_poll_us = 100;   ///< for how long rings are polled behind the last message
   uint64_t instance = 0;         ///< told in the hello; drawn at random by main
   memcached::Options memcached;
   redis::Options redis;

@@ -1,5 +1,6 @@
 #include "server/frontend/server_thread.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -14,6 +15,8 @@ namespace farleaf::server {
 
 namespace {
 constexpr uint32_t kTurnsBeforeBlocking = 2'000;  // about 0.5 ms of polling
+constexpr uint32_t kRingTurnsPerEvents = 32;
+constexpr uint32_t kRingTurnsBeforeYield = 400;
 constexpr int kEventsMax = 128;
 constexpr uint64_t kSweepNs = kNsPerSecond;
 constexpr uint64_t kRefusalsMax = 64;  // connections that are being told that the server is full
@@ -103,17 +106,23 @@ bool ServerThread::Drained() const {
 
 void ServerThread::Turn() {
   if (worker_->spawned() > 0 && worker_->RunOnce(dsm::Worker::Idle::kReturn)) idle_turns_ = 0;
-  const int wait_ms = WaitMs();
+  const int wait_ms = PollRings() ? 0 : WaitMs();
   std::array<epoll_event, kEventsMax> events;
   int count = 0;
-  if (wait_ms == 0) {
+  if (wait_ms == 0 && !rings_.empty() && ++turns_without_events_ < kRingTurnsPerEvents) {
+    // Sockets are looked at less often while rings are polled: a system call takes longer than a turn. Behind
+    // some turns for nothing the processor is left to others, who may be those that are waited for.
+    if (idle_turns_ > kRingTurnsBeforeYield) ::sched_yield();
+  } else if (wait_ms == 0) {
+    turns_without_events_ = 0;
     count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, 0);
   } else {
     worker_->GoOffline();
     worker_->set_sleeping(true);
-    if (!worker_->has_cross_thread_work()) {
+    if (!worker_->has_cross_thread_work() && RingsMaySleep()) {
       count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, wait_ms);
     }
+    for (Peer* peer : rings_) peer->connection->RingAwake();
     worker_->set_sleeping(false);
     worker_->GoOnline();
   }
@@ -160,6 +169,7 @@ void ServerThread::HandleEvent(void* owner, uint32_t what) {
 
 int ServerThread::WaitMs() const {
   if (!touched_.empty()) return 0;
+  if (!rings_.empty() && deps_.clock->NowNs() < ring_poll_end_ns_) return 0;
   if (worker_->spawned() > 0) return idle_turns_ < kTurnsBeforeBlocking ? 0 : 1;
   return stopping_ ? 10 : 1'000;
 }
@@ -240,6 +250,7 @@ void ServerThread::AddPeer(Accepted accepted) {
   if (accepted.tls != nullptr) peer->tls = accepted.tls->Accept(peer->socket.get());
   peer->connection = services_[accepted.service]->NewConnection();
   peer->connection->set_peer(peer);
+  peer->connection->set_peer_is_local(client::internal::IsUnixSocket(peer->socket));
   peer->last_input_ns = deps_.clock->NowNs();
   peers_.push_back(*peer);
   epoll_event event{EPOLLIN, {.ptr = peer}};
@@ -253,6 +264,7 @@ void ServerThread::AddPeer(Accepted accepted) {
 }
 
 void ServerThread::Receive(Peer& peer) {
+  if (peer.socket.valid() && peer.connection->has_ring()) return ReceiveWakeUps(peer);
   if (!peer.socket.valid() || !peer.connection->wants_input()) return;
   if (peer.tls) return ReceiveTls(peer);
   const auto space = peer.connection->InputSpace();
@@ -319,6 +331,10 @@ bool ServerThread::Settle(Peer& peer) {
   if (!peer.socket.valid()) return true;
   peer.connection->Continue();
   if (peer.tls && peer.tls->has_pending()) Receive(peer);
+  if (peer.connection->has_ring()) {
+    if (!std::exchange(peer.polled, true)) rings_.push_back(&peer);
+    peer.connection->TakeRing();
+  }
   if (!Send(peer)) {
     DropSocket(peer);
     return true;
@@ -331,7 +347,8 @@ bool ServerThread::Settle(Peer& peer) {
 }
 
 uint32_t ServerThread::EventsOf(const Peer& peer) {
-  bool in = peer.connection->wants_input(), out = !peer.connection->output().empty();
+  bool in = peer.connection->wants_input() || peer.connection->has_ring();
+  bool out = !peer.connection->output().empty();
   if (peer.tls && out && peer.tls->send_waits_for_read()) {
     in = true;
     out = false;
@@ -354,7 +371,11 @@ bool ServerThread::Send(Peer& peer) {
   if (peer.tls) return SendTls(peer);
   while (!peer.connection->output().empty()) {
     const std::string_view output = peer.connection->output();
-    const ssize_t n = ::send(peer.socket.get(), output.data(), output.size(), MSG_NOSIGNAL);
+    Fd& descriptor = peer.connection->descriptor_to_send();
+    const ssize_t n = descriptor.valid()
+                          ? client::internal::SendWithDescriptor(peer.socket, output, descriptor)
+                          : ::send(peer.socket.get(), output.data(), output.size(), MSG_NOSIGNAL);
+    if (n > 0) descriptor.Close();
     if (n < 0) {
       if (errno == EINTR) continue;
       return errno == EAGAIN || errno == EWOULDBLOCK;
@@ -383,6 +404,7 @@ void ServerThread::Close(Peer& peer) {
   }
   if (peer.running > 0 || peer.touched) return;  // to be settled again, and closed then
   counts_.open.fetch_sub(1);
+  if (peer.polled) std::erase(rings_, &peer);
   delete &peer;
 }
 
@@ -439,6 +461,7 @@ void ServerThread::BeginStop() {
   for (Peer& peer : peers_) {
     // What is already here is answered: "the server is stopping".
     peer.connection->Continue();
+    if (peer.connection->has_ring()) peer.connection->TakeRing();
     peer.connection->InputEnded();
     Touch(peer);
   }

@@ -45,6 +45,7 @@ struct Peer
   uint64_t last_input_ns = 0;
   uint32_t events = 0;   // registered with epoll
   uint32_t running = 0;  // coroutines that serve it
+  bool polled = false;   // its ring is
   bool touched = false;
   bool closed = false;
 };
@@ -59,6 +60,7 @@ class ServerThread final : public ServingThread {
     uint64_t hello_timeout_ms;
     uint64_t idle_timeout_ms;
     uint64_t drain_ms;
+    uint64_t ring_poll_us;  ///< how long rings are polled behind the last message
   };
   struct Deps {
     TreeHost* host;
@@ -133,6 +135,10 @@ class ServerThread final : public ServingThread {
   void AddPeer(Accepted accepted);
   void Receive(Peer& peer);
   void ReceiveTls(Peer& peer);
+  /// Returns whether anything has come through a ring.
+  bool PollRings();
+  bool RingsMaySleep();
+  void ReceiveWakeUps(Peer& peer);
   void Touch(Peer& peer);
   void SettleTouched();
   /// Parses on, sends, and renews the interest in events. Returns whether the peer is done.
@@ -163,6 +169,9 @@ class ServerThread final : public ServingThread {
   List<Peer> peers_;
   std::vector<Peer*> touched_;   // to be settled at the turn's end
   std::vector<Peer*> settling_;  // being settled
+  std::vector<Peer*> rings_;     // with a ring
+  uint64_t ring_poll_end_ns_ = 0;
+  uint32_t turns_without_events_ = 0;  // while rings are polled
   List<Running> running_;
   uint64_t arrival_ns_ = 0;  // of the requests being parsed
   uint64_t next_sweep_ns_ = 0;

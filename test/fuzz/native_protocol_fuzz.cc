@@ -157,7 +157,7 @@ std::vector<std::string> FuzzSeeds() {
        {Opcode::kPing, Opcode::kListTrees, Opcode::kOpenTree, Opcode::kServerStats, Opcode::kGet,
         Opcode::kMultiGet, Opcode::kScan, Opcode::kInsert, Opcode::kPut, Opcode::kUpdate,
         Opcode::kDelete, Opcode::kDeleteIf, Opcode::kCompareAndSet, Opcode::kCreateTree,
-        Opcode::kAdd, Opcode::kRangeMap}) {
+        Opcode::kAdd, Opcode::kRangeMap, Opcode::kOpenRing}) {
     wire::Request request;
     request.id = seeds.size();
     request.opcode = opcode;
@@ -206,7 +206,7 @@ std::vector<std::string> FuzzSeeds() {
   }
   const size_t batch = wire::BeginBatch(99, 7, &stream);
   stream += requests;
-  wire::EndBatch(batch, 16, &stream);
+  wire::EndBatch(batch, 17, &stream);
   for (char cut : {'d', 'e', 'f'}) seeds.push_back(std::string("\x04") + cut + stream);
   return seeds;
 }

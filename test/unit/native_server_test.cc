@@ -56,6 +56,8 @@ struct NativeServerTest : ::testing::Test {
   }
   const std::string& tcp_url() const { return server->urls()[0]; }
   const std::string& unix_url() const { return server->urls()[1]; }
+  std::string ring_url() const { return "farleaf+ring:" + options.unix_path; }
+  std::vector<std::string> all_urls() const { return {tcp_url(), unix_url(), ring_url()}; }
 
   static client::Options Patient() {
     client::Options patient;
@@ -79,9 +81,9 @@ std::string KeyOf(uint64_t i) {
   return "key" + std::string(8 - key.size(), '0') + key;
 }
 
-TEST_F(NativeServerTest, EveryOperationOverTcpAndUnixSockets) {
+TEST_F(NativeServerTest, EveryOperationOverTcpUnixSocketsAndRings) {
   StartServer();
-  for (const std::string& url : server->urls()) {
+  for (const std::string& url : all_urls()) {
     auto client = Connect(url);
     auto created = client->CreateTree({.name = "tree of " + url});
     ASSERT_TRUE(created.ok()) << created.status();
@@ -113,7 +115,7 @@ TEST_F(NativeServerTest, EveryOperationOverTcpAndUnixSockets) {
     EXPECT_TRUE(client->Ping().ok());
   }
   auto client = Connect(unix_url());
-  EXPECT_EQ(client->ListTrees()->size(), 2u);
+  EXPECT_EQ(client->ListTrees()->size(), 3u);
 }
 
 TEST_F(NativeServerTest, ErrorsNameTheServerAndTheThing) {
@@ -175,7 +177,7 @@ TEST_F(NativeServerTest, EachThreadKeepsTheTreesUpWithoutRequestsAndBehindTheLas
 TEST_F(NativeServerTest, ThousandsInFlightAllComeBackRight) {
   StartServer();
   auto& index = host.Add("t");
-  for (const std::string& url : server->urls()) {
+  for (const std::string& url : all_urls()) {
     auto session = ConnectSession(url);
     auto tree = *session->OpenTree("t");
     constexpr uint64_t kOperations = 20'000;
@@ -476,7 +478,7 @@ class ViewChanger {
 TEST_F(NativeServerTest, ViewChangesUnderLoadKeepTheOrderAndRepeatNothing) {
   StartServer();
   host.Add("t");
-  for (const std::string& url : server->urls()) {
+  for (const std::string& url : all_urls()) {
     auto session = ConnectSession(url);
     auto tree = *session->OpenTree("t");
     ASSERT_TRUE(tree.Put("chain", "0").ok());

@@ -48,6 +48,7 @@ std::vector<Request> EveryRequest() {
   reverse.limit = 3;
   reverse.keys_only = true;
   add(Opcode::kRangeMap);
+  add(Opcode::kOpenRing).ring = {1 << 20, 1 << 16};
   add(Opcode::kAdd).key = "counter";
   Request& count = add(Opcode::kAdd);
   count.key = "counter";
@@ -84,6 +85,7 @@ std::vector<Response> EveryResponse() {
   different.outcome = ConditionOutcome::kDifferent;
   different.current = "another";
   add(Opcode::kAdd).number = INT64_MIN + 1;
+  add(Opcode::kOpenRing).ring = {1 << 19, 1 << 15};
   Response& map = add(Opcode::kRangeMap);
   map.view = 8;
   map.ranges = {{"", ""}, {"m", "farleaf://other:7400"}};
@@ -138,6 +140,7 @@ TEST(ProtocolTest, EveryRequestMakesTheRoundTrip) {
     EXPECT_EQ(parsed.geometry, request.geometry);
     EXPECT_EQ(parsed.keys_only, request.keys_only);
     EXPECT_EQ(parsed.delta, request.delta);
+    EXPECT_EQ(parsed.ring, request.ring);
     EXPECT_EQ(parsed.initial, request.initial);
   }
 }
@@ -163,6 +166,7 @@ TEST(ProtocolTest, EveryResponseMakesTheRoundTrip) {
     EXPECT_EQ(parsed.current, response.current);
     EXPECT_EQ(parsed.number, response.number);
     EXPECT_EQ(parsed.ranges, response.ranges);
+    EXPECT_EQ(parsed.ring, response.ring);
     EXPECT_EQ(parsed.keys_only, response.keys_only);
   }
 }

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace farleaf::dsm {
+namespace farleaf {
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kCopyByVectors = true;
@@ -90,4 +90,4 @@ inline void CopyToShared(std::byte* shared, const std::byte* local, size_t bytes
   }
 }
 
-}  // namespace farleaf::dsm
+}  // namespace farleaf
