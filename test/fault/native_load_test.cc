@@ -1,0 +1,88 @@
+// Many connections at a server, most of them doing nothing, some of them dying.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <ctime>
+#include <filesystem>
+#include <thread>
+
+#include "client/session.h"
+#include "dsm/base/random.h"
+#include "server/frontend/native_server.h"
+#include "test/support/map_tree_host.h"
+
+namespace farleaf::server {
+namespace {
+
+using client::Session;
+using client::SessionTree;
+using client::Value;
+
+uint64_t ProcessCpuNs() {
+  timespec now;
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<uint64_t>(now.tv_sec) * kNsPerSecond + static_cast<uint64_t>(now.tv_nsec);
+}
+
+struct Connected {
+  std::unique_ptr<Session> session;
+  std::unique_ptr<SessionTree> tree;
+};
+
+// 2,000 connections at once, each used; a tenth of them is lost at random with requests in flight; all others
+// get right answers; and with nothing to do the server takes next to no processor time.
+TEST(NativeLoadTest, TwoThousandConnectionsATenthDiesTheOthersAreServedAndIdleCostsNothing) {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_cur < 5'000) GTEST_SKIP() << "needs 5,000 open files";
+  constexpr uint64_t kSeed = 31, kConnections = 2'000;
+  SCOPED_TRACE(kSeed);
+  Random random(kSeed);
+  const MonotonicClock clock;
+  test::MapTreeHost host(&clock);
+  host.Add("t");
+  NativeServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  auto server = NativeServer::Start(&host, &clock, options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  client::Options patient;
+  patient.deadline_ms = 60'000;
+  std::vector<Connected> all(kConnections);
+  for (Connected& each : all) {
+    auto session = Session::Connect((*server)->urls()[0], patient);
+    ASSERT_TRUE(session.ok()) << session.status();
+    each.session = std::move(*session);
+    auto tree = each.session->OpenTree("t");
+    ASSERT_TRUE(tree.ok()) << tree.status();
+    each.tree = std::make_unique<SessionTree>(std::move(*tree));
+  }
+  EXPECT_EQ((*server)->Connections().open, kConnections);
+  uint64_t right = 0, living = 0;
+  for (uint64_t i = 0; i < kConnections; ++i) {
+    for (int n = 0; n < 3; ++n) {
+      all[i].tree->PutAsync(std::to_string(i), std::to_string(n), [](Result<bool>) {});
+    }
+    all[i].tree->GetAsync(std::to_string(i),
+                          [&](Result<Value> value) { right += value.ok() && *value == "2"; });
+    all[i].session->Flush();
+    if (random.OneIn(10)) all[i] = Connected();
+  }
+  for (Connected& each : all) {
+    if (!each.session) continue;
+    ++living;
+    while (each.session->pending() > 0) each.session->Poll(1'000);
+  }
+  EXPECT_EQ(right, living);
+  const uint64_t end_ns = clock.NowNs() + 60 * kNsPerSecond;
+  while ((*server)->Connections().open > living && clock.NowNs() < end_ns)
+    std::this_thread::yield();
+  EXPECT_EQ((*server)->Connections().open, living);
+  const uint64_t cpu_ns = ProcessCpuNs();
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  EXPECT_LT(ProcessCpuNs() - cpu_ns, kNsPerSecond / 5) << "of 2 s";
+}
+
+}  // namespace
+}  // namespace farleaf::server
