@@ -204,23 +204,24 @@ void NativeServer::AddServices(uint32_t number, std::vector<ServerThread::MakeSe
           GatherFacts(facts);
           for (const auto& counters : memcached_counters_) counters->AddTo(&facts->counters);
         },
-        memcached_counters, &authenticator_});
+        memcached_counters, &slow_log_, &authenticator_});
   });
   auto* const redis_counters =
       redis_counters_.emplace_back(std::make_unique<redis::Counters>()).get();
   services->push_back([this, redis_counters](ServingThread& thread) {
-    return std::make_unique<redis::Service>(redis::Service::Deps{
-        &thread, keyspace_.get(), options_.redis, options_.deadline_ms_default,
-        [this](redis::Facts* facts) {
-          GatherFacts(facts);
-          for (const auto& counters : redis_counters_) {
-            counters->AddTo(&facts->counters);
-            for (size_t i = 0; i < redis::kCommandsMax; ++i) {
-              facts->commands += counters->stats.Counts(i).count;
-            }
-          }
-        },
-        redis_counters, [this] { return redis_connections_.fetch_add(1) + 1; }, &authenticator_});
+    return std::make_unique<redis::Service>(
+        redis::Service::Deps{&thread, keyspace_.get(), options_.redis, options_.deadline_ms_default,
+                             [this](redis::Facts* facts) {
+                               GatherFacts(facts);
+                               for (const auto& counters : redis_counters_) {
+                                 counters->AddTo(&facts->counters);
+                                 for (size_t i = 0; i < redis::kCommandsMax; ++i) {
+                                   facts->commands += counters->stats.Counts(i).count;
+                                 }
+                               }
+                             },
+                             redis_counters, [this] { return redis_connections_.fetch_add(1) + 1; },
+                             &slow_log_, &authenticator_});
   });
 }
 

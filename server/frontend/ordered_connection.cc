@@ -60,14 +60,16 @@ Task<void> OrderedConnection::Pump() {
     op.deadline_ns = environment_->DeadlineNs();
     bool took_next = false;
     ended_.clear();
+    KeyOf key_of = KeyOf::kNext;
     if (NextIsRetrieval() && !thread.stopping()) {
       size_t count = 0;
       took_next = GatherRetrievals(&count);
+      key_of = KeyOf::kWanted;
       co_await RunRetrievals(op, count);
     } else {
       co_await RunNext(op);
     }
-    CountEnded(&begin_ns, &counts);
+    CountEnded(&begin_ns, &counts, key_of);
     if (abandoned()) out().clear();
     thread.Flush(*this);
     // A command that was taken behind retrievals is in the same block, and has to be run.
@@ -88,15 +90,38 @@ void OrderedConnection::NoteEnded(size_t command, const Status& status) {
   ++ended_.back().times;
 }
 
-void OrderedConnection::CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent) {
+void OrderedConnection::CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent, KeyOf key_of) {
   const uint64_t now_ns = environment_->thread().worker().clock().NowNs();
   CountRoundTrips(spent->round_trips);
+  const SlowLog* const slow_log = environment_->slow_log();
+  if (slow_log != nullptr && slow_log->IsSlow(now_ns - *begin_ns)) {
+    NoteSlow(now_ns - *begin_ns, spent->round_trips, key_of);
+  }
   for (const Ended& ended : ended_) {
     stats().Record(ended.command, ended.outcome, now_ns - *begin_ns, *spent, ended.times);
     *spent = {};  // those that end together share it, so that it counts once
   }
   *spent = {};
   *begin_ns = now_ns;
+}
+
+void OrderedConnection::NoteSlow(uint64_t duration_ns, uint64_t round_trips, KeyOf key_of) {
+  if (ended_.empty()) return;
+  SlowRequest slow;
+  slow.time_ms = environment_->store().NowMs();
+  slow.duration_us = duration_ns / 1'000;
+  slow.round_trips = round_trips;
+  slow.protocol = ProtocolName();
+  slow.command = CommandName(ended_.front().command);
+  if (key_of == KeyOf::kNext) {
+    slow.key = KeyOfNext();
+  } else {
+    AppendWantedKey(0, &slow.key);
+    slow.key.erase(0, 1);  // the space of keys that users name
+  }
+  slow.client = environment_->thread().PeerName(*this);
+  slow.failed = ended_.front().outcome == CommandStats::Outcome::kFailed;
+  environment_->slow_log()->Add(std::move(slow));
 }
 
 Task<void> OrderedConnection::RunRetrievals(dsm::OpContext& op, size_t count) {

@@ -23,6 +23,7 @@
 #include "server/frontend/command_stats.h"
 #include "server/frontend/connection.h"
 #include "server/frontend/serving_thread.h"
+#include "server/frontend/slow_log.h"
 #include "server/records/record_store.h"
 
 namespace farleaf::server {
@@ -37,6 +38,8 @@ class RecordEnvironment {
   virtual const Authenticator& authenticator() const = 0;
   /// Of a command that begins now.
   virtual uint64_t DeadlineNs() = 0;
+  /// Where slow commands are kept; null: nowhere.
+  virtual SlowLog* slow_log() { return nullptr; }
 };
 
 class OrderedConnection : public Connection {
@@ -62,6 +65,11 @@ class OrderedConnection : public Connection {
   virtual dsm::Task<void> RunNext(dsm::OpContext& op) = 0;
   virtual CommandStats& stats() = 0;
   virtual void CountRoundTrips(uint64_t count) = 0;
+  // For the slow log: how the protocol is called, the name of a command of stats(), and the key of the command that
+  // has just run, as the peer sent it.
+  virtual std::string_view ProtocolName() const = 0;
+  virtual std::string_view CommandName(size_t command) const = 0;
+  virtual std::string_view KeyOfNext() const = 0;
 
   /// The peer is to be cut off, behind the answers to what it has sent before. `answer` outlives it.
   void RefusePeer(std::string_view answer, Status why);
@@ -97,6 +105,8 @@ class OrderedConnection : public Connection {
     void await_resume() const noexcept {}
   };
 
+  /// Whose key stands for commands that have ended together.
+  enum class KeyOf : uint8_t { kWanted, kNext };
   /// Commands that have ended together, and alike.
   struct Ended {
     size_t command;
@@ -107,7 +117,8 @@ class OrderedConnection : public Connection {
   bool TakeCommand() { return end_.ok() && TakeNext(); }
   dsm::Task<void> Pump();
   /// Counts those that were noted; they began at `begin_ns`, and cost `spent`. Sets both for the next ones.
-  void CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent);
+  void CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent, KeyOf key_of);
+  void NoteSlow(uint64_t duration_ns, uint64_t round_trips, KeyOf key_of);
   dsm::Task<void> RunRetrievals(dsm::OpContext& op, size_t count);
   dsm::Task<void> RetrieveTogether(dsm::OpContext& op, size_t begin, size_t end);
   dsm::Task<void> RetrieveOneByOne(dsm::OpContext& op, size_t begin, size_t end);

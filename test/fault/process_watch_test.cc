@@ -3,10 +3,13 @@
 
 #include <atomic>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "test/support/process.h"
 #include "test/support/process_client.h"
+#include "test/support/text_client.h"
 
 namespace farleaf {
 namespace {
@@ -125,6 +128,29 @@ TEST_F(WatchProcessTest, TheSlowLogHasWhatTookLong) {
   const Ended text = cluster.Run("farleafctl", {"--server", server.url(), "slow-log"});
   EXPECT_TRUE(text.says("key \\x0a17")) << text.output;
   EXPECT_EQ(cluster.Control({"slow-log"}).code, 2);
+}
+
+TEST_F(WatchProcessTest, TheSlowLogHasCommandsOfAllProtocols) {
+  const std::string memcached = FreeAddress(), redis = FreeAddress();
+  const auto server = cluster.StartComputeServer(
+      {"--slow-log-us", "1", "--memcached-listen", memcached, "--redis-listen", redis});
+  test::TextClient text("memcached://" + memcached), resp("redis://" + redis);
+  text.Send("set a 0 0 1\r\nx\r\nget b\r\nversion\r\n");
+  EXPECT_TRUE(text.ReceiveUntil("END\r\nVERSION").starts_with("STORED"))
+      << server.process->Output();
+  resp.Send("SET c 1\r\nGET d\r\n");
+  EXPECT_EQ(resp.ReceiveUntil("$-1\r\n"), "+OK\r\n$-1\r\n");
+  const Ended ended = cluster.Run("farleafctl", {"--server", server.url(), "--json", "slow-log"});
+  const Json json = Json::parse(ended.output, nullptr, false);
+  ASSERT_TRUE(json.is_array()) << ended.output;
+  std::set<std::string> seen;
+  for (const Json& each : json) {
+    seen.insert(each["protocol"].get<std::string>() + " " + each["command"].get<std::string>() +
+                " " + each["key"].get<std::string>());
+  }
+  for (const char* wanted : {"memcached set a", "memcached get b", "redis set c", "redis get d"}) {
+    EXPECT_TRUE(seen.contains(wanted)) << wanted << "\n" << ended.output;
+  }
 }
 
 TEST_F(WatchProcessTest, LogsAreJsonWhereThatIsAskedFor) {

@@ -71,6 +71,11 @@ class Connection final : public OrderedConnection {
   dsm::Task<void> RunNext(dsm::OpContext& op) override;
   CommandStats& stats() override { return environment_->counters().stats; }
   void CountRoundTrips(uint64_t count) override;
+  std::string_view ProtocolName() const override { return "memcached"; }
+  std::string_view CommandName(size_t command) const override {
+    return VerbName(static_cast<Verb>(command));
+  }
+  std::string_view KeyOfNext() const override { return next_.key; }
 
   bool TakeValue(std::string_view behind_line, size_t line_bytes, Command* command);
   bool TakeSkipped();

@@ -41,6 +41,7 @@ class Service final : public ProtocolService, public Environment {
     RecordHouse* house;  ///< not null: this service ticks it
     std::function<void(Facts*)> gather_facts;
     Counters* counters;                  ///< of this thread; outlives the service
+    SlowLog* slow_log;                   ///< outlives the service
     const Authenticator* authenticator;  ///< likewise
   };
   explicit Service(Deps deps);
@@ -54,6 +55,7 @@ class Service final : public ProtocolService, public Environment {
   const Authenticator& authenticator() const override { return *deps_.authenticator; }
   Counters& counters() override { return *deps_.counters; }
   uint64_t DeadlineNs() override;
+  SlowLog* slow_log() override { return deps_.slow_log; }
   bool AppendStats(std::string_view argument, std::string* out) override;
   dsm::Task<Status> FlushAll(int64_t delay_s) override;
 

@@ -42,6 +42,13 @@ size_t Connection::BytesWanted() const {
                   std::min(2 * reader_.position(), limits_.request_bytes_max));
 }
 
+std::string_view Connection::KeyOfNext() const {
+  const auto& arguments = reader_.arguments();
+  if (next_command_ == nullptr || next_command_->first_key <= 0) return {};
+  const auto at = static_cast<size_t>(next_command_->first_key);
+  return at < arguments.size() ? arguments[at] : std::string_view();
+}
+
 void Connection::CutOff(std::string error) {
   const Status why = Status::Corruption(error);
   last_error_.clear();

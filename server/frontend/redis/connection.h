@@ -34,6 +34,9 @@ class Connection final : public OrderedConnection {
   dsm::Task<void> RunNext(dsm::OpContext& op) override;
   CommandStats& stats() override { return environment_->counters().stats; }
   void CountRoundTrips(uint64_t count) override;
+  std::string_view ProtocolName() const override { return "redis"; }
+  std::string_view CommandName(size_t command) const override { return Commands()[command].name; }
+  std::string_view KeyOfNext() const override;
 
   static constexpr size_t kLoginBytesMax = 2 << 10;
 

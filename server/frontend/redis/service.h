@@ -39,6 +39,7 @@ class Service final : public ProtocolService, public Environment {
     std::function<void(Facts*)> gather_facts;
     Counters* counters;                       ///< of this thread; outlives the service
     std::function<uint64_t()> connection_id;  ///< a new one, of all threads
+    SlowLog* slow_log;                        ///< outlives the service
     const Authenticator* authenticator;       ///< outlives the service
   };
   explicit Service(Deps deps) : deps_(std::move(deps)) {}
@@ -51,6 +52,7 @@ class Service final : public ProtocolService, public Environment {
   const Authenticator& authenticator() const override { return *deps_.authenticator; }
   Counters& counters() override { return *deps_.counters; }
   uint64_t DeadlineNs() override;
+  SlowLog* slow_log() override { return deps_.slow_log; }
   void AppendInfo(std::string_view section, std::string* out) override;
   std::vector<std::pair<std::string, std::string>> Settings() override;
   dsm::Task<Status> FlushAll() override;
