@@ -34,6 +34,7 @@ std::string BlinkTree::HighestKey() const {
 
 namespace {
 constexpr size_t kFetchedTogether = 1024;  // values out of line
+constexpr size_t kRowsReservedMax = 1024;
 }  // namespace
 
 Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) {
@@ -43,6 +44,7 @@ Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValu
     FARLEAF_CO_RETURN_IF_ERROR(CheckBound(*range.end));
     if (*range.end <= range.start) co_return Status::Ok();
   }
+  if (range.limit <= kRowsReservedMax) rows->reserve(range.limit);
   ScanState state{.range = range, .rows = rows};
   if (state.forward()) {
     state.position = range.start.empty() ? LowestKey() : std::string(range.start);
@@ -78,6 +80,8 @@ void BlinkTree::ChooseScanLeaves(ScanState& state) const {
                               : remaining / std::max(per_leaf, 1.0) + slack;
   const auto count =
       static_cast<size_t>(std::min(ahead, static_cast<double>(options_.scan_leaves_max)));
+  state.cached.reserve(count);
+  state.leaves.reserve(count);
   if (state.forward()) {
     cache_.LeavesFrom(state.position, state.range.end, count, &state.cached);
   } else {
@@ -105,11 +109,18 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
     co_return Status::Ok();
   }
   const size_t image_bytes = geometry.image_bytes(0);
-  state.images.resize(state.leaves.size() * image_bytes);
+  if (state.images_max <
+      state.leaves.size()) {  // not cleared: most of it is never read nor written
+    state.images_max = state.leaves.size();
+    state.images = std::make_unique_for_overwrite<std::byte[]>(state.images_max * image_bytes);
+  }
+  const auto image_of = [&](size_t i) {
+    return std::span(state.images.get() + i * image_bytes, image_bytes);
+  };
   std::vector<Batch> batches;
   for (size_t i = 0; i < state.leaves.size(); ++i) {
     const ScanLeaf& leaf = state.leaves[i];
-    const auto image = std::span(state.images).subspan(i * image_bytes, image_bytes);
+    const auto image = image_of(i);
     Batch& batch = dsm::BatchFor(batches, leaf.address.server());
     if (leaf.window != 0) {
       AddPartReads(leaf.address, leaf.window, image, batch);
@@ -120,7 +131,7 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
   Status status = co_await op.worker.RoundTrip(batches, op.counts);
   if (!status.ok()) co_return status;
   for (size_t i = 0; i < state.leaves.size() && !state.done && !state.full(); ++i) {
-    const auto image = std::span(state.images).subspan(i * image_bytes, image_bytes);
+    const auto image = image_of(i);
     if (state.leaves[i].window != 0) {
       const ScanTaken taken = TakeScanParts(state, state.leaves[i], image);
       const bool stalls = i == 0 && taken == ScanTaken::kTooLittle;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,7 +29,8 @@ struct BlinkTree::ScanState {
   bool stalled = false;        ///< the last round trip brought no parts that suffice
   std::vector<CachedLeaf> cached;
   std::vector<ScanLeaf> leaves;
-  std::vector<std::byte> images;
+  std::unique_ptr<std::byte[]> images;                      ///< a leaf's each
+  size_t images_max = 0;                                    ///< that there is room for
   std::vector<std::pair<size_t, OutOfLineValue>> to_fetch;  ///< row, where its value is
 
   bool forward() const { return range.direction == ScanDirection::kForward; }
