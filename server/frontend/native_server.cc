@@ -326,8 +326,9 @@ void NativeServer::AppendRecordStats(std::string* text) const {
   }
   const RecordHouse::Counts& swept = house_->counts();
   fmt::format_to(std::back_inserter(*text),
-                 "records.sweep_turns {}\nrecords.swept_records {}\nrecords.swept_expired {}\n",
-                 swept.turns.load(), swept.records.load(), swept.expired.load());
+                 "records.sweep_turns {}\nrecords.swept_records {}\nrecords.swept_expired {}\n"
+                 "records.swept_members {}\n",
+                 swept.turns.load(), swept.records.load(), swept.expired.load(), swept.members.load());
 }
 
 void NativeServer::AppendMetrics(MetricsText* out) const {

@@ -10,11 +10,24 @@ WalkContext WalkOn(ServingThread& thread, dsm::FabricCounts& counts, uint64_t pi
   return {thread.worker(), counts, piece_ms, [&thread] { return thread.stopping(); }};
 }
 
+namespace {
+
+/// What was begun so long ago is over, or will never be: commands end at their deadlines, a batch within a minute,
+/// and who is silent for a lease's time is cut off. Clocks may differ by minutes.
+uint64_t AbandonedMs(const RecordHouse::Options& options) {
+  constexpr uint64_t kLongMs = 10 * 60 * 1'000;
+  return kLongMs + 2 * options.piece_ms;
+}
+
+}  // namespace
+
 RecordHouse::RecordHouse(Keyspace* keyspace, Options options)
     : keyspace_(keyspace),
       options_(options),
       sweep_(&keyspace->store, std::string(1, kUserKeySpace),
-             EndOfPrefix(std::string(1, kCursorSpace)), {.turn_s = options.turn_s}) {}
+             EndOfPrefix(std::string(1, kCursorSpace)), {.turn_s = options.turn_s},
+             AbandonedMs(options)),
+      members_(&keyspace->store, {.turn_s = options.turn_s}, AbandonedMs(options)) {}
 
 void RecordHouse::Tick(ServingThread& thread) {
   if (keeping_) return;
@@ -39,6 +52,8 @@ Task<void> RecordHouse::Keep(ServingThread& thread) {
   }
   // A piece that failed is met again in a second; a server that is lost is told of by whoever needs it.
   [[maybe_unused]] const Status swept = co_await sweep_.Step(walk, now_ns);
+  [[maybe_unused]] const Status members = co_await members_.Step(walk, now_ns);
+  counts_.members.store(members_.counts().deleted);
   counts_.turns.store(sweep_.counts().turns);
   counts_.records.store(sweep_.counts().records);
   counts_.expired.store(sweep_.counts().deleted);

@@ -9,6 +9,7 @@
 
 #include "server/frontend/serving_thread.h"
 #include "server/records/keyspace.h"
+#include "server/records/member_sweep.h"
 #include "server/records/record_walk.h"
 
 namespace farleaf::server {
@@ -17,10 +18,10 @@ class RecordHouse {
  public:
   struct Options {
     uint64_t turn_s;    ///< what a turn of the sweep takes at least
-    uint64_t piece_ms;  ///< what each piece of a walk may take
+    uint64_t piece_ms;  ///< what each piece of a walk may take, and each command
   };
   struct Counts {
-    std::atomic<uint64_t> turns{0}, records{0}, expired{0};
+    std::atomic<uint64_t> turns{0}, records{0}, expired{0}, members{0};
   };
 
   /// `keyspace` outlives it.
@@ -36,6 +37,7 @@ class RecordHouse {
   Keyspace* const keyspace_;
   const Options options_;
   ExpirySweep sweep_;
+  MemberSweep members_;
   bool keeping_ = false;
   Counts counts_;
 };

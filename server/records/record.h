@@ -21,6 +21,7 @@ namespace farleaf::server {
 enum class SpaceKind : uint8_t {
   kKeys = 1,     ///< the keys that users name: a string each, or the head of something larger
   kCursors = 2,  ///< where iterations over keys go on
+  kMembers = 3,  ///< of collections
 };
 
 /// Databases are numbered 0..15, kinds 1..15.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/records/member_sweep.h"
+
 namespace farleaf::server {
 
 using dsm::OpContext;
@@ -42,22 +44,21 @@ Task<Status> DeleteAll(WalkContext context, const RecordStore& store, char space
   co_return Status::Ok();
 }
 
-Task<Status> ExpirySweep::Piece(WalkContext context) {
+Task<Status> PacedWalk::Piece(WalkContext context) {
   OpContext op{context.worker, context.counts, DeadlineNs(context)};
   const Status scanned = co_await scan_->Next(op);
   if (!scanned.ok()) co_return scanned;
   ++pieces_;
   Status failure;
   for (const index::KeyValue& row : scan_->rows()) {
-    const auto record = ParseRecord(row.value);
     ++counts_.records;
-    if (!record.ok() || !IsExpired(*record, store_->NowMs())) continue;
-    const Status deleted = co_await store_->DeleteExpired(op, row.key);
-    if (!deleted.ok()) {
-      failure = deleted;  // the rest of this piece is left to the next turn
+    op.deadline_ns = DeadlineNs(context);
+    const auto visited = co_await Visit(op, row);
+    if (!visited.ok()) {
+      failure = visited.status();  // the rest of this piece is left to the next turn
       break;
     }
-    ++counts_.deleted;
+    counts_.deleted += *visited;
   }
   if (scan_->done()) {
     scan_.reset();
@@ -67,7 +68,7 @@ Task<Status> ExpirySweep::Piece(WalkContext context) {
   co_return failure;
 }
 
-Task<Status> ExpirySweep::Step(WalkContext context, uint64_t now_ns) {
+Task<Status> PacedWalk::Step(WalkContext context, uint64_t now_ns) {
   if (!scan_) {
     if (now_ns < next_turn_ns_) co_return Status::Ok();
     next_turn_ns_ = now_ns + options_.turn_s * kNsPerSecond;
@@ -83,6 +84,19 @@ Task<Status> ExpirySweep::Step(WalkContext context, uint64_t now_ns) {
     co_await context.worker.Sleep(0);  // others' turn, where no verb suspends
   }
   co_return Status::Ok();
+}
+
+Task<Result<bool>> ExpirySweep::Visit(OpContext& op, const index::KeyValue& row) {
+  const auto record = ParseRecord(row.value);
+  if (!record.ok()) co_return false;
+  if (IsExpired(*record, store().NowMs())) {
+    const Status deleted = co_await store().DeleteExpired(op, row.key);
+    if (!deleted.ok()) co_return deleted;
+    co_return true;
+  }
+  if (record->type == RecordType::kString) co_return false;
+  const auto ended = co_await EndIfAbandoned(op, store(), row.key, *record, abandoned_ms_);
+  co_return ended;
 }
 
 }  // namespace farleaf::server

@@ -29,9 +29,9 @@ struct WalkContext {
 /// by one, so that there is no instant common to all. Unavailable if it was cancelled.
 dsm::Task<Status> DeleteAll(WalkContext context, const RecordStore& store, char space);
 
-/// Deletes what has expired, a bounded part of the tree at a time. A turn takes `turn_s`, or as
-/// long as pieces_max pieces a second take; a record that expires is met by this turn or the next.
-class ExpirySweep {
+/// A walk over a range again and again, a bounded part at a time. A turn takes `turn_s`, or as long as pieces_max
+/// pieces a second take: whatever is there for that long is met by this turn or the next.
+class PacedWalk {
  public:
   struct Options {
     uint64_t turn_s = 60;
@@ -41,13 +41,18 @@ class ExpirySweep {
     uint64_t turns = 0, records = 0, deleted = 0;
   };
 
-  /// Of all keys from `begin` up to `end`, which are of spaces of records.
-  ExpirySweep(const RecordStore* store, std::string begin, std::string end, Options options)
+  PacedWalk(const RecordStore* store, std::string begin, std::string end, Options options)
       : store_(store), begin_(std::move(begin)), end_(std::move(end)), options_(options) {}
+  virtual ~PacedWalk() = default;
 
   /// What is due in one second. To be called about once a second, not while one runs.
   dsm::Task<Status> Step(WalkContext context, uint64_t now_ns);
   const Counts& counts() const { return counts_; }
+
+ protected:
+  /// Whether the row was deleted.
+  virtual dsm::Task<Result<bool>> Visit(dsm::OpContext& op, const index::KeyValue& row) = 0;
+  const RecordStore& store() const { return *store_; }
 
  private:
   dsm::Task<Status> Piece(WalkContext context);
@@ -60,6 +65,19 @@ class ExpirySweep {
   uint64_t pieces_ = 0;  // of this turn
   uint64_t pieces_of_last_turn_ = 0;
   Counts counts_;
+};
+
+/// Deletes records that have expired, and heads of collections that are held by nobody who lives (member_sweep.h).
+class ExpirySweep final : public PacedWalk {
+ public:
+  /// Of all keys from `begin` up to `end`, which are of spaces of records. `abandoned_ms`: what no insertion takes.
+  ExpirySweep(const RecordStore* store, std::string begin, std::string end, Options options,
+              uint64_t abandoned_ms)
+      : PacedWalk(store, std::move(begin), std::move(end), options), abandoned_ms_(abandoned_ms) {}
+
+ private:
+  dsm::Task<Result<bool>> Visit(dsm::OpContext& op, const index::KeyValue& row) override;
+  const uint64_t abandoned_ms_;
 };
 
 }  // namespace farleaf::server

@@ -56,11 +56,13 @@ TEST_F(RedisClientsTest, RedisCliSpeaksBothVersionsAndScans) {
 TEST_F(RedisClientsTest, RedisBenchmarkRunsToItsEnd) {
   if (!Installed("redis-benchmark")) GTEST_SKIP() << "redis-tools is not installed";
   for (const char* pipeline : {"1", "16"}) {
-    const Ended ended = Run({"redis-benchmark", "-p", Port(0), "-t", "ping,set,get,incr,mset", "-n",
-                             "2000", "-c", "20", "-r", "1000", "-P", pipeline, "-q"});
+    const Ended ended =
+        Run({"redis-benchmark", "-p", Port(0), "-t", "ping,set,get,incr,mset,hset,zadd", "-n",
+             "2000", "-c", "20", "-r", "1000", "-P", pipeline, "-q"});
     EXPECT_EQ(ended.code, 0) << ended.output;
     EXPECT_FALSE(ended.says("Error")) << ended.output;
-    for (const char* test : {"PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "MSET (10 keys)"}) {
+    for (const char* test :
+         {"PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "HSET", "ZADD", "MSET (10 keys)"}) {
       EXPECT_TRUE(ended.says(std::string(test) + ": ")) << test << ended.output;
     }
   }
@@ -85,7 +87,8 @@ TEST_F(RedisClientsTest, RedisItselfAnswersAsTheTablesSay) {
   const std::string port = address.substr(address.rfind(':') + 1);
   while (redis.running() && !Run({"redis-cli", "-p", port, "PING"}).says("PONG")) {
   }
-  for (const auto& table : {test::RedisServerTable(), test::RedisStringTable()}) {
+  for (const auto& table :
+       {test::RedisServerTable(), test::RedisStringTable(), test::RedisCollectionTable()}) {
     test::TextClient real(url);
     for (const auto& [request, answer] : table) {
       const std::string answered = real.AskRedis(request);

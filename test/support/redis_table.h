@@ -14,6 +14,8 @@ namespace farleaf::test {
 std::vector<Exchange> RedisServerTable();
 /// Strings, keys and expiries.
 std::vector<Exchange> RedisStringTable();
+/// Hashes and sorted sets.
+std::vector<Exchange> RedisCollectionTable();
 /// The rows of which Redis' own answer is another, and why.
 std::vector<Exchange> RedisOwnTable();
 

@@ -13,7 +13,7 @@ namespace farleaf::test {
 namespace {
 
 std::vector<std::vector<Exchange>> AllTables() {
-  return {RedisServerTable(), RedisStringTable(), RedisOwnTable()};
+  return {RedisServerTable(), RedisStringTable(), RedisCollectionTable(), RedisOwnTable()};
 }
 
 struct RedisProtocolTest : ::testing::Test {
@@ -271,6 +271,27 @@ TEST_F(RedisProtocolTest, NobodyIsServedWithoutThePassword) {
   RedisPeer guesser(worker.get(), {}, passwords);
   EXPECT_EQ(guesser.Ask("AUTH a\r\nAUTH b\r\nAUTH c\r\nAUTH right\r\n"), wrong + wrong + wrong);
   EXPECT_FALSE(guesser.connection().failure().ok());
+}
+
+TEST_F(RedisProtocolTest, MembersOfAnyBytesAndResp3Forms) {
+  RedisPeer peer(worker.get(), {});
+  const std::string zeros("\0\0z", 3), key("k\0", 2), longer("k\0\0", 3);
+  EXPECT_EQ(peer.Ask(Request({"HSET", key, zeros, "1", "", "2"}) +
+                     Request({"HSET", longer, "x", "3"}) + Request({"HSET", "k", "y", "4"})),
+            ":2\r\n:1\r\n:1\r\n");
+  EXPECT_EQ(peer.Ask(Request({"HGETALL", key})),
+            std::string("*4\r\n$0\r\n\r\n$1\r\n2\r\n$3\r\n") + zeros + "\r\n$1\r\n1\r\n");
+  EXPECT_EQ(peer.Ask("HGETALL k\r\n"), "*2\r\n$1\r\ny\r\n$1\r\n4\r\n");
+  const std::string long_field(1'010, 'f');
+  const std::string too_long = "-ERR the key and its member together are too long\r\n";
+  EXPECT_EQ(peer.Ask(Request({"HSET", "k", long_field, "1"}) +
+                     Request({"ZADD", "s", "1", long_field}) + Request({"HGET", "k", long_field})),
+            too_long + too_long + "$-1\r\n");
+  EXPECT_EQ(peer.Ask("ZADD z 1.5 a 2 b\r\n"), ":2\r\n");
+  peer.Ask("HELLO 3\r\n");
+  EXPECT_EQ(peer.Ask("HGETALL k\r\nHGETALL none\r\nZSCORE z a\r\nZRANGE z 0 -1 WITHSCORES\r\n"),
+            "%1\r\n$1\r\ny\r\n$1\r\n4\r\n%0\r\n,1.5\r\n"
+            "*2\r\n*2\r\n$1\r\na\r\n,1.5\r\n*2\r\n$1\r\nb\r\n,2\r\n");
 }
 
 TEST_F(RedisProtocolTest, PatternsMatchAsRedisSays) {

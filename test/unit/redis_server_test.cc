@@ -20,7 +20,7 @@ INSTANTIATE_TEST_SUITE_P(All, RedisServerTest, kAllRecordServers, RecordServersN
 
 TEST_P(RedisServerTest, EachRowAtTheOtherServerThanTheRowBefore) {
   const auto all = Start();
-  for (const auto& table : {RedisStringTable(), RedisOwnTable()}) {
+  for (const auto& table : {RedisStringTable(), RedisCollectionTable(), RedisOwnTable()}) {
     TextClient clients[] = {TextClient(all->redis_url(0)), TextClient(all->redis_url(1))};
     for (size_t i = 0; i < table.size(); ++i) {
       const std::string answer = clients[i % 2].AskRedis(table[i].request);
@@ -69,6 +69,71 @@ TEST_P(RedisServerTest, ClientsOfMemcachedAndRedisSeeTheSameStrings) {
   EXPECT_EQ(redis.AskRedis("APPEND other yz\r\nDBSIZE\r\n"), ":3\r\n:2\r\n");
   EXPECT_EQ(memcached.Ask("get other\r\nflush_all\r\n"), "VALUE other 5 3\r\nxyz\r\nEND\r\nOK\r\n");
   EXPECT_EQ(redis.AskRedis("DBSIZE\r\n"), ":0\r\n");
+}
+
+// Members come and go at both servers, so that the collections end and begin all the time.
+TEST_P(RedisServerTest, CollectionsLoseNothingThatWasAnsweredWhicheverServerTakesIt) {
+  const auto all = Start();
+  constexpr size_t kClients = 4, kEach = 60;
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kClients; ++t) {
+    threads.emplace_back([&, t] {
+      TextClient client(all->redis_url(t));
+      const std::string own = "f" + std::to_string(t);
+      for (size_t i = 0; i < kEach; ++i) {
+        // Only this client changes its field and its member: whatever others do, they are as it left them.
+        EXPECT_EQ(client.AskRedis("HSET h " + own + " x\r\nHGET h " + own + "\r\nHDEL h " + own +
+                                  "\r\nHEXISTS h " + own + "\r\n"),
+                  ":1\r\n$1\r\nx\r\n:1\r\n:0\r\n");
+        EXPECT_EQ(
+            client
+                .AskRedis("ZADD z 5 " + own + "\r\nZADD z 7 " + own +
+                          "\r\nZCOUNT z 7 7\r\nZREM z " + own + "\r\nZSCORE z " + own + "\r\n")
+                .substr(0, 8),
+            ":1\r\n:0\r\n");
+        client.AskRedis("HINCRBY sum n 1\r\nZINCRBY scores 1 n\r\nZADD moved " +
+                        std::to_string(i * kClients + t) + " shared\r\n");
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  TextClient client(all->redis_url(1));
+  EXPECT_EQ(client.AskRedis("EXISTS h z\r\nHGET sum n\r\nZSCORE scores n\r\nZCARD moved\r\n"),
+            ":0\r\n$3\r\n240\r\n$3\r\n240\r\n:1\r\n");
+  // The member has one score, and is met under it and nowhere else.
+  EXPECT_EQ(client.AskRedis("ZCOUNT moved -inf +inf\r\nZRANGE scores 0 -1 WITHSCORES\r\n"),
+            ":1\r\n*2\r\n$1\r\nn\r\n$3\r\n240\r\n");
+}
+
+TEST_P(RedisServerTest, WhatCollectionsLeaveBehindIsSweptAway) {
+  NativeServerOptions options;
+  options.expiry_sweep_s = 1;
+  const auto all = Start(options);
+  TextClient one(all->redis_url(0)), two(all->redis_url(1));
+  std::string requests;
+  for (int i = 0; i < 300; ++i) {
+    requests += "HSET h f" + std::to_string(i) + " x\r\nZADD z " + std::to_string(i) +
+                " m\r\nZADD e 1 m" + std::to_string(i) + "\r\n";
+  }
+  one.AskRedis(requests);
+  EXPECT_EQ(two.AskRedis("DEL h\r\nEXPIRE e 100\r\nHSET h only y\r\n"), ":1\r\n:1\r\n:1\r\n");
+  all->wall.AdvanceNs(200 * kNsPerSecond);
+  const auto swept = [&] {
+    uint64_t members = 0;
+    for (const auto& server : all->servers) {
+      const std::string text = server->StatsText(), name = "records.swept_members ";
+      members += std::stoull(text.substr(text.find(name) + name.size()));
+    }
+    return members;
+  };
+  // 300 fields; 300 members and their scores.
+  const uint64_t end_ns = all->clock.NowNs() + 60 * kNsPerSecond;
+  while (swept() < 900 && all->clock.NowNs() < end_ns) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_GE(swept(), 900u);
+  EXPECT_EQ(two.AskRedis("HGETALL h\r\nEXISTS e\r\nZRANGE z 0 -1 WITHSCORES\r\n"),
+            "*2\r\n$4\r\nonly\r\n$1\r\ny\r\n:0\r\n*2\r\n$1\r\nm\r\n$3\r\n299\r\n");
 }
 
 TEST_P(RedisServerTest, CursorGoesOnAtTheOtherServer) {

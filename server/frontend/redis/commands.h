@@ -44,6 +44,26 @@ dsm::Task<Status> Persist(Call call);
 dsm::Task<Status> TimeToLive(Call call);
 dsm::Task<Status> Type(Call call);
 
+// hashes.cc
+dsm::Task<Status> HashSet(Call call);
+dsm::Task<Status> HashSetNx(Call call);
+dsm::Task<Status> HashGet(Call call);
+dsm::Task<Status> HashMultiGet(Call call);
+dsm::Task<Status> HashGetAll(Call call);
+dsm::Task<Status> HashDelete(Call call);
+dsm::Task<Status> HashLength(Call call);
+dsm::Task<Status> HashIncrement(Call call);
+
+// sorted_sets.cc
+dsm::Task<Status> SortedSetAdd(Call call);
+dsm::Task<Status> SortedSetIncrement(Call call);
+dsm::Task<Status> SortedSetRemove(Call call);
+dsm::Task<Status> SortedSetScore(Call call);
+dsm::Task<Status> SortedSetCard(Call call);
+
+// sorted_set_ranges.cc
+dsm::Task<Status> SortedSetRange(Call call);
+
 // keyspace_commands.cc
 dsm::Task<Status> DatabaseSize(Call call);
 dsm::Task<Status> Flush(Call call);

@@ -35,7 +35,20 @@ constexpr CommandSpec kCommands[] = {
     {"getex", -2, GetEx, kWrite, 1, 1, 1},
     {"getrange", 4, GetRange, kRead, 1, 1, 1},
     {"getset", 3, GetSet, kWrite, 1, 1, 1},
+    {"hdel", -3, HashDelete, kWrite, 1, 1, 1},
     {"hello", -1, Hello, kServer},
+    {"hexists", 3, HashGet, kRead, 1, 1, 1},
+    {"hget", 3, HashGet, kRead, 1, 1, 1},
+    {"hgetall", 2, HashGetAll, kRead, 1, 1, 1},
+    {"hincrby", 4, HashIncrement, kWrite, 1, 1, 1},
+    {"hkeys", 2, HashGetAll, kRead, 1, 1, 1},
+    {"hlen", 2, HashLength, kRead, 1, 1, 1},
+    {"hmget", -3, HashMultiGet, kRead, 1, 1, 1},
+    {"hmset", -4, HashSet, kWrite, 1, 1, 1},
+    {"hset", -4, HashSet, kWrite, 1, 1, 1},
+    {"hsetnx", 4, HashSetNx, kWrite, 1, 1, 1},
+    {"hstrlen", 3, HashGet, kRead, 1, 1, 1},
+    {"hvals", 2, HashGetAll, kRead, 1, 1, 1},
     {"incr", 2, Increment, kWrite, 1, 1, 1},
     {"incrby", 3, Increment, kWrite, 1, 1, 1},
     {"incrbyfloat", 3, IncrementByFloat, kWrite, 1, 1, 1},
@@ -63,6 +76,19 @@ constexpr CommandSpec kCommands[] = {
     {"ttl", 2, TimeToLive, kRead, 1, 1, 1},
     {"type", 2, Type, kRead, 1, 1, 1},
     {"unlink", -2, Delete, kWrite, 1, kToTheEnd, 1},
+    {"zadd", -4, SortedSetAdd, kWrite, 1, 1, 1},
+    {"zcard", 2, SortedSetCard, kRead, 1, 1, 1},
+    {"zcount", 4, SortedSetRange, kRead, 1, 1, 1},
+    {"zincrby", 4, SortedSetIncrement, kWrite, 1, 1, 1},
+    {"zlexcount", 4, SortedSetRange, kRead, 1, 1, 1},
+    {"zrange", -4, SortedSetRange, kRead, 1, 1, 1},
+    {"zrangebylex", -4, SortedSetRange, kRead, 1, 1, 1},
+    {"zrangebyscore", -4, SortedSetRange, kRead, 1, 1, 1},
+    {"zrem", -3, SortedSetRemove, kWrite, 1, 1, 1},
+    {"zrevrange", -4, SortedSetRange, kRead, 1, 1, 1},
+    {"zrevrangebylex", -4, SortedSetRange, kRead, 1, 1, 1},
+    {"zrevrangebyscore", -4, SortedSetRange, kRead, 1, 1, 1},
+    {"zscore", 3, SortedSetScore, kRead, 1, 1, 1},
 };
 static_assert(std::size(kCommands) <= kCommandsMax);
 static_assert(std::is_sorted(std::begin(kCommands), std::end(kCommands),
@@ -98,6 +124,12 @@ constexpr Refused kRefused[] = {
      "geosearch "
      "geosearchstore",
      "geographic indexes are not served"},
+    {"hscan hrandfield hincrbyfloat zscan zrank zrevrank zmscore zpopmin zpopmax bzpopmin bzpopmax "
+     "zmpop bzmpop "
+     "zrangestore zremrangebyscore zremrangebyrank zremrangebylex zrandmember zinter zinterstore "
+     "zintercard zunion "
+     "zunionstore zdiff zdiffstore",
+     "no"},
     {"pfadd pfcount pfmerge pfdebug pfselftest", "HyperLogLogs are not served"},
     {"setbit getbit bitcount bitop bitpos bitfield bitfield_ro", "bit operations are not served"},
     {"keys", "it would hold everything up; use SCAN or RANGE"},
