@@ -1,0 +1,259 @@
+// What a client of the native protocol does when its server fails, lies, stalls or is not there.
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "test/support/native_under_test.h"
+
+namespace farleaf::server {
+namespace {
+
+using client::Client;
+using client::Session;
+using client::Value;
+using client::internal::Fd;
+using test::KeyOf;
+using test::kPatienceMs;
+
+/// A server of one connection at a time that greets, opens any tree as id 1, and then does what the
+/// test says with each other request.
+class ScriptedServer {
+ public:
+  enum class Then : uint8_t { kIgnore, kClose };
+  using Script = std::function<Then(const protocol::Request&, std::string* out)>;
+
+  ScriptedServer(const std::string& path, Script script) : script_(std::move(script)) {
+    auto endpoint = *client::ParseUnixPath(path);
+    auto address = client::internal::Resolve(endpoint)->front();
+    listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    FARLEAF_CHECK(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address.storage),
+                         address.bytes) == 0 &&
+                  ::listen(listener_.get(), 8) == 0);
+    url_ = endpoint.ToString();
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~ScriptedServer() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    stopping_ = true;
+    thread_.join();
+  }
+  const std::string& url() const { return url_; }
+
+ private:
+  void Run() {
+    while (!stopping_) {
+      Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (socket.valid()) Serve(socket);
+    }
+  }
+  void Serve(const Fd& socket) {
+    std::string in, out;
+    bool greeted = false;
+    while (!stopping_) {
+      pollfd waited{socket.get(), POLLIN, 0};
+      if (::poll(&waited, 1, 20) == 0) continue;
+      char buffer[4096];
+      const ssize_t n = ::recv(socket.get(), buffer, sizeof buffer, 0);
+      if (n <= 0) return;
+      in.append(buffer, static_cast<size_t>(n));
+      while (true) {
+        const auto found = protocol::FindFrame(AsBytes(in), protocol::kFrameBytesMax);
+        if (found.state != protocol::FrameLookup::State::kComplete) break;
+        const std::string body(AsChars(found.body));
+        in.erase(0, found.frame_bytes);
+        if (Answer(body, &greeted, &out) == Then::kClose) return;
+      }
+      // A client that is gone by now (its test is over) wants no answer.
+      if (::send(socket.get(), out.data(), out.size(), MSG_NOSIGNAL) < 0) return;
+      out.clear();
+    }
+  }
+  Then Answer(const std::string& body, bool* greeted, std::string* out) {
+    if (!*greeted) {
+      protocol::ServerHello hello;
+      hello.view = 1;
+      AppendServerHello(hello, out);
+      *greeted = true;
+      return Then::kIgnore;
+    }
+    std::span<const std::byte> requests;
+    FARLEAF_CHECK(protocol::ParseBatch(AsBytes(body), &requests).ok());
+    while (!requests.empty()) {
+      protocol::Request request;
+      FARLEAF_CHECK(NextRequest(&requests, &request).ok());
+      if (AnswerRequest(request, out) == Then::kClose) return Then::kClose;
+    }
+    return Then::kIgnore;
+  }
+  Then AnswerRequest(const protocol::Request& request, std::string* out) {
+    if (request.opcode != protocol::Opcode::kOpenTree) return script_(request, out);
+    protocol::Response opened;
+    opened.id = request.id;
+    opened.opcode = request.opcode;
+    opened.trees = {{.id = 1,
+                     .layout = protocol::TreeLayout::kBytes,
+                     .key_bytes_max = 1024,
+                     .value_bytes_max = 1 << 24,
+                     .name = std::string(request.name)}};
+    AppendResponse(opened, out);
+    return Then::kIgnore;
+  }
+
+  Script script_;
+  Fd listener_;
+  std::string url_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+struct ClientFaultTest : test::NativeUnderTest {};
+
+// ---- Deadlines ----
+
+TEST_F(ClientFaultTest, StalledServerEndsReadsAtTheirDeadlineAndLeavesWritesUnknown) {
+  ScriptedServer stalled(script_path(), [](const protocol::Request&, std::string*) {
+    return ScriptedServer::Then::kIgnore;
+  });
+  auto client = *Client::Connect(stalled.url(), Patient());
+  auto tree = *client->OpenTree("t");
+  const auto read = tree.Get("k", {.deadline_ms = 50});
+  EXPECT_EQ(read.status().ToString(),
+            "deadline exceeded: " + stalled.url() + ": get: no answer by its deadline");
+  const auto write = tree.Put("k", "v", {.deadline_ms = 50});
+  EXPECT_EQ(write.status().ToString(), "unknown outcome: " + stalled.url() +
+                                           ": put: no answer by its deadline; it may or may not "
+                                           "have taken effect");
+}
+
+TEST_F(ClientFaultTest, SilentListenerFailsTheConnectionInBoundedTime) {
+  Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listener.get(), raw, bytes), 0);
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  ASSERT_EQ(::getsockname(listener.get(), raw, &bytes), 0);
+  const std::string url = "farleaf://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  client::Options impatient;
+  impatient.connect_timeout_ms = 50;
+  EXPECT_EQ(Client::Connect(url, impatient).status().ToString(),
+            "unavailable: " + url + ": no answer to the hello within 50 ms");
+}
+
+TEST_F(ClientFaultTest, WrongUrlsAreRefusedWithWhatIsWanted) {
+  for (const char* url :
+       {"", "localhost:7400", "farleaf://", "farleaf://host", "farleaf://h:x", "farleaf://h:70000",
+        "farleaf://h:0", "farleaf://::1:7400", "farleaf+unix:", "http://h:1"}) {
+    EXPECT_EQ(Client::Connect(url).status().code(), StatusCode::kInvalidArgument) << url;
+  }
+  const auto unknown = Client::Connect("farleaf+unix:/nonexistent/socket");
+  EXPECT_EQ(unknown.status().ToString(),
+            "unavailable: farleaf+unix:/nonexistent/socket: No such file or directory");
+}
+
+// ---- Lost connections ----
+
+TEST_F(ClientFaultTest, ConnectionLostUnderARequestReissuesTheReadAndNotTheWrite) {
+  std::atomic<int> gets{0}, puts{0};
+  ScriptedServer fragile(script_path(), [&](const protocol::Request& request, std::string* out) {
+    if (request.opcode == protocol::Opcode::kPut) {
+      ++puts;
+      return ScriptedServer::Then::kClose;
+    }
+    if (++gets < 3) return ScriptedServer::Then::kClose;
+    protocol::Response response;
+    response.id = request.id;
+    response.opcode = request.opcode;
+    response.value = "third time";
+    AppendResponse(response, out);
+    return ScriptedServer::Then::kIgnore;
+  });
+  auto client = *Client::Connect(fragile.url(), Patient());
+  auto tree = *client->OpenTree("t");
+  EXPECT_EQ(**tree.Get("k"), "third time");
+  EXPECT_EQ(gets, 3);
+  const auto write = tree.Put("k", "v");
+  EXPECT_EQ(write.status().code(), StatusCode::kUnknown) << write.status();
+  EXPECT_EQ(**tree.Get("k"), "third time");
+  EXPECT_EQ(puts, 1);
+}
+
+TEST_F(ClientFaultTest, ReadThatKeepsLosingItsConnectionGivesUp) {
+  std::atomic<int> gets{0};
+  ScriptedServer poisoned(script_path(), [&](const protocol::Request&, std::string*) {
+    ++gets;
+    return ScriptedServer::Then::kClose;
+  });
+  client::Options patient = Patient();
+  patient.reissues_max = 3;
+  patient.backoff_ms_max = 10;
+  auto client = *Client::Connect(poisoned.url(), patient);
+  auto tree = *client->OpenTree("t");
+  EXPECT_EQ(tree.Get("k").status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(gets, 4);
+}
+
+TEST_F(ClientFaultTest, LyingServerIsDroppedWithoutHarm) {
+  for (const bool other_opcode : {false, true}) {
+    ScriptedServer liar(script_path(), [&](const protocol::Request& request, std::string* out) {
+      protocol::Response response;
+      response.id = other_opcode ? request.id : 0x7fffffff;
+      response.opcode = protocol::Opcode::kPing;
+      AppendResponse(response, out);
+      return ScriptedServer::Then::kIgnore;
+    });
+    client::Options patient = Patient();
+    patient.reissues_max = 1;
+    patient.backoff_ms_max = 10;
+    auto client = *Client::Connect(liar.url(), patient);
+    auto tree = *client->OpenTree("t");
+    EXPECT_EQ(tree.Get("k").status().code(), StatusCode::kUnavailable);
+    client.reset();
+    std::filesystem::remove(script_path());
+  }
+}
+
+TEST_F(ClientFaultTest, DestroyedClientCallsEveryCallback) {
+  ScriptedServer stalled(script_path(), [](const protocol::Request&, std::string*) {
+    return ScriptedServer::Then::kIgnore;
+  });
+  std::vector<std::future<Result<Value>>> reads;
+  std::vector<std::future<Result<bool>>> writes;
+  {
+    auto client = *Client::Connect(stalled.url(), Patient());
+    auto tree = *client->OpenTree("t");
+    for (int i = 0; i < 100; ++i) reads.push_back(tree.GetAsync("k"));
+    for (int i = 0; i < 100; ++i) writes.push_back(tree.PutAsync("k", "v"));
+  }
+  for (auto& read : reads) EXPECT_EQ(read.get().status().code(), StatusCode::kUnavailable);
+  for (auto& write : writes) {
+    const StatusCode code = write.get().status().code();
+    EXPECT_TRUE(code == StatusCode::kUnavailable || code == StatusCode::kUnknown);
+  }
+}
+
+TEST_F(ClientFaultTest, FullSessionRefusesMore) {
+  host.Add("t");
+  StartServer();
+  client::Options small = Patient();
+  small.pending_max = 10;
+  auto session = *Session::Connect(tcp_url(), small);
+  auto tree = *session->OpenTree("t");
+  int refused = 0, done = 0;
+  for (int i = 0; i < 12; ++i) {
+    tree.GetAsync("k", [&](Result<Value> value) {
+      refused += value.status().code() == StatusCode::kResourceExhausted;
+      done += value.ok();
+    });
+  }
+  EXPECT_EQ(refused, 2);
+  while (session->pending() > 0) session->Poll(1'000);
+  EXPECT_EQ(done, 10);
+}
+
+}  // namespace
+}  // namespace farleaf::server
