@@ -15,6 +15,7 @@
 
 namespace farleaf::test {
 
+// Long enough for a busy machine; no test waits for it when all is well.
 inline constexpr uint64_t kPatienceMs = 60'000;
 
 inline std::string KeyOf(uint64_t i) { return "key" + std::to_string(1'000'000 + i); }
@@ -32,6 +33,7 @@ inline index::Task<Status> HoldUntilReleased(index::OpContext& op, std::atomic<i
   co_return Status::Ok();
 }
 
+/// The server, and a directory for its socket.
 struct NativeUnderTest : ::testing::Test {
   MonotonicClock clock;
   MapTreeHost host{&clock};
@@ -55,15 +57,28 @@ struct NativeUnderTest : ::testing::Test {
     auto started = farleaf::server::NativeServer::Start(&host, &clock, options);
     ASSERT_TRUE(started.ok()) << started.status();
     server = std::move(*started);
+    // The port stays when the server is started again.
     options.listen = {server->urls()[0].substr(std::string("farleaf://").size())};
   }
   const std::string& tcp_url() const { return server->urls()[0]; }
   const std::string& unix_url() const { return server->urls()[1]; }
+  std::string ring_url() const { return "farleaf+ring:" + options.unix_path; }
+  std::vector<std::string> all_urls() const { return {tcp_url(), unix_url(), ring_url()}; }
   std::string script_path() const { return (directory / "scripted.sock").string(); }
   static client::Options Patient() {
     client::Options patient;
     patient.deadline_ms = kPatienceMs;
     return patient;
+  }
+  static std::unique_ptr<client::Client> Connect(const std::string& url) {
+    auto connected = client::Client::Connect(url, Patient());
+    EXPECT_TRUE(connected.ok()) << connected.status();
+    return std::move(*connected);
+  }
+  static std::unique_ptr<client::Session> ConnectSession(const std::string& url) {
+    auto connected = client::Session::Connect(url, Patient());
+    EXPECT_TRUE(connected.ok()) << connected.status();
+    return std::move(*connected);
   }
   /// The server still serves others.
   void ExpectServing() {

@@ -1,16 +1,11 @@
 #include "server/frontend/native_server.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
-#include "client/client.h"
 #include "dsm/base/random.h"
-#include "test/support/map_tree_host.h"
+#include "test/support/native_under_test.h"
 
 namespace farleaf::server {
 namespace {
@@ -22,64 +17,15 @@ using client::Rows;
 using client::ScanRange;
 using client::Session;
 using client::Value;
-using test::MapTreeHost;
+using test::KeyOf;
+using test::kPatienceMs;
 
-// Long enough for a busy machine; no test waits for it when all is well.
-constexpr uint64_t kPatienceMs = 60'000;
-
-/// A server over maps, and a directory for its socket.
-struct NativeServerTest : ::testing::Test {
-  MonotonicClock clock;
-  MapTreeHost host{&clock};
-  std::filesystem::path directory;
-  NativeServerOptions options;
-  std::unique_ptr<NativeServer> server;
-
+struct NativeServerTest : test::NativeUnderTest {
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farleaf-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    directory = pattern;
-    options.listen = {"127.0.0.1:0"};
-    options.unix_path = (directory / "server.sock").string();
+    NativeUnderTest::SetUp();
     options.instance = 1;
   }
-  void TearDown() override {
-    server.reset();
-    std::filesystem::remove_all(directory);
-  }
-  void StartServer() {
-    auto started = NativeServer::Start(&host, &clock, options);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server = std::move(*started);
-    // The port stays when the server is started again.
-    options.listen = {server->urls()[0].substr(std::string("farleaf://").size())};
-  }
-  const std::string& tcp_url() const { return server->urls()[0]; }
-  const std::string& unix_url() const { return server->urls()[1]; }
-  std::string ring_url() const { return "farleaf+ring:" + options.unix_path; }
-  std::vector<std::string> all_urls() const { return {tcp_url(), unix_url(), ring_url()}; }
-
-  static client::Options Patient() {
-    client::Options patient;
-    patient.deadline_ms = kPatienceMs;
-    return patient;
-  }
-  static std::unique_ptr<Client> Connect(const std::string& url) {
-    auto connected = Client::Connect(url, Patient());
-    EXPECT_TRUE(connected.ok()) << connected.status();
-    return std::move(*connected);
-  }
-  static std::unique_ptr<Session> ConnectSession(const std::string& url) {
-    auto connected = Session::Connect(url, Patient());
-    EXPECT_TRUE(connected.ok()) << connected.status();
-    return std::move(*connected);
-  }
 };
-
-std::string KeyOf(uint64_t i) {
-  std::string key = std::to_string(i);
-  return "key" + std::string(8 - key.size(), '0') + key;
-}
 
 TEST_F(NativeServerTest, EveryOperationOverTcpUnixSocketsAndRings) {
   StartServer();
@@ -450,102 +396,6 @@ TEST_F(NativeServerTest, KeysOnlyScansBringNoValuesAndPiecesComeAsTheyAre) {
   EXPECT_LT(*passed, kKeys);
   while (session->pending() > 0) session->Poll(1'000);
   EXPECT_EQ(gets, *passed);
-}
-
-// ---- Views ----
-
-/// Changes a host's view again and again, until it ends.
-class ViewChanger {
- public:
-  explicit ViewChanger(MapTreeHost* host)
-      : thread_([this, host] {
-          for (uint32_t view = 2; !stop_; ++view) {
-            host->set_view(view);
-            std::this_thread::sleep_for(std::chrono::microseconds(200));
-          }
-        }) {}
-  ~ViewChanger() {
-    stop_ = true;
-    thread_.join();
-  }
-
- private:
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
-
-// Each operation succeeds only behind the one that was started before it, and only once.
-TEST_F(NativeServerTest, ViewChangesUnderLoadKeepTheOrderAndRepeatNothing) {
-  StartServer();
-  host.Add("t");
-  for (const std::string& url : all_urls()) {
-    auto session = ConnectSession(url);
-    auto tree = *session->OpenTree("t");
-    ASSERT_TRUE(tree.Put("chain", "0").ok());
-    constexpr uint64_t kLinks = 40'000;
-    uint64_t done = 0, failed = 0;
-    ViewChanger changer(&host);
-    for (uint64_t i = 0; i < kLinks; ++i) {
-      tree.CompareAndSetAsync(
-          "chain", std::to_string(i), std::to_string(i + 1),
-          [&](Result<client::CompareAndSetResult> result) {
-            (result.ok() && *result == ConditionOutcome::kDone ? done : failed)++;
-          });
-      if (i % 16 == 0) session->Poll(0);
-    }
-    while (session->pending() > 0) session->Poll(1'000);
-    EXPECT_EQ(done, kLinks);
-    EXPECT_EQ(failed, 0u);
-    EXPECT_EQ(**tree.Get("chain"), std::to_string(kLinks));
-  }
-}
-
-index::Task<Status> SleepNowAndThen(index::OpContext& op, std::atomic<uint64_t>* calls) {
-  if (calls->fetch_add(1) % 7 == 0) co_await op.worker.Sleep(100'000);
-  co_return Status::Ok();
-}
-
-TEST_F(NativeServerTest, ViewChangesUnderManyClientsLoseNothingAndRepeatNothing) {
-  StartServer();
-  auto& index = host.Add("t");
-  std::atomic<uint64_t> calls{0};
-  index.set_before([&](index::OpContext& op) { return SleepNowAndThen(op, &calls); });
-  constexpr uint64_t kThreads = 3, kEach = 4'000, kCounters = 10;
-  std::atomic<uint64_t> failed{0};
-  {
-    ViewChanger changer(&host);
-    std::vector<std::thread> threads;
-    for (uint64_t t = 0; t < kThreads; ++t) {
-      threads.emplace_back([&, t] {
-        auto session = ConnectSession(t % 2 ? tcp_url() : unix_url());
-        auto tree = *session->OpenTree("t");
-        for (uint64_t i = 0; i < kEach; ++i) {
-          tree.AddAsync(KeyOf(i % kCounters), 1, 0,
-                        [&](Result<int64_t> sum) { failed += !sum.ok(); });
-          if (i % 32 == 0) session->Poll(0);
-        }
-        while (session->pending() > 0) session->Poll(1'000);
-      });
-    }
-    for (auto& thread : threads) thread.join();
-  }
-  EXPECT_EQ(failed, 0u);
-  const auto content = index.Content();
-  ASSERT_EQ(content.size(), kCounters);
-  for (const auto& [key, value] : content) {
-    EXPECT_EQ(value, client::CounterValue(kThreads * kEach / kCounters)) << key;
-  }
-}
-
-TEST_F(NativeServerTest, ViewChangeIsFollowedWithoutTheCallersKnowledge) {
-  StartServer();
-  host.Add("t");
-  auto session = ConnectSession(tcp_url());
-  auto tree = *session->OpenTree("t");
-  ASSERT_TRUE(tree.Put("k", "1").ok());
-  host.set_view(9);
-  EXPECT_FALSE(*tree.Put("k", "2"));
-  EXPECT_EQ(**tree.Get("k"), "2");
 }
 
 }  // namespace
