@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "client/ring/format.h"
 #include "dsm/base/log.h"
 #include "dsm/base/random.h"
 #include "dsm/bootstrap/open_fabric.h"
@@ -210,9 +211,10 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
       "connection_bytes_max",
       "what a connection's requests and unsent answers may take; beyond it, it is not read",
       &options->native.connection.out_bytes_max, 4 << 10, uint64_t{1} << 30);
-  schema.AddBytes("ring_bytes_max",
-                  "of each of the two areas of a client's ring on the Unix socket; 0: no rings",
-                  &options->native.connection.ring_bytes_max, 0, uint64_t{64} << 20);
+  schema.AddBytesOrNone(
+      "ring_bytes_max",
+      "of each of the two areas of a client's ring on the Unix socket; 0: no rings",
+      &options->native.connection.ring_bytes_max, client::ring::kAreaBytesMin, uint64_t{64} << 20);
   schema.AddInteger("ring_poll_us", "how long a thread polls rings behind the last message",
                     &options->native.ring_poll_us, 0, 1'000'000);
   schema.AddInteger("idle_timeout_ms", "closes a connection without requests; 0: never",

@@ -160,11 +160,23 @@ void ConfigSchema::AddInteger64(const std::string& key, const std::string& help,
 
 void ConfigSchema::AddBytes(const std::string& key, const std::string& help, uint64_t* target,
                             uint64_t min, uint64_t max) {
-  Add({key, help, Kind::kBytes, FormatByteSize(min) + " to " + FormatByteSize(max),
-       FormatByteSize(*target), false, [target, min, max](auto values) {
+  AddByteSize(key, help, target, min, max, Zero::kOutOfRange);
+}
+
+void ConfigSchema::AddBytesOrNone(const std::string& key, const std::string& help, uint64_t* target,
+                                  uint64_t min, uint64_t max) {
+  AddByteSize(key, help, target, min, max, Zero::kAllowed);
+}
+
+void ConfigSchema::AddByteSize(const std::string& key, const std::string& help, uint64_t* target,
+                               uint64_t min, uint64_t max, Zero zero) {
+  const std::string allowed = FormatByteSize(min) + " to " + FormatByteSize(max);
+  Add({key, help, Kind::kBytes, zero == Zero::kAllowed ? "0, or " + allowed : allowed,
+       FormatByteSize(*target), false, [target, min, max, zero](auto values) {
          Result<uint64_t> bytes = ParseByteSize(values[0]);
          if (!bytes.ok()) return bytes.status();
-         if (*bytes < min || *bytes > max) {
+         const bool is_none = *bytes == 0 && zero == Zero::kAllowed;
+         if (!is_none && (*bytes < min || *bytes > max)) {
            return Status::InvalidArgument(values[0] + " is out of range");
          }
          *target = *bytes;

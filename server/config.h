@@ -64,6 +64,9 @@ class ConfigSchema {
   }
   void AddBytes(const std::string& key, const std::string& help, uint64_t* target, uint64_t min,
                 uint64_t max);
+  /// 0 is allowed too.
+  void AddBytesOrNone(const std::string& key, const std::string& help, uint64_t* target,
+                      uint64_t min, uint64_t max);
   /// In the file an array of strings; as a flag separated by commas, or the flag repeated.
   void AddStringList(const std::string& key, const std::string& help,
                      std::vector<std::string>* target);
@@ -117,6 +120,9 @@ class ConfigSchema {
   }
   static std::string FlagOf(const std::string& key);
   void Add(Option option);
+  enum class Zero : uint8_t { kOutOfRange, kAllowed };
+  void AddByteSize(const std::string& key, const std::string& help, uint64_t* target, uint64_t min,
+                   uint64_t max, Zero zero);
   void AddInteger64(const std::string& key, const std::string& help, int64_t min, int64_t max,
                     std::string initial, std::function<void(int64_t)> set);
   void AddChoice(const std::string& key, const std::string& help, std::vector<std::string> names,
