@@ -48,7 +48,9 @@ bool LocalLockTable::ShouldHandOver(GlobalAddress address, const Turn& turn) {
   std::lock_guard lock(shard.mutex);
   const Entry* entry = Find(shard, address);
   FARLEAF_CHECK(entry, address);
-  return entry->first != nullptr && entry->first->turn_.slot_class >= turn.slot_class;
+  if (entry->first == nullptr) return false;
+  const Turn& next = entry->first->turn_;
+  return next.slot_class >= turn.slot_class && next.image_bytes == turn.image_bytes;
 }
 
 LocalLockTable::Acquiring* LocalLockTable::PopWaiter(Shard& shard, GlobalAddress address) {
@@ -80,7 +82,8 @@ void LocalLockTable::HandOver(GlobalAddress address, Turn turn, std::span<const 
   waiter->turn_ = {.lock_word = turn.lock_word,
                    .handovers = turn.handovers + 1,
                    .slot_class = turn.slot_class,
-                   .table = this};
+                   .table = this,
+                   .image_bytes = image.size()};
   Resume(waiter);
 }
 

@@ -14,7 +14,8 @@
 //     handovers_max times in a row, so that other compute servers get theirs;
 //   - waiters are served first come, first served;
 //   - a remote lock is passed on only to an acquisition of the class of the one that took it, or a
-//     higher one: the lock brings its redo slot along (dsm/remote_lock.h, the argument on deadlock);
+//     higher one: the lock brings its redo slot along (dsm/remote_lock.h, the argument on deadlock); and to
+//     one that expects as much of the page as the holder has of it;
 //   - who says that a class is too low to wait for is refused, if the one that he would come behind has a
 //     lower one: a page that was freed and is in use again may be locked as something else than he
 //     takes it for, by somebody who waits for him, or by himself.
@@ -51,8 +52,9 @@ class LocalLockTable {
     uint32_t handovers = 0;                 ///< since the remote lock was taken
     LockClass slot_class = 0;               ///< of the acquisition that took the remote lock
     const LocalLockTable* table = nullptr;  ///< that gave the turn
-    bool served = false;                    ///< no turn at all: the work was done by the holder
-    bool refused = false;                   ///< no turn at all: held as of too low a class
+    size_t image_bytes = 0;  ///< that come along where the remote lock is handed over
+    bool served = false;     ///< no turn at all: the work was done by the holder
+    bool refused = false;    ///< no turn at all: held as of too low a class
   };
 
   /// The process is gone (Pool::Abandon): turns and remote locks are not given back any more.
@@ -77,6 +79,7 @@ class LocalLockTable {
           work_(work),
           behind_min_(behind_min) {
       turn_.slot_class = lock_class;
+      turn_.image_bytes = image.size();
       turn_.table = table;
     }
     Acquiring(const Acquiring&) = delete;

@@ -16,7 +16,7 @@ bool BlinkTree::BeginLock(GlobalAddress address, LockClass lock_class, LockedPag
   locked.address = address;
   locked.level_class = lock_class;
   locked.packed = false;
-  locked.turn = {.slot_class = lock_class, .table = &pool_->locks()};
+  locked.BeginTurn(info_.geometry, &pool_->locks());
   locked.begun.word = *word;
   AddLockVerbs(locked, *word, &locked.begun.old, batch);
   return true;

@@ -49,7 +49,7 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
   if (locked.begun.word != 0) [[unlikely]] {
     first = std::exchange(locked.begun, {});
   } else if (!announces && pool_->locks().TryAcquire(address, lock_class)) {
-    locked.turn = {.slot_class = lock_class, .table = &pool_->locks()};
+    locked.BeginTurn(info_.geometry, &pool_->locks());
     if (const auto word = pool_->redo_slots(address.server()).Take(lock_class)) {
       first.word = *word;
       Batch batch(address.server());
@@ -366,8 +366,8 @@ Task<Status> BlinkTree::ClaimNewPage(OpContext& op, GlobalAddress address, LockC
   // Others may still come here by stale pointers: each finds the page free, or locked by us.
   locked.address = address;
   locked.level_class = lock_class;
-  auto turn =
-      co_await pool_->locks().Acquire(op.worker, address, lock_class, locked.image(info_.geometry));
+  auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class,
+                                              locked.handed_over(info_.geometry));
   FARLEAF_CHECK(turn.lock_word == 0, "a free page's lock was handed over", address);
   locked.turn = turn;
   locked.lock_word = *word;

@@ -90,6 +90,10 @@ struct LockedPage {
     FARLEAF_CHECK(!held() || may_stay_locked, "a page was left locked", address);
   }
   bool held() const { return lock_word != 0; }
+  /// The local turn was had at once.
+  void BeginTurn(const Geometry& geometry, const dsm::LocalLockTable* table) {
+    turn = {.slot_class = level_class, .table = table, .image_bytes = handed_over(geometry).size()};
+  }
   Level level() const { return LevelOf(level_class); }
   /// The buffer holds changes that were given up: a local waiter must read the page itself.
   void ForbidHandOver() { turn.handovers = dsm::LocalLockTable::kHandoversMax; }

@@ -234,7 +234,8 @@ bool IsHandedOver(Worker& worker, LockClass taken, LockClass waiting) {
   };
   worker.Spawn(holder(locks, worker, page, taken));
   worker.Spawn(WaitForTurn(locks, worker, page, waiting));
-  const bool handed_over = locks.ShouldHandOver(page, {.lock_word = 99, .slot_class = taken});
+  const bool handed_over =
+      locks.ShouldHandOver(page, {.lock_word = 99, .slot_class = taken, .image_bytes = 8});
   locks.Release(page);
   worker.RunUntilIdle();
   return handed_over;
