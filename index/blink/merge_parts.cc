@@ -1,13 +1,16 @@
 // Merges of parted leaves, behind a delete that has emptied a part.
 //
 // A leaf that is remembered to have few entries is not let go by the delete: its write-back brings the whole
-// leaf, and the right sibling's lock and image come beside, in the same round trip.
+// leaf, which names its right sibling.
 //
 //   round trip 1   CAS on the lock word, READ of the parts
-//   round trip 2   write-back of the delete, READ of the leaf; beside, announcement, CAS and READ of the right
-//   round trip 3   WRITE of the merged leaf and of the dead one; beside, CAS and READ of the parent
-//   round trip 4   write-back of the parent, unlocks
+//   round trip 2   write-back of the delete, READ of the leaf
+//   round trip 3   announcement, CAS and READ of the right
+//   round trip 4   WRITE of the merged leaf and of the dead one; beside, CAS and READ of the parent
+//   round trip 5   write-back of the parent, unlocks
 //
+// Only the locked leaf's own image may say which page is announced to die: one that a stale cache takes for
+// the sibling may be another tree's leaf, and a recovery would take it for a page that has died half.
 // Another leaf is let go by the delete, and looked at behind that.
 #include <cstring>
 
@@ -26,74 +29,81 @@ constexpr double kLost = 9;
 constexpr double kNearly = 1.3;
 }  // namespace
 
-std::optional<GlobalAddress> BlinkTree::ExpectsMerge(const LockedPage& leaf) const {
+bool BlinkTree::ExpectsMerge(const LockedPage& leaf) const {
   const size_t parts = PartsOf(info_.geometry.leaf_bytes);
   const auto slots = static_cast<double>(parts * kPartSlots);
   const auto count = PartHints{hints_.Load(leaf.address)}.count(parts);
-  if (!caching() || !leaf.range.bounded() || !count) return std::nullopt;
+  if (!caching() || !leaf.range.bounded() || !count) return false;
   const double now = *count - kLost;
-  if (now >= options_.merge_below * kPartedFillMax * slots) return std::nullopt;
+  if (now >= options_.merge_below * kPartedFillMax * slots) return false;
   char high[8];
   StoreBig64(high, leaf.range.high);
   const SearchCache::LeafPath right = cache_.FindLeaf({high, sizeof high});
-  if (!right.complete || right.node.is_null() || right.node == leaf.address) return std::nullopt;
+  if (!right.complete || right.node.is_null() || right.node == leaf.address) return false;
   const auto right_count = PartHints{hints_.Load(right.node)}.count(parts);
-  if (now + right_count.value_or(kLost) - kLost > options_.merge_up_to * kPartedFillMax * slots) {
-    return std::nullopt;
-  }
-  return right.node;
+  return now + right_count.value_or(kLost) - kLost <= options_.merge_up_to * kPartedFillMax * slots;
 }
 
 Task<Status> BlinkTree::ChangeAndMerge(OpContext& op, LockedPage& leaf, PartMask dirty,
-                                       std::string_view key, GlobalAddress right_address,
+                                       std::string_view key,
                                        dsm::LocalLockTable::TakenWork& served) {
   const Geometry& geometry = info_.geometry;
-  LockedPage right;
-  Batch batches[2] = {Batch(leaf.address.server()), Batch(right_address.server())};
-  AddPartsWriteBack(leaf, dirty, batches[0]);
-  batches[0].Read(leaf.address.offset(), leaf.arrival(geometry));
-  right.redo_kind = dsm::RedoKind::kDying;
-  right.follow_up = leaf.address;
-  right.follow_up_word = leaf.lock_word;
-  const bool begun = BeginLock(right_address, RightLockClass(0), right, batches[1]);
-  [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(batches, op.counts);
-  Status status = batches[0].status();
-  if (!status.ok()) status = co_await PostUntilDone(op, batches[0]);  // the lock is ours
-  Answer(served, status);
-  if (begun) {
-    right.begun.status = batches[1].status();
-    // Without it nothing is merged.
-    [[maybe_unused]] Status taken =
-        co_await LockPage(op, right_address, RightLockClass(0), kNoWait, right);
+  Batch batch(leaf.address.server());
+  AddPartsWriteBack(leaf, dirty, batch);
+  batch.Read(leaf.address.offset(), leaf.arrival(geometry));
+  const Status written = co_await PostUntilDone(op, batch);
+  Status status;
+  if (!written.ok()) {  // one of the attempts may have landed
+    status = Status::Unknown("write-back of page " + leaf.address.ToString() + ": " +
+                             written.ToString());
   }
-  const bool saw_right = right.held();
-  const bool readable = status.ok() && leaf.Open(geometry) == OpenOutcome::kValid;
-  if (readable) {
-    leaf.BeginLeafChanges(geometry);
-    NoteHints(leaf.address, leaf.parts(geometry));
-    if (right.held() && AreToMerge(leaf.node(geometry), right.node(geometry), kNearly)) {
-      Publication publication;
-      Status merged = co_await MergeLocked(op, leaf, right, publication);
-      if (merged.ok()) merged = co_await MergeParents(op, publication);
-      stats_.merges_given_up.fetch_add(!merged.ok(), std::memory_order_relaxed);
-      co_return Status::Ok();
+  Answer(served, status);
+  if (!status.ok()) {
+    AbandonPage(op, leaf, written);
+    co_return status;
+  }
+  if (leaf.Open(geometry) != OpenOutcome::kValid) {
+    Status unlocked = co_await Unlock(op, leaf);
+    if (!unlocked.ok()) co_return unlocked;
+    co_return NotANode(leaf.address);
+  }
+  leaf.BeginLeafChanges(geometry);
+  NoteHints(leaf.address, leaf.parts(geometry));
+  // The delete is done; a merge that cannot be finished now is left for a later one.
+  Status merged = co_await MergeHeld(op, leaf, key);
+  stats_.merges_given_up.fetch_add(!merged.ok(), std::memory_order_relaxed);
+  co_return status;
+}
+
+Task<Status> BlinkTree::MergeHeld(OpContext& op, LockedPage& leaf, std::string_view key) {
+  const Geometry& geometry = info_.geometry;
+  const ConstNode node = leaf.node(geometry);
+  LockedPage right;
+  if (Underfull(node, kNearly) && !node.right().is_null()) {
+    const GlobalAddress right_address = node.right();
+    right.redo_kind = dsm::RedoKind::kDying;
+    right.follow_up = leaf.address;
+    right.follow_up_word = leaf.lock_word;
+    Batch batch(right_address.server());
+    if (BeginLock(right_address, RightLockClass(0), right, batch)) {
+      Status posted = co_await op.worker.RoundTrip(batch, op.counts);
+      right.begun.status = std::move(posted);
+      // Without it nothing is merged.
+      [[maybe_unused]] Status taken =
+          co_await LockPage(op, right_address, RightLockClass(0), kNoWait, right);
     }
   }
-  if (!status.ok()) AbandonPage(op, leaf, status);
+  if (right.held() && AreToMerge(node, right.node(geometry), kNearly)) {
+    Publication publication;
+    Status merged = co_await MergeLocked(op, leaf, right, publication);
+    if (merged.ok()) merged = co_await MergeParents(op, publication);
+    co_return merged;
+  }
+  const auto tried = right.held() ? Tried::kRight : Tried::kNone;
   Status unlocked = co_await UnlockBoth(op, leaf, right);
-  if (!status.ok()) {
-    co_return Status::Unknown("write-back of page " + leaf.address.ToString() + ": " +
-                              status.ToString());
-  }
-  if (!unlocked.ok()) co_return unlocked;
-  if (!readable) co_return NotANode(leaf.address);
-  const ConstNode node = leaf.node(geometry);
-  if (Underfull(node)) {
-    const auto tried = saw_right ? Tried::kRight : Tried::kNone;
-    Status merged = co_await MergeAround(op, 0, std::string(key), {&node, tried});
-    stats_.merges_given_up.fetch_add(!merged.ok(), std::memory_order_relaxed);
-  }
-  co_return Status::Ok();
+  if (!unlocked.ok() || !Underfull(node)) co_return unlocked;
+  Status merged = co_await MergeAround(op, 0, std::string(key), {&node, tried});
+  co_return merged;
 }
 
 Task<Status> BlinkTree::UnlockBoth(OpContext& op, LockedPage& left, LockedPage& right) {

@@ -311,10 +311,8 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
   // A leaf that loses entries is looked at when one of its parts becomes empty: behind its unlock.
   PageBuffer look;
   const bool emptied = change.result.action == ModifyAction::kDelete && HasEmptyPart(parts, dirty);
-  std::optional<GlobalAddress> right;
-  if (emptied) right = ExpectsMerge(leaf);
-  if (right) {
-    Status changed = co_await ChangeAndMerge(op, leaf, dirty, change.key, *right, served);
+  if (emptied && ExpectsMerge(leaf)) {
+    Status changed = co_await ChangeAndMerge(op, leaf, dirty, change.key, served);
     co_return changed;
   }
   if (emptied) {  // a write-back that is found to have landed brings no look: zeros are no leaf

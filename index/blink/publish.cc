@@ -184,9 +184,11 @@ Task<Status> BlinkTree::FinishParent(OpContext& op, LockedPage& parent, ParentEd
   AddUnlock(parent, batch);
   LockedPage* child = edit.goes_on ? nullptr : publication.child_lock;
   // A merge's left page stays locked until this has landed: should it get lost, or its author die, nothing
-  // but that page's record would tell that the parents name a dead page. On one server its unlock stands behind.
+  // but that page's record would tell that the parents name a dead page. On one server its unlock stands behind
+  // the parent's; a parent that is handed over is not unlocked, so that Finish would repeat the whole batch.
   const bool is_merge = child && child->redo_kind == dsm::RedoKind::kMergeLeft;
-  if (is_merge && child->address.server() != parent.address.server()) child = nullptr;
+  const bool one_server = child && child->address.server() == parent.address.server();
+  if (is_merge && (!one_server || parent.handing_over)) child = nullptr;
   Status status = co_await LetGoWithChild(op, parent, std::move(batch), child, publication);
   co_return status;
 }
@@ -329,9 +331,8 @@ Task<Result<bool>> BlinkTree::SwapRoot(OpContext& op, RootWord from, RootWord to
 
 Task<Status> BlinkTree::CompleteSeparator(OpContext& op, GlobalAddress address) {
   LockedPage child;
-  // Whoever has the lock may be the one that is about to publish; and a read does not wait for locks.
-  const uint64_t give_up_ns = 0;
-  Status status = co_await LockPage(op, address, LeftLockClass(0), give_up_ns, child);
+  // Whoever has the lock may be the one that is about to publish.
+  Status status = co_await LockPage(op, address, LeftLockClass(0), kFromFirstWait, child);
   if (!status.ok() || !child.held()) co_return status;
   const ConstNode node = child.node(info_.geometry);
   if (node.tree() != info_.id || node.dead() || !node.has_low() || node.level() != 0) {

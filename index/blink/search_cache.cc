@@ -185,6 +185,13 @@ SearchCache::Slot* SearchCache::SlotFor(GlobalAddress address) {
   return &cached->slots[in_chunk / geometry_.node_bytes];
 }
 
+bool SearchCache::IsNewer(const ConstNode& node, const CachedNode& cached) const {
+  const uint64_t version = View(&cached).version();
+  // What was learned of an old leaf may be wrong by now.
+  const bool learned = cached.learned.load(std::memory_order_relaxed) > 0;
+  return node.version() > version || (node.version() == version && learned);
+}
+
 void SearchCache::Install(GlobalAddress address, std::span<const std::byte> image) {
   const ConstNode node(geometry_, image);
   if (node.tree() != tree_ || node.is_leaf()) return;
@@ -195,7 +202,7 @@ void SearchCache::Install(GlobalAddress address, std::span<const std::byte> imag
     Slot* slot = SlotFor(address);
     if (!slot) return;
     replaced = slot->load();
-    if (replaced && View(replaced).version() >= node.version()) return;
+    if (replaced && !IsNewer(node, *replaced)) return;
     const CachedNode* fresh = MakeNode(node);
     Replace(slot, replaced, fresh);
     if (RoomBytes() == 0) {

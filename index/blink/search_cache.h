@@ -185,6 +185,8 @@ class SearchCache {
       node->uses.store(static_cast<uint8_t>(uses + 1), std::memory_order_relaxed);
     }
   }
+  /// Whether what was read is to take the place of what is cached.
+  bool IsNewer(const ConstNode& node, const CachedNode& cached) const;
   static CachedNode* MakeNode(const ConstNode& node);
   /// Puts `fresh` in the place of `replaced`, with what is known of how often it is used.
   /// REQUIRES: install_mutex_ held.

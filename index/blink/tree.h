@@ -191,11 +191,11 @@ class BlinkTree final : public RangeIndex {
   /// Writes an ordered leaf whole, hashed, with a new entry that finds no room in it as it is.
   Task<Status> HashAndInsert(OpContext& op, LockedPage& leaf, const PendingEntry& pending);
   // merge_parts.cc
-  /// The right sibling of a leaf that loses an entry, if the two are likely to merge.
-  std::optional<GlobalAddress> ExpectsMerge(const LockedPage& leaf) const;
-  /// Writes a delete back, takes the right sibling's lock beside, answers, merges the two, lets go.
+  bool ExpectsMerge(const LockedPage& leaf) const;
+  /// Writes a delete back, answers, merges the leaf with its right sibling, lets go.
   Task<Status> ChangeAndMerge(OpContext& op, LockedPage& leaf, PartMask dirty, std::string_view key,
-                              GlobalAddress right_address, dsm::LocalLockTable::TakenWork& served);
+                              dsm::LocalLockTable::TakenWork& served);
+  Task<Status> MergeHeld(OpContext& op, LockedPage& leaf, std::string_view key);
   Task<void> MergeIfUnderfull(OpContext& op, GlobalAddress address, std::string_view key,
                               PageBuffer& look);
   Task<Status> UnlockBoth(OpContext& op, LockedPage& left, LockedPage& right);
