@@ -50,7 +50,7 @@ TEST_F(NativeViewsTest, ViewChangesUnderLoadKeepTheOrderAndRepeatNothing) {
     auto session = ConnectSession(url);
     auto tree = *session->OpenTree("t");
     ASSERT_TRUE(tree.Put("chain", "0").ok());
-    constexpr uint64_t kLinks = 40'000;
+    constexpr uint64_t kLinks = 10'000;
     uint64_t done = 0, failed = 0;
     ViewChanger changer(&host);
     for (uint64_t i = 0; i < kLinks; ++i) {
