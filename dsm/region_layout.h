@@ -61,7 +61,7 @@ inline constexpr uint32_t kLeaseMsMax = 3'600'000;
 /// The first bytes of a region. Little-endian, no padding.
 struct RegionHeader {
   static constexpr uint64_t kMagic = 0x31464145'4c524146;  // "FARLEAF1"
-  static constexpr uint32_t kFormat = 2;
+  static constexpr uint32_t kFormat = 3;
 
   uint64_t magic;
   uint32_t format;

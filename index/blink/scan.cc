@@ -109,8 +109,8 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
     co_return Status::Ok();
   }
   const size_t image_bytes = geometry.image_bytes(0);
-  if (state.images_max <
-      state.leaves.size()) {  // not cleared: most of it is never read nor written
+  // Not cleared: most of it is neither written nor read.
+  if (state.images_max < state.leaves.size()) {
     state.images_max = state.leaves.size();
     state.images = std::make_unique_for_overwrite<std::byte[]>(state.images_max * image_bytes);
   }

@@ -115,7 +115,8 @@ class SearchCache {
   void LeavesBefore(std::optional<std::string_view> from, size_t max,
                     std::vector<CachedLeaf>* leaves) const;
 
-  /// Puts an image that ConstNode::Open accepted into its slot, unless the slot holds a newer one.
+  /// Puts an image that ConstNode::Open accepted into its slot, unless the slot holds a newer one, or the same
+  /// with nothing learned.
   void Install(GlobalAddress address, std::span<const std::byte> image);
   /// A leaf that the cached `parent` names has split since, as the leaf's image says: puts what went to its
   /// right sibling into the cached image. False: the image says nothing that fits in there.

@@ -1,7 +1,6 @@
 // What a client of the native protocol does when its server fails, lies, stalls or is not there.
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <thread>
 
@@ -14,8 +13,6 @@ using client::Client;
 using client::Session;
 using client::Value;
 using client::internal::Fd;
-using test::KeyOf;
-using test::kPatienceMs;
 
 /// A server of one connection at a time that greets, opens any tree as id 1, and then does what the
 /// test says with each other request.

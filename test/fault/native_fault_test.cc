@@ -1,7 +1,6 @@
 // What a server of the native protocol does when its peers fail, lie, stall or flood, and when it stops.
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <thread>
 
@@ -13,7 +12,6 @@ namespace {
 
 using client::Client;
 using client::Session;
-using client::Value;
 using client::internal::Fd;
 using test::HoldUntilDeadline;
 using test::HoldUntilReleased;

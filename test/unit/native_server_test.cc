@@ -10,12 +10,10 @@
 namespace farleaf::server {
 namespace {
 
-using client::Client;
 using client::ConditionOutcome;
 using client::Fixed8Key;
 using client::Rows;
 using client::ScanRange;
-using client::Session;
 using client::Value;
 using test::KeyOf;
 using test::kPatienceMs;

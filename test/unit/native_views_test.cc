@@ -4,21 +4,13 @@
 #include <chrono>
 #include <thread>
 
-#include "dsm/base/random.h"
 #include "test/support/native_under_test.h"
 
 namespace farleaf::server {
 namespace {
 
-using client::Client;
 using client::ConditionOutcome;
-using client::Fixed8Key;
-using client::Rows;
-using client::ScanRange;
-using client::Session;
-using client::Value;
 using test::KeyOf;
-using test::kPatienceMs;
 
 struct NativeViewsTest : test::NativeUnderTest {};
 
