@@ -332,7 +332,7 @@ Task<Result<bool>> BlinkTree::SwapRoot(OpContext& op, RootWord from, RootWord to
 Task<Status> BlinkTree::CompleteSeparator(OpContext& op, GlobalAddress address) {
   LockedPage child;
   // Whoever has the lock may be the one that is about to publish.
-  Status status = co_await LockPage(op, address, LeftLockClass(0), kFromFirstWait, child);
+  Status status = co_await LockPage(op, address, LeftLockClass(0), kNoWait, child);
   if (!status.ok() || !child.held()) co_return status;
   const ConstNode node = child.node(info_.geometry);
   if (node.tree() != info_.id || node.dead() || !node.has_low() || node.level() != 0) {

@@ -126,6 +126,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   }
   status = co_await WriteBackAndUnlock(op, left, left_batch);
   if (!status.ok()) {
+    pool_->allocator().GiveUp();  // the right page, if nothing of the batch has landed: it is free yet
     AbandonPage(op, right, status);
     co_return status;
   }
