@@ -50,7 +50,15 @@ void Connection::OutputSent(size_t count) {
   if (out_sent_ < out_.size()) return;
   out_.clear();
   out_sent_ = 0;
-  if (out_.capacity() > kKeptBytesMax) std::string().swap(out_);
+  if (out_.capacity() > kKeptBytesMax) Free(&out_);
+}
+
+void Connection::GiveBackRoom() {
+  if (in_flight() > 0 || !unparsed().empty() || !output().empty()) return;
+  block_.reset();
+  begin_ = end_ = 0;
+  Free(&out_);
+  out_sent_ = 0;
 }
 
 void Connection::Abandon() {

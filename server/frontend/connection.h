@@ -73,6 +73,9 @@ class Connection {
   const Status& failure() const { return failure_; }
   /// The socket is gone: later answers are dropped.
   void Abandon();
+  /// The peer has been silent for a while: what is kept for its next requests is given back. Does nothing while
+  /// there is something to do.
+  virtual void GiveBackRoom();
   /// Takes no more from the peer, as if it had sent no more.
   void Refuse(Status why) {
     if (failure_.ok()) failure_ = std::move(why);
@@ -100,6 +103,12 @@ class Connection {
 
  protected:
   static constexpr size_t kKeptBytesMax = 1 << 20;
+
+  /// Strings and vectors become empty, and keep no memory.
+  template <typename... Rooms>
+  static void Free(Rooms*... rooms) {
+    (Rooms().swap(*rooms), ...);
+  }
 
   /// Takes what is complete at the front of unparsed(), or fails. Returns whether it took anything.
   virtual bool TakeInput() = 0;

@@ -46,6 +46,13 @@ void OrderedConnection::Quit() {
   InputEnded();
 }
 
+void OrderedConnection::GiveBackRoom() {
+  if (pumping_) return;
+  Free(&key_, &value_, &keys_bytes_, &ended_, &keys_, &key_ends_, &values_, &records_);
+  FreeOwnRoom();
+  Connection::GiveBackRoom();
+}
+
 // ---- Commands ----
 
 Task<void> OrderedConnection::Pump() {

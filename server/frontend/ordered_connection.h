@@ -48,6 +48,7 @@ class OrderedConnection : public Connection {
       : Connection(out_bytes_max), environment_(environment), out_bytes_max_(out_bytes_max) {}
 
   uint32_t in_flight() const override { return pumping_ ? 1 : 0; }
+  void GiveBackRoom() override;
 
  protected:
   // What a protocol gives.
@@ -65,6 +66,8 @@ class OrderedConnection : public Connection {
   virtual dsm::Task<void> RunNext(dsm::OpContext& op) = 0;
   virtual CommandStats& stats() = 0;
   virtual void CountRoundTrips(uint64_t count) = 0;
+  /// What the protocol keeps from one command to the next. No command runs.
+  virtual void FreeOwnRoom() = 0;
   // For the slow log: how the protocol is called, the name of a command of stats(), and the key of the command that
   // has just run, as the peer sent it.
   virtual std::string_view ProtocolName() const = 0;

@@ -19,6 +19,7 @@ constexpr uint32_t kRingTurnsPerEvents = 32;
 constexpr uint32_t kRingTurnsBeforeYield = 400;
 constexpr int kEventsMax = 128;
 constexpr uint64_t kSweepNs = kNsPerSecond;
+constexpr uint64_t kKeepsRoomMs = 1'000;
 constexpr uint64_t kRefusalsMax = 64;  // connections that are being told that the server is full
 }  // namespace
 
@@ -422,6 +423,7 @@ void ServerThread::CloseIdlePeers(uint64_t now_ns) {
   for (Peer& peer : peers_) {
     const uint64_t idle_ms = (now_ns - std::min(now_ns, peer.last_input_ns)) / kNsPerMs;
     const auto& options = deps_.options;
+    if (idle_ms >= kKeepsRoomMs) peer.connection->GiveBackRoom();
     if (drain_over) {
       DropSocket(peer);
     } else if (peer.tls && !peer.tls->handshaken() && idle_ms > options.hello_timeout_ms) {

@@ -71,6 +71,7 @@ class Connection final : public OrderedConnection {
   dsm::Task<void> RunNext(dsm::OpContext& op) override;
   CommandStats& stats() override { return environment_->counters().stats; }
   void CountRoundTrips(uint64_t count) override;
+  void FreeOwnRoom() override { Free(&key_, &value_, &wanted_); }
   std::string_view ProtocolName() const override { return "memcached"; }
   std::string_view CommandName(size_t command) const override {
     return VerbName(static_cast<Verb>(command));

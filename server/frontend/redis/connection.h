@@ -34,6 +34,7 @@ class Connection final : public OrderedConnection {
   dsm::Task<void> RunNext(dsm::OpContext& op) override;
   CommandStats& stats() override { return environment_->counters().stats; }
   void CountRoundTrips(uint64_t count) override;
+  void FreeOwnRoom() override { Free(&wanted_, &reply_, &key_, &value_); }
   std::string_view ProtocolName() const override { return "redis"; }
   std::string_view CommandName(size_t command) const override { return Commands()[command].name; }
   std::string_view KeyOfNext() const override;
