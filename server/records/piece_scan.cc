@@ -25,6 +25,7 @@ dsm::Task<Status> PieceScan::Next(dsm::OpContext& op) {
   piece.limit = range_.rows_of_piece;
   piece.bytes_max = range_.bytes_of_piece;
   piece.direction = range_.direction;
+  piece.content = range_.content;
   if (range_.start >= range_.end) {
     rows_.clear();
     done_ = true;

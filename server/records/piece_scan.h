@@ -27,6 +27,7 @@ class PieceScan {
     index::ScanDirection direction = index::ScanDirection::kForward;
     uint64_t rows_of_piece = kRows;
     uint64_t bytes_of_piece = kBytes;
+    index::ScanContent content = index::ScanContent::kRows;
   };
 
   PieceScan(index::RangeIndex* tree, Range range) : tree_(tree), range_(std::move(range)) {}

@@ -1,6 +1,7 @@
 // Redis' protocol on one connection: what it answers, however the bytes come.
 #include <gtest/gtest.h>
 
+#include <coroutine>
 #include <set>
 #include <utility>
 
@@ -178,9 +179,10 @@ TEST_F(RedisProtocolTest, ExpiryIsKeptToTheMillisecondAndTheSpaceComesBack) {
   peer.wall().AdvanceNs(1'499 * kNsPerMs);
   EXPECT_EQ(peer.Ask("PTTL a\r\nGET a\r\n"), ":1\r\n$1\r\nx\r\n");
   peer.wall().AdvanceNs(kNsPerMs);
-  EXPECT_EQ(peer.Ask("DBSIZE\r\nSCAN 0\r\nRANGE - +\r\n"),
-            ":1\r\n*2\r\n$1\r\n0\r\n*1\r\n$1\r\nb\r\n*2\r\n$1\r\nb\r\n$1\r\ny\r\n");
+  EXPECT_EQ(peer.Ask("SCAN 0\r\nRANGE - +\r\n"),
+            "*2\r\n$1\r\n0\r\n*1\r\n$1\r\nb\r\n*2\r\n$1\r\nb\r\n$1\r\ny\r\n");
   EXPECT_EQ(peer.index().size(), 2u);
+  EXPECT_EQ(peer.Ask("DBSIZE\r\n"), ":2\r\n") << "as Redis counts what is still to be deleted";
   EXPECT_EQ(peer.Ask("MGET a b\r\n"), "*2\r\n$-1\r\n$1\r\ny\r\n");
   EXPECT_EQ(peer.index().size(), 1u) << "whoever meets it deletes it";
 }
@@ -308,6 +310,107 @@ TEST_F(RedisProtocolTest, PatternsMatchAsRedisSays) {
   EXPECT_EQ(LiteralPrefix("user:\\*1*x"), "user:*1");
   // Many stars take no exponential time.
   EXPECT_FALSE(MatchesPattern("a*a*a*a*a*a*a*a*a*a*b", std::string(5'000, 'a')));
+}
+
+/// Holds operations of a tree back, and lets all that are held go on at once: round by round, as on a network whose
+/// round trips all take the same time.
+struct Gate {
+  std::vector<std::coroutine_handle<>> held;
+
+  struct Held {
+    Gate* gate;
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> h) { gate->held.push_back(h); }
+    void await_resume() const noexcept {}
+  };
+  static dsm::Task<Status> Pass(dsm::OpContext&, Gate* gate) {
+    co_await Held{gate};
+    co_return Status::Ok();
+  }
+};
+
+struct RedisRoundsTest : RedisProtocolTest {
+  Gate gate;
+  std::unique_ptr<RedisPeer> peer =
+      std::make_unique<RedisPeer>(worker.get(), server::redis::Limits());
+
+  RedisRoundsTest() {
+    peer->index().set_before([this](dsm::OpContext& op) { return Gate::Pass(op, &gate); });
+  }
+  /// How many operations on the tree ran one behind the other, each with all that ran beside it.
+  int Rounds(std::string_view request, std::string_view answer) {
+    const size_t before = peer->received().size();
+    int rounds = 0;
+    peer->Send(&request, SIZE_MAX);
+    while (!gate.held.empty()) {
+      ++rounds;
+      for (const auto handle : std::exchange(gate.held, {})) worker->ResumeSoon(handle);
+      peer->Receive(0);
+    }
+    peer->Receive(SIZE_MAX);
+    EXPECT_EQ(std::string_view(peer->received()).substr(before), answer);
+    return rounds;
+  }
+};
+
+// An operation is a read (one round trip) or a read-modify-write (two).
+TEST_F(RedisRoundsTest, WhatTouchesManyKeysOrMembersDoesSoSideBySide) {
+  std::string mset = "MSET", del = "DEL", hset = "HSET h", hdel = "HDEL h", zadd = "ZADD z",
+              zrem = "ZREM z";
+  for (int i = 0; i < 16; ++i) {
+    const std::string n = std::to_string(i);
+    mset += " key" + n + " x";
+    del += " key" + n;
+    hset += " field" + n + " x";
+    hdel += " field" + n;
+    zadd += " " + n + " member" + n;
+    zrem += " member" + n;
+  }
+  const std::string end = "\r\n";
+  EXPECT_EQ(Rounds(mset + end, "+OK\r\n"), 1);
+  EXPECT_EQ(Rounds(del + end, ":16\r\n"), 1);
+  EXPECT_EQ(Rounds(hset + end, ":16\r\n"), 3) << "head, hold, insert";
+  EXPECT_EQ(Rounds(hset + end, ":0\r\n"), 2) << "head, write";
+  EXPECT_EQ(Rounds(hdel + end, ":16\r\n"), 3) << "head, delete, release";
+  EXPECT_EQ(Rounds(zadd + end, ":16\r\n"), 4) << "head, hold, claim, exchange";
+  EXPECT_EQ(Rounds(zrem + end, ":16\r\n"), 4) << "head, delete, disclaim, release";
+  // Named twice: in the order of the arguments.
+  EXPECT_EQ(Rounds("MSET a 1 b 1 a 2\r\n", "+OK\r\n"), 3);
+  EXPECT_EQ(Rounds("GET a\r\n", "$1\r\n2\r\n"), 1);
+}
+
+TEST_F(RedisProtocolTest, CollectionsAreIteratedPieceByPieceAndACursorEndsWithItsCollection) {
+  RedisPeer peer(worker.get(), {});
+  for (int i = 100; i < 160; ++i) {
+    const std::string n = std::to_string(i);
+    peer.Ask("HSET h f" + n + " x\r\nZADD z " + n + " m" + n + "\r\n");
+  }
+  for (const std::string scan : {"HSCAN h", "ZSCAN z"}) {
+    std::string cursor = "0", met;
+    int turns = 0;
+    do {
+      const std::string answer = peer.Ask(scan + " " + cursor + " COUNT 7\r\n");
+      const size_t at = answer.find("\r\n", 4) + 2;
+      cursor = answer.substr(at, answer.find("\r\n", at) - at);
+      met += answer;
+      ++turns;
+    } while (cursor != "0" && turns < 100);
+    EXPECT_EQ(turns, 9);
+    for (int i = 100; i < 160; ++i) {
+      const std::string member = (scan[0] == 'H' ? "f" : "m") + std::to_string(i) + "\r\n";
+      EXPECT_NE(met.find(member), std::string::npos) << member;
+    }
+  }
+  const std::string answer = peer.Ask("HSCAN h 0 COUNT 7\r\n");
+  const size_t at = answer.find("\r\n", 4) + 2;
+  const std::string cursor = answer.substr(at, answer.find("\r\n", at) - at);
+  peer.Ask("DEL h\r\nHSET h other 1\r\n");
+  const std::string empty = "*2\r\n$1\r\n0\r\n*0\r\n",
+                    whole = "*2\r\n$1\r\n0\r\n*2\r\n$5\r\nother\r\n$1\r\n1\r\n",
+                    goes_on = peer.Ask("HSCAN h " + cursor + "\r\n");
+  EXPECT_TRUE(goes_on == empty || goes_on == whole) << goes_on;
+  EXPECT_EQ(peer.Ask("HSCAN h 77\r\n"),
+            "-ERR the cursor is unknown or has expired: it is kept for an hour\r\n");
 }
 
 }  // namespace

@@ -16,6 +16,24 @@ namespace farleaf::server::redis {
 inline constexpr std::string_view kMemberTooLong =
     "ERR the key and its member together are too long";
 
+/// What steps of a command on many members have come to.
+struct Tally {
+  int64_t count = 0;
+  bool wrong_type = false;
+
+  void Add(Presence presence, bool counts) {
+    wrong_type |= presence == Presence::kOther;
+    count += counts && presence != Presence::kOther;
+  }
+  void Answer(Reply* reply) const {
+    if (wrong_type) {
+      reply->Error(kWrongType);
+    } else {
+      reply->Integer(count);
+    }
+  }
+};
+
 /// The collection behind the command's first key. Where it is another type, that is answered.
 dsm::Task<Result<Opened>> OpenCollection(Call call, RecordType type);
 

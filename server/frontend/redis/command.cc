@@ -95,4 +95,27 @@ std::optional<uint64_t> ExpiryMs(int64_t time, TimeForm form, uint64_t now_ms) {
   return static_cast<uint64_t>(std::max<int64_t>(ms, 1));  // 0 would be never
 }
 
+dsm::Task<Status> ForEachElement(Call call, Elements elements, Repeated repeated,
+                                 const NumberedStep& each) {
+  constexpr size_t kLanes = 16;
+  std::vector<std::string_view> names;
+  for (size_t i = elements.first; i < call.count(); i += elements.step) names.push_back(call.at(i));
+  const size_t count = names.size();
+  size_t lanes = kLanes;
+  if (repeated == Repeated::kInOrder) {
+    std::sort(names.begin(), names.end());
+    if (std::adjacent_find(names.begin(), names.end()) != names.end()) lanes = 1;
+  }
+  const NumberedStep* const step = &each;
+  const NumberedStep at_argument = [step, &call, elements](size_t i) {
+    // A stop has cut it.
+    if (!call.environment.thread().stopping()) {
+      call.op.deadline_ns = call.environment.DeadlineNs();
+    }
+    return (*step)(elements.first + i * elements.step);
+  };
+  const Status done = co_await RunSideBySide(call.op, count, lanes, at_argument);
+  co_return done;
+}
+
 }  // namespace farleaf::server::redis

@@ -18,6 +18,7 @@
 #include "server/frontend/ordered_connection.h"
 #include "server/frontend/redis/reply.h"
 #include "server/frontend/redis/request.h"
+#include "server/frontend/side_by_side.h"
 
 namespace farleaf::server::redis {
 
@@ -134,6 +135,18 @@ void AppendTreeKey(std::string_view key, std::string* out);
 void MakeTreeKey(std::string_view key, std::string* buffer);
 /// Names of types as TYPE tells them.
 std::string_view TypeName(RecordType type);
+
+/// Keys, fields or members that a command names: every `step`-th argument from `first` on.
+struct Elements {
+  size_t first;
+  size_t step = 1;
+};
+/// Whether what is done to an element that is named twice depends on which comes first.
+enum class Repeated : uint8_t { kAnyOrder, kInOrder };
+/// Runs `each`, of an argument's number, for all elements: side by side, and one behind the other where their order
+/// matters. `each` has a room of its own for keys and records, and outlives it.
+dsm::Task<Status> ForEachElement(Call call, Elements elements, Repeated repeated,
+                                 const NumberedStep& each);
 
 /// A time on `expire` and the like, as milliseconds since 1970; nullopt: it does not fit.
 struct TimeForm {

@@ -19,6 +19,7 @@ dsm::Task<Status> Info(Call call);
 dsm::Task<Status> Hello(Call call);
 dsm::Task<Status> Auth(Call call);
 dsm::Task<Status> Time(Call call);
+dsm::Task<Status> SlowLogCommand(Call call);
 
 // strings.cc
 dsm::Task<Status> Set(Call call);
@@ -63,6 +64,9 @@ dsm::Task<Status> SortedSetCard(Call call);
 
 // sorted_set_ranges.cc
 dsm::Task<Status> SortedSetRange(Call call);
+
+// collection_scans.cc
+dsm::Task<Status> CollectionScan(Call call);
 
 // keyspace_commands.cc
 dsm::Task<Status> DatabaseSize(Call call);

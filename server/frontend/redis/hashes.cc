@@ -33,12 +33,14 @@ PieceScan::Range EntriesOf(std::string_view key, uint64_t generation, EntryKind 
 }
 
 Task<Result<int64_t>> CountEntries(Call call, PieceScan::Range range) {
+  range.content = index::ScanContent::kKeys;
   PieceScan scan(&call.store().tree(), std::move(range));
   int64_t count = 0;
   while (!scan.done()) {
     const Status scanned = co_await NextPiece(call, &scan);
     if (!scanned.ok()) co_return scanned;
     count += static_cast<int64_t>(scan.rows().size());
+    co_await call.op.worker.Sleep(0);  // others' turn, where no verb suspends
   }
   co_return count;
 }
@@ -48,7 +50,6 @@ namespace {
 Task<Result<MemberUpdate>> UpdateField(Call call, std::string_view field,
                                        const MemberFunction& modify, CurrentValue current) {
   const CollectionStore collections(&call.store());
-  call.op.deadline_ns = call.environment.DeadlineNs();
   const auto updated =
       co_await collections.Update(call.op, call.at(1), RecordType::kHash, field, modify, current);
   co_return updated;
@@ -68,6 +69,28 @@ std::string FieldKey(const Call& call, const Opened& opened, std::string_view fi
   return MemberPrefix(call.at(1), opened.generation, EntryKind::kField).append(field);
 }
 
+/// Of argument `i`, and its value behind it.
+Task<Status> SetField(Call call, size_t i, Tally* added) {
+  const std::string_view value = call.at(i + 1);
+  const MemberFunction put = [&value](std::optional<std::string_view>, std::string* replacement) {
+    replacement->assign(value);
+    return ModifyAction::kWrite;
+  };
+  const auto updated = co_await UpdateField(call, call.at(i), put, CurrentValue::kPresenceOnly);
+  if (updated.ok()) added->Add(updated->presence, !updated->existed);
+  co_return updated.status();
+}
+
+Task<Status> DeleteField(Call call, size_t i, Tally* deleted) {
+  if (!MemberFits(call.at(1), call.at(i))) co_return Status::Ok();
+  const MemberFunction remove = [](std::optional<std::string_view> current, std::string*) {
+    return current ? ModifyAction::kDelete : ModifyAction::kKeep;
+  };
+  const auto updated = co_await UpdateField(call, call.at(i), remove, CurrentValue::kPresenceOnly);
+  if (updated.ok()) deleted->Add(updated->presence, updated->existed);
+  co_return updated.status();
+}
+
 }  // namespace
 
 Task<Status> HashSet(Call call) {
@@ -77,26 +100,14 @@ Task<Status> HashSet(Call call) {
     co_return Status::Ok();
   }
   if (!FieldsFit(call, 2, 2)) co_return Status::Ok();
-  int64_t added = 0;
-  for (size_t i = 2; i < call.count(); i += 2) {
-    const std::string_view value = call.at(i + 1);
-    const std::string_view* const at = &value;
-    const MemberFunction put = [at](std::optional<std::string_view>, std::string* replacement) {
-      replacement->assign(*at);
-      return ModifyAction::kWrite;
-    };
-    const auto updated = co_await UpdateField(call, call.at(i), put, CurrentValue::kPresenceOnly);
-    if (!updated.ok()) co_return updated.status();
-    if (updated->presence == Presence::kOther) {
-      call.reply.Error(kWrongType);
-      co_return Status::Ok();
-    }
-    added += !updated->existed;
-  }
-  if (tells_ok) {
+  Tally added;
+  const NumberedStep set = [&](size_t i) { return SetField(call, i, &added); };
+  const Status done = co_await ForEachElement(call, {2, 2}, Repeated::kInOrder, set);
+  if (!done.ok()) co_return done;
+  if (tells_ok && !added.wrong_type) {
     call.reply.Ok();
   } else {
-    call.reply.Integer(added);
+    added.Answer(&call.reply);
   }
   co_return Status::Ok();
 }
@@ -186,8 +197,9 @@ Task<Status> HashGetAll(Call call) {
   size_t fields = 0;
   if (opened->presence == Presence::kHere) {
     const size_t prefix = MemberPrefix(call.at(1), opened->generation, EntryKind::kField).size();
-    PieceScan scan(&call.store().tree(),
-                   EntriesOf(call.at(1), opened->generation, EntryKind::kField));
+    PieceScan::Range range = EntriesOf(call.at(1), opened->generation, EntryKind::kField);
+    if (!values) range.content = index::ScanContent::kKeys;
+    PieceScan scan(&call.store().tree(), std::move(range));
     while (!scan.done() && call.reply.size() <= call.limits.reply_bytes_max) {
       const Status scanned = co_await NextPiece(call, &scan);
       if (!scanned.ok()) co_return scanned;
@@ -203,22 +215,11 @@ Task<Status> HashGetAll(Call call) {
 }
 
 Task<Status> HashDelete(Call call) {
-  const MemberFunction remove = [](std::optional<std::string_view> current, std::string*) {
-    return current ? ModifyAction::kDelete : ModifyAction::kKeep;
-  };
-  int64_t deleted = 0;
-  for (size_t i = 2; i < call.count(); ++i) {
-    if (!MemberFits(call.at(1), call.at(i))) continue;
-    const auto updated =
-        co_await UpdateField(call, call.at(i), remove, CurrentValue::kPresenceOnly);
-    if (!updated.ok()) co_return updated.status();
-    if (updated->presence == Presence::kOther) {
-      call.reply.Error(kWrongType);
-      co_return Status::Ok();
-    }
-    deleted += updated->existed;
-  }
-  call.reply.Integer(deleted);
+  Tally deleted;
+  const NumberedStep remove = [&](size_t i) { return DeleteField(call, i, &deleted); };
+  const Status done = co_await ForEachElement(call, {2}, Repeated::kAnyOrder, remove);
+  if (!done.ok()) co_return done;
+  deleted.Answer(&call.reply);
   co_return Status::Ok();
 }
 

@@ -39,33 +39,39 @@ std::string_view ParseExpireOptions(const Call& call, ExpiryRule* rule) {
   return {};
 }
 
+Task<Status> DeleteOne(Call call, size_t i, int64_t* deleted) {
+  DeleteRule rule;
+  std::string key;
+  MakeTreeKey(call.at(i), &key);
+  const auto updated = co_await call.store().Update(call.op, key, rule);
+  *deleted += updated.ok() && rule.outcome == RuleOutcome::kDone;
+  co_return updated.status();
+}
+
+Task<Status> FindOne(Call call, size_t i, int64_t* found) {
+  std::string key, value;
+  Record record;
+  MakeTreeKey(call.at(i), &key);
+  const auto got = co_await call.store().Get(call.op, key, &value, &record);
+  *found += got.ok() && *got;
+  co_return got.status();
+}
+
+/// Answers how many keys `one` has counted.
+Task<Status> CountKeys(Call call, Task<Status> (*one)(Call, size_t, int64_t*)) {
+  int64_t count = 0;
+  const NumberedStep each = [&](size_t i) { return one(call, i, &count); };
+  const Status done = co_await ForEachElement(call, {1}, Repeated::kAnyOrder, each);
+  if (!done.ok()) co_return done;
+  call.reply.Integer(count);
+  co_return Status::Ok();
+}
+
 }  // namespace
 
-Task<Status> Delete(Call call) {
-  int64_t deleted = 0;
-  for (size_t i = 1; i < call.count(); ++i) {
-    DeleteRule rule;
-    MakeTreeKey(call.at(i), &call.key);
-    call.op.deadline_ns = call.environment.DeadlineNs();
-    const auto updated = co_await call.store().Update(call.op, call.key, rule);
-    if (!updated.ok()) co_return updated.status();
-    deleted += rule.outcome == RuleOutcome::kDone;
-  }
-  call.reply.Integer(deleted);
-  co_return Status::Ok();
-}
+Task<Status> Delete(Call call) { return CountKeys(call, DeleteOne); }
 
-Task<Status> Exists(Call call) {
-  int64_t found = 0;
-  for (size_t i = 1; i < call.count(); ++i) {
-    call.op.deadline_ns = call.environment.DeadlineNs();
-    const auto record = co_await Find(call, call.at(i));
-    if (!record.ok()) co_return record.status();
-    found += record->has_value();
-  }
-  call.reply.Integer(found);
-  co_return Status::Ok();
-}
+Task<Status> Exists(Call call) { return CountKeys(call, FindOne); }
 
 Task<Status> Expire(Call call) {
   const std::string name = LowerCase(call.at(0));

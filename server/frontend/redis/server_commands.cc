@@ -269,4 +269,36 @@ Task<Status> Time(Call call) {
   co_return Status::Ok();
 }
 
+// Of all protocols' requests: their commands and keys are what is kept of their arguments.
+Task<Status> SlowLogCommand(Call call) {
+  SlowLog* const log = call.environment.slow_log();
+  const auto entries = log != nullptr ? log->Entries() : std::vector<SlowRequest>();
+  int64_t count = 10;
+  if (IsWord(call.at(1), "len") && call.count() == 2) {
+    call.reply.Integer(static_cast<int64_t>(entries.size()));
+  } else if (IsWord(call.at(1), "reset") && call.count() == 2) {
+    if (log != nullptr) log->Clear();
+    call.reply.Ok();
+  } else if (!IsWord(call.at(1), "get") || call.count() > 3) {
+    call.reply.Error("ERR SLOWLOG takes GET [count], LEN and RESET");
+  } else if (call.count() == 3 && (!ParseInteger(call.at(2), &count) || count < -1)) {
+    call.reply.Error("ERR count should be greater than or equal to -1");
+  } else {
+    const size_t wanted = count < 0 ? entries.size() : static_cast<size_t>(count);
+    call.reply.Array(std::min(wanted, entries.size()));
+    for (const SlowRequest& slow : std::span(entries).first(std::min(wanted, entries.size()))) {
+      call.reply.Array(6);
+      call.reply.Integer(static_cast<int64_t>(slow.id));
+      call.reply.Integer(static_cast<int64_t>(slow.time_ms / 1'000));
+      call.reply.Integer(static_cast<int64_t>(slow.duration_us));
+      call.reply.Array(2);
+      call.reply.Bulk(slow.command);
+      call.reply.Bulk(slow.key);
+      call.reply.Bulk(slow.client);
+      call.reply.Bulk({});
+    }
+  }
+  co_return Status::Ok();
+}
+
 }  // namespace farleaf::server::redis

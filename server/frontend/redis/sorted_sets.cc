@@ -72,10 +72,46 @@ struct Change {
 Task<Result<ScoreUpdate>> Apply(Call call, std::string_view member, Change* change) {
   const CollectionStore collections(&call.store());
   const SortedSetStore sets(&collections);
-  call.op.deadline_ns = call.environment.DeadlineNs();
   const ScoreFunction wanted = [change](std::optional<double> before) { return (*change)(before); };
   const auto updated = co_await sets.Update(call.op, call.at(1), member, wanted);
   co_return updated;
+}
+
+/// Of argument `i`, with its score before it.
+Task<Status> AddMember(Call call, AddOptions options, size_t i, Tally* counted) {
+  Change change{options};
+  ParseDouble(call.at(i - 1), &change.score);
+  const auto updated = co_await Apply(call, call.at(i), &change);
+  if (!updated.ok()) co_return updated.status();
+  const bool added = !updated->before && updated->after;
+  counted->Add(updated->presence,
+               added || (options.counts_changed && updated->before != updated->after));
+  co_return Status::Ok();
+}
+
+Task<Status> RemoveMember(Call call, size_t i, Tally* removed) {
+  if (!MemberFits(call.at(1), call.at(i))) co_return Status::Ok();
+  const CollectionStore collections(&call.store());
+  const SortedSetStore sets(&collections);
+  const auto updated = co_await sets.Remove(call.op, call.at(1), call.at(i));
+  if (updated.ok()) removed->Add(updated->presence, updated->before.has_value());
+  co_return updated.status();
+}
+
+/// The only member is incremented, and its new score answered.
+Task<Status> IncrementMember(Call call, std::string_view member, Change change) {
+  const auto updated = co_await Apply(call, member, &change);
+  if (!updated.ok()) co_return updated.status();
+  if (updated->presence == Presence::kOther) {
+    call.reply.Error(kWrongType);
+  } else if (change.is_nan) {
+    call.reply.Error("ERR resulting score is not a number (NaN)");
+  } else if (change.excluded) {
+    call.reply.Null();
+  } else {
+    call.reply.Double(*updated->after);
+  }
+  co_return Status::Ok();
 }
 
 }  // namespace
@@ -86,29 +122,18 @@ Task<Status> SortedSetAdd(Call call) {
     call.reply.Error(wrong);
     co_return Status::Ok();
   }
-  int64_t counted = 0;
-  for (size_t i = options.first; i < call.count(); i += 2) {
+  if (options.increments) {
     Change change{options};
-    ParseDouble(call.at(i), &change.score);
-    const auto updated = co_await Apply(call, call.at(i + 1), &change);
-    if (!updated.ok()) co_return updated.status();
-    if (updated->presence == Presence::kOther) {
-      call.reply.Error(kWrongType);
-      co_return Status::Ok();
-    }
-    const bool added = !updated->before && updated->after;
-    counted += added || (options.counts_changed && updated->before != updated->after);
-    if (!options.increments) continue;
-    if (change.is_nan) {
-      call.reply.Error("ERR resulting score is not a number (NaN)");
-    } else if (change.excluded) {
-      call.reply.Null();
-    } else {
-      call.reply.Double(*updated->after);
-    }
-    co_return Status::Ok();
+    ParseDouble(call.at(options.first), &change.score);
+    const Status incremented = co_await IncrementMember(call, call.at(options.first + 1), change);
+    co_return incremented;
   }
-  call.reply.Integer(counted);
+  Tally counted;
+  const NumberedStep add = [&](size_t i) { return AddMember(call, options, i, &counted); };
+  const Elements members{options.first + 1, 2};
+  const Status done = co_await ForEachElement(call, members, Repeated::kInOrder, add);
+  if (!done.ok()) co_return done;
+  counted.Answer(&call.reply);
   co_return Status::Ok();
 }
 
@@ -118,34 +143,16 @@ Task<Status> SortedSetIncrement(Call call) {
     call.reply.Error(MemberFits(call.at(1), call.at(3)) ? kNotAFloat : kMemberTooLong);
     co_return Status::Ok();
   }
-  const auto updated = co_await Apply(call, call.at(3), &change);
-  if (!updated.ok()) co_return updated.status();
-  if (updated->presence == Presence::kOther) {
-    call.reply.Error(kWrongType);
-  } else if (change.is_nan) {
-    call.reply.Error("ERR resulting score is not a number (NaN)");
-  } else {
-    call.reply.Double(*updated->after);
-  }
-  co_return Status::Ok();
+  const Status incremented = co_await IncrementMember(call, call.at(3), change);
+  co_return incremented;
 }
 
 Task<Status> SortedSetRemove(Call call) {
-  const CollectionStore collections(&call.store());
-  const SortedSetStore sets(&collections);
-  int64_t removed = 0;
-  for (size_t i = 2; i < call.count(); ++i) {
-    if (!MemberFits(call.at(1), call.at(i))) continue;
-    call.op.deadline_ns = call.environment.DeadlineNs();
-    const auto updated = co_await sets.Remove(call.op, call.at(1), call.at(i));
-    if (!updated.ok()) co_return updated.status();
-    if (updated->presence == Presence::kOther) {
-      call.reply.Error(kWrongType);
-      co_return Status::Ok();
-    }
-    removed += updated->before.has_value();
-  }
-  call.reply.Integer(removed);
+  Tally removed;
+  const NumberedStep remove = [&](size_t i) { return RemoveMember(call, i, &removed); };
+  const Status done = co_await ForEachElement(call, {2}, Repeated::kAnyOrder, remove);
+  if (!done.ok()) co_return done;
+  removed.Answer(&call.reply);
   co_return Status::Ok();
 }
 

@@ -95,6 +95,17 @@ std::string ParseSetOptions(const Call& call, SetRule* rule) {
   return {};
 }
 
+/// The value, or what else the rule came to.
+void AppendValue(RuleOutcome outcome, std::string_view value, Reply* reply) {
+  if (outcome == RuleOutcome::kDone) return reply->Bulk(value);
+  AppendOutcome(outcome, reply);
+}
+/// Likewise the value's length.
+void AppendLength(RuleOutcome outcome, uint64_t bytes, Reply* reply) {
+  if (outcome == RuleOutcome::kDone) return reply->Integer(static_cast<int64_t>(bytes));
+  AppendOutcome(outcome, reply);
+}
+
 }  // namespace
 
 Task<Status> Set(Call call) {
@@ -167,11 +178,7 @@ Task<Status> GetDel(Call call) {
   TakeRule rule;
   const auto taken = co_await Update(call, call.at(1), rule);
   if (!taken.ok()) co_return taken.status();
-  if (rule.outcome == RuleOutcome::kDone) {
-    call.reply.Bulk(rule.data);
-  } else {
-    AppendOutcome(rule.outcome, &call.reply);
-  }
+  AppendValue(rule.outcome, rule.data, &call.reply);
   co_return Status::Ok();
 }
 
@@ -201,11 +208,7 @@ Task<Status> GetEx(Call call) {
                    : rule.found.type == RecordType::kString ? RuleOutcome::kDone
                                                             : RuleOutcome::kWrongType;
   }
-  if (rule.outcome == RuleOutcome::kDone) {
-    call.reply.Bulk(rule.found.data);
-  } else {
-    AppendOutcome(rule.outcome, &call.reply);
-  }
+  AppendValue(rule.outcome, rule.found.data, &call.reply);
   co_return Status::Ok();
 }
 
@@ -242,18 +245,26 @@ Task<Status> MultiGet(Call call) {
   co_return Status::Ok();
 }
 
+namespace {
+/// Of argument `i`, and its value behind it.
+Task<Status> SetOne(Call call, size_t i) {
+  SetRule rule;
+  std::string key;
+  rule.data = call.at(i + 1);
+  MakeTreeKey(call.at(i), &key);
+  const auto set = co_await call.store().Update(call.op, key, rule);
+  co_return set.status();
+}
+}  // namespace
+
 Task<Status> MultiSet(Call call) {
   if (call.count() % 2 == 0) {
     call.reply.Error("ERR wrong number of arguments for 'mset' command");
     co_return Status::Ok();
   }
-  for (size_t i = 1; i < call.count(); i += 2) {
-    SetRule rule;
-    rule.data = call.at(i + 1);
-    call.op.deadline_ns = call.environment.DeadlineNs();
-    const auto set = co_await Update(call, call.at(i), rule);
-    if (!set.ok()) co_return set.status();
-  }
+  const NumberedStep one = [&call](size_t i) { return SetOne(call, i); };
+  const Status done = co_await ForEachElement(call, {1, 2}, Repeated::kInOrder, one);
+  if (!done.ok()) co_return done;
   call.reply.Ok();
   co_return Status::Ok();
 }
@@ -266,11 +277,7 @@ Task<Status> Append(Call call) {
   rule.data_bytes_max = call.limits.value_bytes_max;
   const auto appended = co_await Update(call, call.at(1), rule);
   if (!appended.ok()) co_return appended.status();
-  if (rule.outcome == RuleOutcome::kDone) {
-    call.reply.Integer(static_cast<int64_t>(rule.stored_bytes));
-  } else {
-    AppendOutcome(rule.outcome, &call.reply);
-  }
+  AppendLength(rule.outcome, rule.stored_bytes, &call.reply);
   co_return Status::Ok();
 }
 
@@ -373,11 +380,7 @@ Task<Status> SetRange(Call call) {
   rule.data_bytes_max = call.limits.value_bytes_max;
   const auto spliced = co_await Update(call, call.at(1), rule);
   if (!spliced.ok()) co_return spliced.status();
-  if (rule.outcome == RuleOutcome::kDone) {
-    call.reply.Integer(static_cast<int64_t>(rule.stored_bytes));
-  } else {
-    AppendOutcome(rule.outcome, &call.reply);
-  }
+  AppendLength(rule.outcome, rule.stored_bytes, &call.reply);
   co_return Status::Ok();
 }
 

@@ -45,6 +45,7 @@ constexpr CommandSpec kCommands[] = {
     {"hlen", 2, HashLength, kRead, 1, 1, 1},
     {"hmget", -3, HashMultiGet, kRead, 1, 1, 1},
     {"hmset", -4, HashSet, kWrite, 1, 1, 1},
+    {"hscan", -3, CollectionScan, kRead, 1, 1, 1},
     {"hset", -4, HashSet, kWrite, 1, 1, 1},
     {"hsetnx", 4, HashSetNx, kWrite, 1, 1, 1},
     {"hstrlen", 3, HashGet, kRead, 1, 1, 1},
@@ -70,6 +71,7 @@ constexpr CommandSpec kCommands[] = {
     {"setex", 4, SetEx, kWrite, 1, 1, 1},
     {"setnx", 3, SetNx, kWrite, 1, 1, 1},
     {"setrange", 4, SetRange, kWrite, 1, 1, 1},
+    {"slowlog", -2, SlowLogCommand, kServer},
     {"strlen", 2, StringLength, kRead, 1, 1, 1},
     {"substr", 4, GetRange, kRead, 1, 1, 1},
     {"time", 1, Time, kServer},
@@ -88,6 +90,7 @@ constexpr CommandSpec kCommands[] = {
     {"zrevrange", -4, SortedSetRange, kRead, 1, 1, 1},
     {"zrevrangebylex", -4, SortedSetRange, kRead, 1, 1, 1},
     {"zrevrangebyscore", -4, SortedSetRange, kRead, 1, 1, 1},
+    {"zscan", -3, CollectionScan, kRead, 1, 1, 1},
     {"zscore", 3, SortedSetScore, kRead, 1, 1, 1},
 };
 static_assert(std::size(kCommands) <= kCommandsMax);
@@ -124,7 +127,7 @@ constexpr Refused kRefused[] = {
      "geosearch "
      "geosearchstore",
      "geographic indexes are not served"},
-    {"hscan hrandfield hincrbyfloat zscan zrank zrevrank zmscore zpopmin zpopmax bzpopmin bzpopmax "
+    {"hrandfield hincrbyfloat zrank zrevrank zmscore zpopmin zpopmax bzpopmin bzpopmax "
      "zmpop bzmpop "
      "zrangestore zremrangebyscore zremrangebyrank zremrangebylex zrandmember zinter zinterstore "
      "zintercard zunion "
@@ -140,7 +143,7 @@ constexpr Refused kRefused[] = {
      "cluster readonly "
      "readwrite asking",
      "memory servers keep the data, and compute servers share it"},
-    {"shutdown debug module acl latency memory slowlog lolwut reset swapdb", "no"},
+    {"shutdown debug module acl latency memory lolwut reset swapdb", "no"},
 };
 
 bool HasWord(std::string_view words, std::string_view word) {

@@ -1,0 +1,94 @@
+#include "server/frontend/redis/iteration.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "dsm/base/bytes.h"
+#include "server/records/value_rules.h"
+
+namespace farleaf::server::redis {
+
+using dsm::Task;
+
+namespace {
+
+constexpr uint64_t kCursorLifeMs = 60 * 60 * 1'000;
+constexpr uint64_t kScanRowsMax = 10'000;
+
+std::string CursorKey(uint64_t cursor) {
+  std::string key(1 + sizeof cursor, kCursorSpace);
+  StoreBig64(key.data() + 1, cursor);
+  return key;
+}
+
+Task<Result<uint64_t>> NewCursor(Call call, std::string position) {
+  // Clients take it for a number of 63 bits.
+  const uint64_t cursor = call.op.worker.random().Next() >> 1 | 1;
+  const std::string key = CursorKey(cursor);
+  SetRule rule;
+  rule.expiry_ms = call.store().NowMs() + kCursorLifeMs;
+  rule.data = position;
+  const auto stored = co_await call.store().Update(call.op, key, rule);
+  if (!stored.ok()) co_return stored.status();
+  co_return cursor;
+}
+
+}  // namespace
+
+std::string_view ParseScan(const Call& call, size_t at, ScanOptions* options) {
+  const std::string_view text = call.at(at);
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), options->cursor);
+  if (error != std::errc() || end != text.data() + text.size()) return "ERR invalid cursor";
+  for (size_t i = at + 1; i < call.count(); i += 2) {
+    if (i + 1 == call.count()) return kSyntaxError;
+    const std::string_view word = call.at(i), argument = call.at(i + 1);
+    int64_t rows = 0;
+    if (IsWord(word, "match")) {
+      options->pattern = argument;
+    } else if (IsWord(word, "type") && at == 1) {
+      options->type = LowerCase(argument);
+    } else if (!IsWord(word, "count")) {
+      return kSyntaxError;
+    } else if (!ParseInteger(argument, &rows)) {
+      return kNotAnInteger;
+    } else if (rows < 1) {
+      return kSyntaxError;
+    } else {
+      options->rows = std::min(static_cast<uint64_t>(rows), kScanRowsMax);
+    }
+  }
+  return {};
+}
+
+Task<Status> GoOn(Call call, const ScanOptions& options, PieceScan::Range all, Iteration* turn) {
+  if (options.cursor != 0) {
+    Record cursor;
+    const std::string key = CursorKey(options.cursor);
+    const auto found = co_await call.store().Get(call.op, key, &call.value, &cursor);
+    if (!found.ok()) co_return found.status();
+    turn->known = *found;
+    if (!*found) {
+      call.reply.Error("ERR the cursor is unknown or has expired: it is kept for an hour");
+      co_return Status::Ok();
+    }
+    all.start = std::max(all.start, std::string(cursor.data));
+  }
+  all.rows_of_piece = options.rows;
+  PieceScan scan(&call.store().tree(), std::move(all));
+  const Status scanned = co_await scan.Next(call.op);
+  if (!scanned.ok()) co_return scanned;
+  uint64_t next = 0;
+  if (!scan.done()) {
+    const auto cursor = co_await NewCursor(call, scan.position());
+    if (!cursor.ok()) co_return cursor.status();
+    next = *cursor;
+  }
+  turn->rows = scan.rows();
+  call.reply.Array(2);
+  call.reply.BulkNumber(next);
+  co_return Status::Ok();
+}
+
+}  // namespace farleaf::server::redis
