@@ -112,9 +112,27 @@ void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
   on_tree(command("delete", "deletes a key", &Control::Delete))
       ->add_option("key", arguments->key)
       ->required();
+  CLI::App* const cas = on_tree(command(
+      "cas", "stores a value under a key that has the expected one", &Control::CompareAndSet));
+  cas->footer(
+      "Atomic. Exit code: 0 if it stored, 1 if the value is another (it is printed),\n"
+      "3 if the key is not there.");
+  cas->add_option("key", arguments->key)->required();
+  cas->add_option("expected", arguments->expected)->required();
+  cas->add_option("value", arguments->value)->required();
+  CLI::App* const add =
+      on_tree(command("add", "adds to a counter, and prints what it is then", &Control::Add));
+  add->footer(
+      "Atomic. A counter is a value of 8 bytes: a number with a sign, big-endian; \"put\" stores\n"
+      "one with --format u64. Exit code: 3 if the key is not there and --initial is not given.");
+  add->add_option("key", arguments->key)->required();
+  add->add_option("delta", arguments->delta, "1 if not given");
+  add->add_option("--initial", arguments->initial, "what an absent key has before the addition");
   CLI::App* const scan = on_tree(command("scan", "prints a range of keys", &Control::Scan));
   scan->add_option("--start", arguments->start, "from this key on");
   scan->add_option("--end", arguments->end, "up to, and without, this key");
+  scan->add_option("--prefix", arguments->prefix, "only keys that begin with it");
+  scan->add_flag("--keys-only", arguments->keys_only, "without values");
   scan->add_option("--limit", arguments->limit, "rows at most");
   scan->add_flag("--all", arguments->all, "no limit");
   scan->add_flag("--reverse", arguments->reverse, "from the largest key down");

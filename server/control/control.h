@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +23,10 @@ inline constexpr int kDone = 0, kFailed = 1, kWrongArguments = 2, kNotThere = 3;
 
 struct Arguments {
   std::vector<std::string> servers;  // several for top
-  std::string pool, password_file, tree, key, value, start, end, name, layout = "bytes",
-                                                                       leaf_layout;
+  std::string pool, password_file, tree, key, value, expected, name, layout = "bytes", leaf_layout;
+  std::string start, end, prefix;  // of a scan
+  int64_t delta = 1;
+  std::optional<int64_t> initial;
   TextForm form = TextForm::kAuto;
   client::TreeGeometry geometry;
   uint64_t limit = 1'000;
@@ -34,6 +37,7 @@ struct Arguments {
   client::TlsOptions tls;
   bool uses_tls = false;
   bool reverse = false;
+  bool keys_only = false;
   bool all = false;
   bool json = false;
   bool once = false;
@@ -59,6 +63,10 @@ class Control {
   Result<int> Get();
   Result<int> Put();
   Result<int> Delete();
+  /// Stores if the key has the expected value.
+  Result<int> CompareAndSet();
+  /// To a counter.
+  Result<int> Add();
   /// In pieces, so that a whole tree passes through without being held.
   Result<int> Scan();
 
@@ -72,7 +80,8 @@ class Control {
   Result<client::Options> ClientOptions() const;
   Result<uint64_t> NewestIncarnation(dsm::MemberId id);
   farleaf::Status OpenTree(StoreAccess access);
-  farleaf::Status SetBounds(client::ScanRange* range);
+  /// Sets the range's bounds and prefix; returns whether any key can be in it.
+  Result<bool> SetBounds(client::ScanRange* range);
   /// Sets the range to what comes after `last`; returns whether anything can.
   bool Continue(const std::string& last, client::ScanRange* range);
   void PrintRow(const client::KeyValue& row, bool first);

@@ -6,6 +6,7 @@
 #include "dsm/bootstrap/open_fabric.h"
 #include "server/config.h"
 #include "server/control/store.h"
+#include "server/frontend/execute.h"
 #include "server/frontend/upkeep.h"
 #include "server/pool_tree_host.h"
 
@@ -46,17 +47,45 @@ class PoolStore final : public Store {
   Result<client::Value> Get(std::string_view key) override {
     dsm::OpContext op = NewOp();
     std::string value;
-    const auto found = worker_->Run(tree_->Get(op, key, &value));
+    const auto found = worker_->Run(tree_.index->Get(op, key, &value));
     if (!found.ok()) return found.status();
     return *found ? client::Value(std::move(value)) : client::Value();
   }
   Result<bool> Put(std::string_view key, std::string_view value) override {
     dsm::OpContext op = NewOp();
-    return worker_->Run(tree_->Put(op, key, value));
+    return worker_->Run(tree_.index->Put(op, key, value));
   }
   Result<bool> Delete(std::string_view key) override {
     dsm::OpContext op = NewOp();
-    return worker_->Run(tree_->Delete(op, key));
+    return worker_->Run(tree_.index->Delete(op, key));
+  }
+  Result<client::CompareAndSetResult> CompareAndSet(std::string_view key, std::string_view expected,
+                                                    std::string_view value) override {
+    protocol::Request request;
+    request.opcode = protocol::Opcode::kCompareAndSet;
+    request.key = key;
+    request.expected = expected;
+    request.value = value;
+    protocol::Response response;
+    ResponseStorage storage;
+    FARLEAF_RETURN_IF_ERROR(RunRequest(request, &response, &storage));
+    client::CompareAndSetResult result{response.outcome, {}};
+    if (response.outcome == client::ConditionOutcome::kDifferent) {
+      result.current = std::string(response.current);
+    }
+    return result;
+  }
+  Result<int64_t> Add(std::string_view key, int64_t delta,
+                      std::optional<int64_t> initial) override {
+    protocol::Request request;
+    request.opcode = protocol::Opcode::kAdd;
+    request.key = key;
+    request.delta = delta;
+    request.initial = initial;
+    protocol::Response response;
+    ResponseStorage storage;
+    FARLEAF_RETURN_IF_ERROR(RunRequest(request, &response, &storage));
+    return response.number;
   }
   Result<client::Rows> Scan(const client::ScanRange& range) override {
     dsm::OpContext op = NewOp();
@@ -65,8 +94,9 @@ class PoolStore final : public Store {
     bounds.end = range.end;
     bounds.limit = range.limit;
     if (range.reverse) bounds.direction = index::ScanDirection::kReverse;
+    if (range.keys_only) bounds.content = index::ScanContent::kKeys;
     std::vector<index::KeyValue> rows;
-    FARLEAF_RETURN_IF_ERROR(worker_->Run(tree_->Scan(op, bounds, &rows)));
+    FARLEAF_RETURN_IF_ERROR(worker_->Run(tree_.index->Scan(op, bounds, &rows)));
     client::Rows found;
     found.reserve(rows.size());
     for (auto& row : rows) found.push_back({std::move(row.key), std::move(row.value)});
@@ -153,8 +183,14 @@ class PoolStore final : public Store {
   }
   Result<client::TreeInfo> Keep(const Result<HostedTree>& tree) {
     if (!tree.ok()) return tree.status();
-    tree_ = tree->index;
+    tree_ = *tree;
     return tree->info;
+  }
+  /// As a compute server would.
+  farleaf::Status RunRequest(const protocol::Request& request, protocol::Response* response,
+                             ResponseStorage* storage) {
+    dsm::OpContext op = NewOp();
+    return worker_->Run(Execute(host_, tree_, op, request, response, storage));
   }
 
   static dsm::Task<farleaf::Status> ReadWords(dsm::Worker& worker, dsm::FabricCounts& counts,
@@ -223,7 +259,7 @@ class PoolStore final : public Store {
   std::unique_ptr<dsm::Worker> worker_;
   const uint64_t deadline_ms_;
   dsm::FabricCounts counts_;
-  index::RangeIndex* tree_ = nullptr;
+  HostedTree tree_;  // opened last
 };
 
 }  // namespace

@@ -25,6 +25,14 @@ class ServerStore final : public Store {
     return tree_->Put(key, value);
   }
   Result<bool> Delete(std::string_view key) override { return tree_->Delete(key); }
+  Result<client::CompareAndSetResult> CompareAndSet(std::string_view key, std::string_view expected,
+                                                    std::string_view value) override {
+    return tree_->CompareAndSet(key, expected, value);
+  }
+  Result<int64_t> Add(std::string_view key, int64_t delta,
+                      std::optional<int64_t> initial) override {
+    return tree_->Add(key, delta, initial);
+  }
   Result<client::Rows> Scan(const client::ScanRange& range) override { return tree_->Scan(range); }
 
   Result<std::vector<std::pair<std::string, std::string>>> Status() override {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,6 +51,12 @@ class Store {
   virtual Result<client::Value> Get(std::string_view key) = 0;
   virtual Result<bool> Put(std::string_view key, std::string_view value) = 0;
   virtual Result<bool> Delete(std::string_view key) = 0;
+  virtual Result<client::CompareAndSetResult> CompareAndSet(std::string_view key,
+                                                            std::string_view expected,
+                                                            std::string_view value) = 0;
+  virtual Result<int64_t> Add(std::string_view key, int64_t delta,
+                              std::optional<int64_t> initial) = 0;
+  /// `range` has no prefix.
   virtual Result<client::Rows> Scan(const client::ScanRange& range) = 0;
   /// Names and values, in a sensible order.
   virtual Result<std::vector<std::pair<std::string, std::string>>> Status() = 0;

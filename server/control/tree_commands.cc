@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "server/control/control.h"
@@ -92,13 +93,56 @@ Result<int> Control::Delete() {
   return *existed ? kDone : kNotThere;
 }
 
+Result<int> Control::CompareAndSet() {
+  FARLEAF_RETURN_IF_ERROR(OpenTree(StoreAccess::kWrite));
+  std::array<std::string, 3> bytes;
+  const std::string* const typed[] = {&arguments_.key, &arguments_.expected, &arguments_.value};
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    auto parsed = ParseBytes(*typed[i], form_);
+    if (!parsed.ok()) return parsed.status();
+    bytes[i] = std::move(*parsed);
+  }
+  const auto& [key, expected, value] = bytes;
+  const auto done = store_->CompareAndSet(key, expected, value);
+  if (!done.ok()) return done.status();
+  if (done->outcome != client::ConditionOutcome::kDifferent) {
+    const bool stored = done->outcome == client::ConditionOutcome::kDone;
+    Report(key, stored ? "replaced" : "not found");
+    return stored ? kDone : kNotThere;
+  }
+  const std::string& current = *done->current;
+  if (arguments_.json) {
+    fmt::print("{{\"key\": {}, \"result\": \"different\", \"value\": {}}}\n", JsonBytes(key),
+               JsonBytes(current));
+  } else {
+    fmt::print("different: {}\n", PrintBytes(current, form_));
+  }
+  return kFailed;
+}
+
+Result<int> Control::Add() {
+  FARLEAF_RETURN_IF_ERROR(OpenTree(StoreAccess::kWrite));
+  const auto key = ParseBytes(arguments_.key, form_);
+  if (!key.ok()) return key.status();
+  const auto number = store_->Add(*key, arguments_.delta, arguments_.initial);
+  if (!number.ok()) return number.status();
+  if (arguments_.json) {
+    fmt::print("{{\"key\": {}, \"number\": {}}}\n", JsonBytes(*key), *number);
+  } else {
+    fmt::print("{}\n", *number);
+  }
+  return kDone;
+}
+
 Result<int> Control::Scan() {
   constexpr uint64_t kPieceRows = 4'096;
   FARLEAF_RETURN_IF_ERROR(OpenTree(StoreAccess::kRead));
   client::ScanRange range;
   range.reverse = arguments_.reverse;
-  FARLEAF_RETURN_IF_ERROR(SetBounds(&range));
-  uint64_t left = arguments_.all ? UINT64_MAX : arguments_.limit;
+  range.keys_only = arguments_.keys_only;
+  const auto any = SetBounds(&range);
+  if (!any.ok()) return any.status();
+  uint64_t left = !*any ? 0 : arguments_.all ? UINT64_MAX : arguments_.limit;
   bool first = true;
   if (arguments_.json) fmt::print("[");
   while (left > 0) {
@@ -126,18 +170,17 @@ farleaf::Status Control::OpenTree(StoreAccess access) {
   return farleaf::Status::Ok();
 }
 
-farleaf::Status Control::SetBounds(client::ScanRange* range) {
-  if (!arguments_.start.empty()) {
-    auto start = ParseBytes(arguments_.start, form_);
-    if (!start.ok()) return start.status();
-    range->start = std::move(*start);
-  }
-  if (!arguments_.end.empty()) {
-    auto end = ParseBytes(arguments_.end, form_);
-    if (!end.ok()) return end.status();
-    range->end = std::move(*end);
-  }
-  return farleaf::Status::Ok();
+Result<bool> Control::SetBounds(client::ScanRange* range) {
+  const auto take = [this](const std::string& typed, auto* bound) {
+    if (typed.empty()) return farleaf::Status::Ok();
+    auto bytes = ParseBytes(typed, form_);
+    if (bytes.ok()) *bound = std::move(*bytes);
+    return bytes.status();
+  };
+  FARLEAF_RETURN_IF_ERROR(take(arguments_.start, &range->start));
+  FARLEAF_RETURN_IF_ERROR(take(arguments_.end, &range->end));
+  FARLEAF_RETURN_IF_ERROR(take(arguments_.prefix, &range->prefix));
+  return client::internal::ResolvePrefix(tree_, range);
 }
 
 bool Control::Continue(const std::string& last, client::ScanRange* range) {
@@ -153,8 +196,11 @@ bool Control::Continue(const std::string& last, client::ScanRange* range) {
 
 void Control::PrintRow(const client::KeyValue& row, bool first) {
   if (arguments_.json) {
-    fmt::print("{}{{\"key\": {}, \"value\": {}}}", first ? "" : ",\n ", JsonBytes(row.key),
-               JsonBytes(row.value));
+    fmt::print("{}{{\"key\": {}", first ? "" : ",\n ", JsonBytes(row.key));
+    if (!arguments_.keys_only) fmt::print(", \"value\": {}", JsonBytes(row.value));
+    fmt::print("}}");
+  } else if (arguments_.keys_only) {
+    fmt::print("{}\n", PrintBytes(row.key, form_));
   } else {
     fmt::print("{}\t{}\n", PrintBytes(row.key, form_), PrintBytes(row.value, form_));
   }
