@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/session.h"
+#include "client/tls.h"
 
 namespace farleaf::ycsb {
 
@@ -19,6 +20,15 @@ Result<std::unique_ptr<client::Session>> Connect(const std::string& url,
   client::Options session_options;
   session_options.deadline_ms = options.operation_timeout_ms;
   session_options.clock = clock;
+  const ClientAccess& access = options.access;
+  session_options.password_file = access.password_file;
+  if (access.tls) {
+    auto tls = client::NewTls({.ca_file = access.tls_ca_file,
+                               .certificate_file = access.tls_certificate_file,
+                               .key_file = access.tls_key_file});
+    if (!tls.ok()) return tls.status();
+    session_options.transport = std::move(*tls);
+  }
   return client::Session::Connect(url, session_options);
 }
 

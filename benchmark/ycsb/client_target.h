@@ -7,7 +7,7 @@
 
 namespace farleaf::ycsb {
 
-/// `url`: farleaf://HOST:PORT or farleaf+unix:PATH.
+/// `url`: farleaf://HOST:PORT, farleaf+unix:PATH or farleaf+ring:PATH.
 Result<std::unique_ptr<Target>> OpenClientTarget(const std::string& url,
                                                  const TargetOptions& options, const Clock* clock);
 

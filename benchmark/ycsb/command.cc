@@ -28,7 +28,8 @@ constexpr const char* kFooter =
     "Targets:\n"
     "  local:[?servers=N&region=SIZE&chunk=SIZE&delay_us=N]  a pool inside this process\n"
     "  pool:BOOTSTRAP-URL      this process joins a pool, e.g. pool:memcached://HOST:PORT/CLUSTER\n"
-    "  farleaf://HOST:PORT     a compute server through the client; also farleaf+unix:PATH\n"
+    "  farleaf://HOST:PORT     a compute server through the client; also farleaf+unix:PATH,\n"
+    "                          or farleaf+ring:PATH, through memory shared with it\n"
     "  sim:MODEL-FILE[?region=SIZE&chunk=SIZE]    memory and compute servers in virtual time\n"
     "Properties of this benchmark, beside YCSB's own:\n"
     "  farleaf.keys=fixed8|bytes             8-byte keys and values, or YCSB's strings\n"
@@ -49,6 +50,17 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
       ->allow_extra_args(false);
   app.add_option("--phase", raw->phase, "load, run or load,run")->capture_default_str();
   app.add_option("--target", run.target, "Where to send the operations")->type_name("TARGET");
+  app.add_option("--password-file", run.access.password_file,
+                 "farleaf: its first line is the compute server's password")
+      ->type_name("FILE");
+  app.add_flag("--tls", run.access.tls, "farleaf: speak TLS with the compute server");
+  app.add_option("--tls-ca", run.access.tls_ca_file,
+                 "Who has to have signed its certificate; if not given, the machine's authorities")
+      ->type_name("FILE");
+  app.add_option("--tls-certificate", run.access.tls_certificate_file, "Of this client")
+      ->type_name("FILE");
+  app.add_option("--tls-key", run.access.tls_key_file, "Of this client's certificate")
+      ->type_name("FILE");
   app.add_option("--threads", run.threads, "Threads")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{1}, uint64_t{1000}));
@@ -162,6 +174,7 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .warm = run.warmup > 0,
           .seed = run.seed,
           .operation_timeout_ms = run.workload.operation_timeout_ms,
+          .access = run.access,
           .program = run.program,
           .records = run.workload.record_count,
           .skewed = run.workload.request_distribution == RequestDistribution::kZipfian ||

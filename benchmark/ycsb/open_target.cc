@@ -11,7 +11,8 @@ namespace farleaf::ycsb {
 namespace {
 
 constexpr std::string_view kLocal = "local:", kPool = "pool:", kClient = "farleaf:",
-                           kUnixClient = "farleaf+unix:", kSimulated = "sim:";
+                           kUnixClient = "farleaf+unix:", kRingClient = "farleaf+ring:",
+                           kSimulated = "sim:";
 
 }  // namespace
 
@@ -23,6 +24,12 @@ Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetO
   if (!options.program.empty()) {
     return Status::InvalidArgument("--program " + options.program +
                                    ": verb programs run on sim:MODEL-FILE only");
+  }
+  if (url.starts_with(kClient) || url.starts_with(kUnixClient) || url.starts_with(kRingClient)) {
+    return OpenClientTarget(url, options, clock);
+  }
+  if (options.access.tls || !options.access.password_file.empty()) {
+    return Status::InvalidArgument("--password-file and --tls are for compute servers (farleaf:)");
   }
   if (url.starts_with(kLocal)) {
     auto local = ParseLocalOptions(std::string_view(url).substr(kLocal.size()));
@@ -42,12 +49,9 @@ Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetO
     if (!fabric.ok()) return fabric.status();
     return OpenPoolTarget(std::move(*fabric), options, clock);
   }
-  if (url.starts_with(kClient) || url.starts_with(kUnixClient)) {
-    return OpenClientTarget(url, options, clock);
-  }
   return Status::InvalidArgument(
-      "expected local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, farleaf+unix:PATH or "
-      "sim:MODEL-FILE");
+      "expected local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, farleaf+unix:PATH, "
+      "farleaf+ring:PATH or sim:MODEL-FILE");
 }
 
 }  // namespace farleaf::ycsb

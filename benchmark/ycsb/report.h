@@ -9,6 +9,7 @@
 #include <string>
 
 #include "benchmark/ycsb/measurement.h"
+#include "benchmark/ycsb/target.h"
 #include "benchmark/ycsb/workload.h"
 
 namespace farleaf::ycsb {
@@ -16,6 +17,7 @@ namespace farleaf::ycsb {
 struct RunConfiguration {
   WorkloadOptions workload;
   std::string target;
+  ClientAccess access;
   uint64_t threads = 1;
   uint64_t in_flight = 1;
   uint64_t seed = 1;

@@ -75,6 +75,13 @@ class Session {
   virtual Status Run(OperationSource& source, uint64_t in_flight) = 0;
 };
 
+/// What a compute server may want of its clients.
+struct ClientAccess {
+  std::string password_file;  ///< empty: no password is given
+  bool tls = false;
+  std::string tls_ca_file, tls_certificate_file, tls_key_file;
+};
+
 struct TargetOptions {
   std::string tree = "usertable";
   KeyLayout key_layout = KeyLayout::kFixed8;
@@ -92,6 +99,7 @@ struct TargetOptions {
   bool warm = false;           ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;
   uint64_t operation_timeout_ms = 10'000;
+  ClientAccess access;  ///< of farleaf: targets
   // Of sim: targets
   std::string program;   ///< a verb program instead of the tree: its name or its file
   uint64_t records = 0;  ///< for a verb program: that it holds
@@ -129,7 +137,7 @@ class IndexTarget : public Target {
 };
 
 /// `local:[?servers=N&region=SIZE&chunk=SIZE&delay_us=N]`, `pool:BOOTSTRAP-URL`, `farleaf://HOST:PORT`,
-/// `farleaf+unix:PATH` or `sim:MODEL-FILE[?region=SIZE&chunk=SIZE]`. InvalidArgument names what is wrong with the URL.
+/// `farleaf+unix:PATH`, `farleaf+ring:PATH` or `sim:MODEL-FILE[?region=SIZE&chunk=SIZE]`. InvalidArgument names what is wrong with the URL.
 Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetOptions& options,
                                            const Clock* clock);
 

@@ -153,6 +153,48 @@ TEST_F(SecurityProcessTest, ACertificateIsReadAgainWhenItIsAskedFor) {
   ExpectRefused({"--tls-certificate", ours.certificate}, "together or not at all");
 }
 
+// TCP is protected by TLS, a ring by its socket's permissions; the password both have to know.
+TEST_F(SecurityProcessTest, TheBenchmarkIsLetInByPasswordTlsAndRing) {
+  if (!test::CanMakeCertificates()) GTEST_SKIP() << "openssl is not installed";
+  cluster.StartMemoryServers();
+  const std::filesystem::path folder = std::filesystem::path(cluster.File("x")).parent_path();
+  const auto ours = test::MakeCertificate(folder, "ours");
+  const std::string passwords = FileOf("passwords", "secret\n"),
+                    socket = cluster.File("native.sock");
+  const std::string port = FreeAddress().substr(FreeAddress().rfind(':') + 1);
+  const auto server =
+      cluster.StartComputeServer({"--tls-certificate", ours.certificate, "--tls-key", ours.key,
+                                  "--password-file", passwords, "--unix-socket", socket},
+                                 "0.0.0.0:" + port);
+  const auto run = [&](const std::string& target, std::vector<std::string> flags,
+                       const std::string& phase = "run") {
+    flags.insert(flags.end(), {"--target", target, "--phase", phase, "-p", "recordcount=100", "-p",
+                               "operationcount=100", "-p", "farleaf.operation_timeout_ms=60000"});
+    return cluster.Run("ycsb", flags);
+  };
+  const std::string tcp = "farleaf://127.0.0.1:" + port, ring = "farleaf+ring:" + socket;
+  const std::vector<std::string> password = {"--password-file", passwords},
+                                 both = {"--password-file", passwords, "--tls", "--tls-ca",
+                                         ours.certificate};
+  const Ended secured = run(tcp, both, "load"), through_ring = run(ring, password);
+  EXPECT_EQ(secured.code, 0) << secured.output;
+  EXPECT_EQ(through_ring.code, 0) << through_ring.output;
+  const Ended without = run(ring, {});
+  EXPECT_EQ(without.code, 2) << without.output;
+  EXPECT_TRUE(without.says("wants a password")) << without.output;
+  const Ended mixed = run(ring, both);
+  EXPECT_EQ(mixed.code, 2) << mixed.output;
+  EXPECT_TRUE(mixed.says("a ring takes no secure transport")) << mixed.output;
+  const Ended plain = run(tcp, password);
+  EXPECT_NE(plain.code, 0) << plain.output;
+  const Ended elsewhere = run("local:", password);
+  EXPECT_EQ(elsewhere.code, 2) << elsewhere.output;
+  EXPECT_TRUE(elsewhere.says("are for compute servers")) << elsewhere.output;
+  const Ended control =
+      cluster.Run("farleafctl", {"--server", ring, "--password-file", passwords, "trees"});
+  EXPECT_EQ(control.code, 0) << control.output;
+}
+
 TEST_F(SecurityProcessTest, UnixSocketsHaveThePermissionsAskedFor) {
   cluster.StartMemoryServers();
   const std::string native = cluster.File("native.sock"), text = cluster.File("memcached.sock");

@@ -6,14 +6,11 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <future>
 
-#include "client/client.h"
 #include "client/tls.h"
-#include "server/frontend/native_server.h"
-#include "test/support/map_tree_host.h"
+#include "test/support/native_under_test.h"
 #include "test/support/test_certificates.h"
 #include "test/support/text_client.h"
 
@@ -21,41 +18,26 @@ namespace farleaf::server {
 namespace {
 
 using client::Session;
+using test::kPatienceMs;
 using test::TestCertificate;
 
-constexpr uint64_t kPatienceMs = 60'000;
-
-struct TlsServerTest : ::testing::Test {
-  MonotonicClock clock;
-  test::MapTreeHost host{&clock};
-  std::filesystem::path folder;
+struct TlsServerTest : test::NativeUnderTest {
   TestCertificate ours, others;
   std::unique_ptr<TlsServer> tls;
-  NativeServerOptions options;
-  std::unique_ptr<NativeServer> server;
 
   void SetUp() override {
+    NativeUnderTest::SetUp();
     if (!test::CanMakeCertificates()) GTEST_SKIP() << "openssl is not installed";
-    std::string pattern = (std::filesystem::temp_directory_path() / "farleaf-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder = pattern;
-    ours = test::MakeCertificate(folder, "ours");
-    others = test::MakeCertificate(folder, "others");
-    options.listen = {"127.0.0.1:0"};
+    ours = test::MakeCertificate(directory, "ours");
+    others = test::MakeCertificate(directory, "others");
     options.memcached.listen = {"127.0.0.1:0"};
-  }
-  void TearDown() override {
-    server.reset();
-    if (!folder.empty()) std::filesystem::remove_all(folder);
   }
   void StartServer(std::string client_ca = "") {
     auto loaded = TlsServer::Load({ours.certificate, ours.key, std::move(client_ca)});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     tls = std::move(*loaded);
     options.tls = tls.get();
-    auto started = NativeServer::Start(&host, &clock, options);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server = std::move(*started);
+    NativeUnderTest::StartServer();
   }
   const std::string& url() const { return server->urls()[0]; }
   const std::string& memcached_url() const { return server->memcached_urls()[0]; }
@@ -75,9 +57,9 @@ struct TlsServerTest : ::testing::Test {
   }
   /// What `openssl s_client` prints that is connected to memcached's port, and sends `input`.
   std::string SClient(const std::string& input, const std::string& flags) {
-    std::ofstream(folder / "input") << input;
+    std::ofstream(directory / "input") << input;
     const std::string command = "timeout 60 openssl s_client -connect " + memcached_address() +
-                                " -quiet " + flags + " 2>&1 <" + (folder / "input").string();
+                                " -quiet " + flags + " 2>&1 <" + (directory / "input").string();
     std::FILE* const pipe = ::popen(command.c_str(), "r");
     EXPECT_NE(pipe, nullptr);
     std::string output;
@@ -149,9 +131,7 @@ TEST_F(TlsServerTest, PlainBytesAreRefused) {
 
 TEST_F(TlsServerTest, TlsOnAPortWithoutItEnds) {
   options.memcached.listen.clear();
-  auto started = NativeServer::Start(&host, &clock, options);
-  ASSERT_TRUE(started.ok());
-  server = std::move(*started);
+  NativeUnderTest::StartServer();
   EXPECT_FALSE(Connect({.ca_file = ours.certificate}).ok());
 }
 
@@ -179,13 +159,38 @@ TEST_F(TlsServerTest, ClientsAreAskedForTheirCertificate) {
           .ok());
 }
 
+// Its bytes do not leave the host's memory, and its socket's permissions say who may open it.
+TEST_F(TlsServerTest, ARingBesideItWantsThePasswordAndNoTls) {
+  options.passwords = {"secret"};
+  StartServer();
+  const auto status_of = [](const std::string& ring, client::Options with, std::string password) {
+    with.deadline_ms = with.connect_timeout_ms = kPatienceMs;
+    with.password = std::move(password);
+    const auto session = Session::Connect(ring, with);
+    return session.ok() ? (*session)->Ping() : session.status();
+  };
+  EXPECT_TRUE(status_of(ring_url(), {}, "secret").ok());
+  EXPECT_EQ(status_of(ring_url(), {}, "guess").ToString(),
+            "invalid argument: " + ring_url() + ": wrong password");
+  EXPECT_EQ(status_of(ring_url(), {}, "").ToString(),
+            "invalid argument: " + ring_url() + ": this server wants a password");
+  const client::Options over_tls = Over({.ca_file = ours.certificate});
+  const Status mixed = status_of(ring_url(), over_tls, "secret");
+  EXPECT_EQ(mixed.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(mixed.message().find("a ring takes no secure transport"), std::string::npos) << mixed;
+  client::Options over_tcp = over_tls;
+  over_tcp.carrier = client::Carrier::kRing;
+  const Status remote = status_of(url(), over_tcp, "secret");
+  EXPECT_NE(remote.message().find("a ring needs a Unix socket"), std::string::npos) << remote;
+}
+
 TEST_F(TlsServerTest, ANewCertificateIsForConnectionsToCome) {
   StartServer();
-  const std::string old_ca = (folder / "old.pem").string();
+  const std::string old_ca = (directory / "old.pem").string();
   std::filesystem::copy_file(ours.certificate, old_ca);
   auto session = Session::Connect(url(), Over({.ca_file = old_ca}));
   ASSERT_TRUE(session.ok()) << session.status();
-  test::MakeCertificate(folder, "ours");
+  test::MakeCertificate(directory, "ours");
   ASSERT_TRUE(tls->Reload().ok());
   EXPECT_TRUE((*session)->Ping().ok());
   EXPECT_TRUE(Connect({.ca_file = ours.certificate}).ok());
