@@ -3,13 +3,11 @@
 //
 // The first byte says how the stream is cut and its answers read. Inputs to start from: corpus/redis.
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
-#include "dsm/base/random.h"
 #include "server/records/sorted_set.h"
+#include "test/fuzz/corpus.h"
 #include "test/fuzz/fuzz_target.h"
+#include "test/fuzz/text_protocol_fuzz.h"
 #include "test/support/redis_peer.h"
 
 namespace farleaf::test {
@@ -19,12 +17,6 @@ constexpr server::redis::Limits kLimits = {.value_bytes_max = 300,
                                            .request_bytes_max = 700,
                                            .reply_bytes_max = 2'000,
                                            .out_bytes_max = 200};
-
-struct Place {
-  MonotonicClock clock;
-  MapTreeHost host{&clock};
-  std::unique_ptr<dsm::Worker> worker = std::move(*host.OpenWorker());
-};
 
 void CheckEntries(const MapIndex& index) {
   for (const auto& [key, value] : index.Content()) {
@@ -45,20 +37,6 @@ void CheckEntries(const MapIndex& index) {
   }
 }
 
-std::string InPieces(Place& place, std::string_view stream, uint64_t seed) {
-  Random random(seed);
-  RedisPeer peer(place.worker.get(), kLimits);
-  for (;;) {
-    const size_t bytes = 1 + random.Below(random.OneIn(4) ? 300 : 4);
-    if (!peer.Send(&stream, bytes)) break;
-    FARLEAF_CHECK(peer.connection().output().size() < 100'000);
-    peer.Receive(random.Below(300));
-  }
-  peer.End();
-  CheckEntries(peer.index());
-  return peer.received();
-}
-
 /// Cursors are drawn at random: streams that ask for one are not compared.
 bool DrawsCursors(std::string_view stream) {
   std::string lower(stream);
@@ -73,26 +51,12 @@ bool DrawsCursors(std::string_view stream) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace farleaf::test;
   if (size == 0) return 0;
-  static Place place;
+  static TextProtocolFuzz<RedisPeer, farleaf::server::redis::Limits> fuzz(kLimits, CheckEntries);
   const std::string_view stream(reinterpret_cast<const char*>(data) + 1, size - 1);
-  RedisPeer whole(place.worker.get(), kLimits);
-  const std::string expected = whole.Exchange(stream, SIZE_MAX);
-  CheckEntries(whole.index());
-  const std::string answers = InPieces(place, stream, data[0]);
+  const std::string expected = fuzz.AsAWhole(stream);
+  const std::string answers = fuzz.InPieces(stream, data[0]);
   FARLEAF_CHECK(DrawsCursors(stream) || answers == expected, answers, expected);
   return 0;
 }
 
-std::vector<std::string> FuzzSeeds() {
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(FARLEAF_CORPUS "/redis")) {
-    files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  std::vector<std::string> seeds;
-  for (const auto& file : files) {
-    std::ifstream in(file, std::ios::binary);
-    seeds.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-  }
-  return seeds;
-}
+std::vector<std::string> FuzzSeeds() { return farleaf::test::ReadCorpus("redis"); }
