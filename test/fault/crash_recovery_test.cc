@@ -12,12 +12,9 @@
 #include <vector>
 
 #include "dsm/page_scan.h"
-#include "dsm/pool.h"
-#include "index/blink/catalog.h"
 #include "index/blink/check.h"
 #include "index/blink/recover_member.h"
-#include "index/blink/tree.h"
-#include "test/support/crashing_fabric.h"
+#include "test/support/crashing_member.h"
 #include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
@@ -40,27 +37,9 @@ struct Scenario {
 };
 
 /// One compute server of a test.
-struct Actor {
-  Actor(dsm::LocalFabric* servers, ManualClock* clock, const Scenario& scenario, bool creates) {
-    auto joined =
-        dsm::Pool::Join(std::make_unique<dsm::CrashingFabric>(servers, clock, &plan),
-                        {.allocator = {.grace_ms = 0, .local_free_pages_max = 16}}, clock);
-    FARLEAF_CHECK(joined.ok(), joined.status());
-    pool = std::move(*joined);
-    worker = std::move(*pool->OpenWorker());
-    OpContext op = Op();
-    auto info = worker->Run(creates ? CreateTree(op, *pool, "crash", scenario.geometry)
-                                    : OpenTree(op, *pool, "crash"));
-    FARLEAF_CHECK(info.ok(), info.status());
-    tree = std::make_unique<BlinkTree>(pool.get(), *info, scenario.tree);
-    OpContext warm = Op();
-    Status warmed = worker->Run(tree->WarmCache(warm));
-    FARLEAF_CHECK(warmed.ok(), warmed);
-  }
-  ~Actor() {
-    if (plan.dead) pool->Abandon();
-  }
-  OpContext Op() { return OpContext{*worker, counts}; }
+struct Actor : test::CrashingMember {
+  Actor(dsm::LocalFabric* servers, ManualClock* clock, const Scenario& scenario, bool creates)
+      : CrashingMember(servers, clock, {scenario.geometry, scenario.tree}, creates) {}
   Status Do(const Write& write) {
     OpContext op = Op();
     return (write.value ? worker->Run(tree->Put(op, write.key, *write.value))
@@ -74,12 +53,6 @@ struct Actor {
     if (!found.ok()) return found.status();
     return *found ? std::optional(value) : std::nullopt;
   }
-
-  dsm::CrashPlan plan;
-  dsm::FabricCounts counts;
-  std::unique_ptr<dsm::Pool> pool;
-  std::unique_ptr<dsm::Worker> worker;
-  std::unique_ptr<BlinkTree> tree;  // destroyed first
 };
 
 /// When a compute server dies: at which verb, and what of that verb lands.
@@ -103,18 +76,13 @@ class CrashWorld {
       FARLEAF_CHECK(done.ok(), done);
       Apply(write, &built_);
     }
-    builder.tree.reset();
-    builder.worker.reset();
-    FARLEAF_CHECK(builder.pool->Leave().ok());
-    for (const dsm::RegionInfo& info : servers_->regions()) {
-      const auto bytes = servers_->region_bytes(info.server);
-      snapshot_.emplace_back(bytes.begin(), bytes.end());
-    }
+    builder.Leave();
+    snapshot_.emplace(servers_.get());
   }
 
   /// Verbs of the whole script.
   uint64_t ScriptVerbs() {
-    Restore();
+    snapshot_->Restore();
     Actor victim(servers_.get(), &clock_, scenario_, false);
     victim.plan.verbs_run = 0;
     for (const Write& write : scenario_.script) {
@@ -126,7 +94,7 @@ class CrashWorld {
   /// The victim dies, and, if asked, the one that comes first after it. Returns how many verbs the
   /// latter's recovery took.
   uint64_t Run(Death first, std::optional<Death> second) {
-    Restore();
+    snapshot_->Restore();
     model_ = built_;
     doubtful_.clear();
     Kill(first);
@@ -145,12 +113,6 @@ class CrashWorld {
       model->erase(write.key);
     }
   }
-  void Restore() {
-    for (const dsm::RegionInfo& info : servers_->regions()) {
-      const auto& saved = snapshot_[info.server];
-      std::memcpy(servers_->region_bytes(info.server).data(), saved.data(), saved.size());
-    }
-  }
   void Kill(Death death) {
     Actor victim(servers_.get(), &clock_, scenario_, false);
     victim.plan.verbs_left = death.verb;
@@ -164,9 +126,7 @@ class CrashWorld {
       }
       Apply(write, &model_);
     }
-    victim.plan.dead = true;  // with nothing in hand, if it came to the script's end
-    dead_.push_back(victim.pool->self());
-    dsm::CrashingFabric::Fence(*servers_, victim.pool->self());
+    dead_.push_back(victim.Die(*servers_));  // with nothing in hand, if it came to the script's end
   }
   /// The key in doubt is looked at and written, and all the dead one's locks are recovered.
   void Recover(Actor& actor) {
@@ -194,9 +154,7 @@ class CrashWorld {
       EXPECT_TRUE(recovered.ok() || actor.plan.dead) << recovered.status();
     }
     const uint64_t verbs = actor.plan.verbs_run;
-    actor.plan.dead = true;
-    dead_.push_back(actor.pool->self());
-    dsm::CrashingFabric::Fence(*servers_, actor.pool->self());
+    dead_.push_back(actor.Die(*servers_));
     return verbs;
   }
   void Survive() {
@@ -307,7 +265,7 @@ class CrashWorld {
   const Scenario& scenario_;
   ManualClock clock_;
   std::unique_ptr<dsm::LocalFabric> servers_;
-  std::vector<std::vector<std::byte>> snapshot_;
+  std::optional<test::RegionSnapshot> snapshot_;
   Model built_, model_;
   std::vector<Write> doubtful_;
   std::vector<dsm::MemberIdentity> dead_;

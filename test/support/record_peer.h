@@ -1,5 +1,6 @@
 // RecordPeer: a protocol on records, on one connection without a socket or threads: bytes go in, in pieces of
-// any size, and the answers come out. Records are in a map, time stands still unless it is moved.
+// any size, and the answers come out. Records are in a map, or in a tree that is given; time stands still unless it is
+// moved.
 //
 // Thread rule: one thread.
 #pragma once
@@ -82,7 +83,9 @@ class RecordPeer : public server::ServingThread {
   void Record(server::OperationRecord) override {}
 
  protected:
-  explicit RecordPeer(dsm::Worker* worker) : worker_(worker) {
+  /// `tree`: null: a map of its own.
+  explicit RecordPeer(dsm::Worker* worker, index::RangeIndex* tree = nullptr)
+      : worker_(worker), store_(tree ? tree : &index_, &wall_) {
     wall_.AdvanceNs(uint64_t{1'700'000'000} * kNsPerSecond);
     worker_->GoOnline();
   }
@@ -113,7 +116,7 @@ class RecordPeer : public server::ServingThread {
   dsm::Worker* const worker_;
   MapIndex index_;
   ManualClock wall_;
-  const server::RecordStore store_{&index_, &wall_};
+  const server::RecordStore store_;
   std::string received_;
   server::Connection* connection_ = nullptr;
 };

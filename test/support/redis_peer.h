@@ -16,8 +16,8 @@ namespace farleaf::test {
 class RedisPeer final : public RecordPeer, public server::redis::Environment {
  public:
   RedisPeer(dsm::Worker* worker, server::redis::Limits limits,
-            std::vector<std::string> passwords = {})
-      : RecordPeer(worker), authenticator_(std::move(passwords)), protocol_(this, limits, 1) {
+            std::vector<std::string> passwords = {}, index::RangeIndex* tree = nullptr)
+      : RecordPeer(worker, tree), authenticator_(std::move(passwords)), protocol_(this, limits, 1) {
     Open(&protocol_);
   }
   ~RedisPeer() override { Close(); }

@@ -4,14 +4,12 @@
 
 #include <cmath>
 
-#include "server/records/member_sweep.h"
 #include "server/records/sorted_set.h"
+#include "test/support/record_sweeps.h"
 #include "test/support/redis_peer.h"
 
 namespace farleaf::test {
 namespace {
-
-constexpr uint64_t kAbandonedMs = 600'000;
 
 struct CollectionTest : ::testing::Test {
   MonotonicClock clock;
@@ -19,7 +17,7 @@ struct CollectionTest : ::testing::Test {
   std::unique_ptr<dsm::Worker> worker = std::move(*host.OpenWorker());
   RedisPeer peer{worker.get(), {}};
   const server::CollectionStore collections{&peer.store()};
-  uint64_t turn = 0;
+  RecordSweeps sweeps{worker.get()};
 
   std::string Ask(std::string_view request) { return peer.Ask(request); }
   /// From its `calls`-th call of the tree on, nothing of the request is done. Whether there was such a call.
@@ -32,24 +30,8 @@ struct CollectionTest : ::testing::Test {
     peer.index().set_before(nullptr);
     return called > calls;
   }
-  /// A turn of each sweep.
-  void Sweep() {
-    dsm::FabricCounts counts;
-    const server::WalkContext walk{*worker, counts, 1'000'000, [] { return false; }};
-    const server::PacedWalk::Options options{.turn_s = 1};
-    server::ExpirySweep records(&peer.store(), std::string(1, server::kUserKeySpace),
-                                server::EndOfPrefix(std::string(1, server::kCursorSpace)), options,
-                                kAbandonedMs);
-    server::MemberSweep members(&peer.store(), options, kAbandonedMs);
-    turn += 2 * kNsPerSecond;
-    EXPECT_TRUE(worker->Run(records.Step(walk, turn)).ok());
-    EXPECT_TRUE(worker->Run(members.Step(walk, turn)).ok());
-  }
-  void WaitAndSweep() {
-    peer.wall().AdvanceNs((kAbandonedMs + 1) * kNsPerMs);
-    Sweep();
-    Sweep();  // members of what the first has ended
-  }
+  void Sweep() { sweeps.Sweep(peer.store()); }
+  void WaitAndSweep() { sweeps.WaitAndSweep(peer.store(), &peer.wall()); }
 };
 
 TEST_F(CollectionTest, ScoreThatIsNotTheMembersIsInvisibleAndGoesLater) {
