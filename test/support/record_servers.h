@@ -73,6 +73,7 @@ class TwoComputeServers final : public RecordServers {
     servers.clear();
     hosts_.clear();
   }
+  dsm::Pool& pool(size_t i) { return *pools_[i]; }
 
  private:
   dsm::FabricUnderTest memory_{
@@ -84,25 +85,33 @@ class TwoComputeServers final : public RecordServers {
 
 enum class RecordServersKind { kMap, kPool, kPoolLate };
 
+inline std::unique_ptr<RecordServers> StartRecordServers(
+    RecordServersKind kind, const server::NativeServerOptions& options) {
+  switch (kind) {
+    case RecordServersKind::kMap:
+      return std::make_unique<MapServer>(options);
+    case RecordServersKind::kPool:
+      return std::make_unique<TwoComputeServers>(options, 0);
+    default:
+      return std::make_unique<TwoComputeServers>(options, 7);
+  }
+}
+
 struct RecordServersTest : ::testing::TestWithParam<RecordServersKind> {
-  static std::unique_ptr<RecordServers> Start(server::NativeServerOptions options = {}) {
-    switch (GetParam()) {
-      case RecordServersKind::kMap:
-        return std::make_unique<MapServer>(options);
-      case RecordServersKind::kPool:
-        return std::make_unique<TwoComputeServers>(options, 0);
-      default:
-        return std::make_unique<TwoComputeServers>(options, 7);
-    }
+  static std::unique_ptr<RecordServers> Start(const server::NativeServerOptions& options = {}) {
+    return StartRecordServers(GetParam(), options);
   }
 };
 
 inline const auto kAllRecordServers = ::testing::Values(
     RecordServersKind::kMap, RecordServersKind::kPool, RecordServersKind::kPoolLate);
+inline std::string RecordServersNameOf(RecordServersKind kind) {
+  return kind == RecordServersKind::kMap    ? "OneServerOverAMap"
+         : kind == RecordServersKind::kPool ? "TwoOnOnePool"
+                                            : "TwoOnOnePoolLateVerbs";
+}
 inline std::string RecordServersName(const ::testing::TestParamInfo<RecordServersKind>& kind) {
-  return kind.param == RecordServersKind::kMap    ? "OneServerOverAMap"
-         : kind.param == RecordServersKind::kPool ? "TwoOnOnePool"
-                                                  : "TwoOnOnePoolLateVerbs";
+  return RecordServersNameOf(kind.param);
 }
 
 }  // namespace farleaf::test

@@ -152,47 +152,6 @@ TEST_P(MemcachedServerTest, FlushAllIsSeenByTheOtherServerAtOnceOrWhenItsDelayIs
   EXPECT_EQ(two.Ask("set f 0 0 1\r\nx\r\n"), "STORED\r\n");
 }
 
-TEST_P(MemcachedServerTest, HalfClosedConnectionGetsAllItsAnswers) {
-  const auto all = Start();
-  TextClient client(all->memcached_url(0));
-  std::string requests, answers;
-  for (int i = 0; i < 500; ++i) {
-    requests += "set h 0 0 1\r\nx\r\nget h\r\n";
-    answers += "STORED\r\nVALUE h 0 1\r\nx\r\nEND\r\n";
-  }
-  client.Send(requests + "set half 0 0 100\r\nnot all of it");
-  client.HalfClose();
-  EXPECT_EQ(client.ReceiveAll(), answers);
-  EXPECT_EQ(TextClient(all->memcached_url(1)).Ask("get half\r\n"), "END\r\n");
-}
-
-TEST_P(MemcachedServerTest, ConnectionsBeyondTheLimitAreToldAndClosed) {
-  NativeServerOptions options;
-  options.connections_max = 2;
-  const auto all = Start(options);
-  TextClient first(all->memcached_url(0)), second(all->memcached_url(0));
-  EXPECT_EQ(first.Ask("mn\r\n") + second.Ask("mn\r\n"), "MN\r\nMN\r\n");
-  TextClient third(all->memcached_url(0));
-  EXPECT_EQ(third.ReceiveAll(), "ERROR Too many open connections\r\n");
-  EXPECT_EQ(first.Ask("mn\r\n"), "MN\r\n");
-}
-
-TEST_P(MemcachedServerTest, OthersAreServedWhileOneDoesNotRead) {
-  NativeServerOptions options;
-  options.threads = 1;
-  options.memcached.limits.out_bytes_max = 64 << 10;
-  const auto all = Start(options);
-  TextClient slow(all->memcached_url(0)), other(all->memcached_url(0));
-  EXPECT_EQ(slow.Ask("set k 0 0 50000\r\n" + std::string(50'000, 'v') + "\r\n"), "STORED\r\n");
-  constexpr int kGets = 2'000;  // 100 MB of answers, which no buffer of a socket takes
-  for (int i = 0; i < kGets; ++i) slow.Send("get k\r\n");
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(other.Ask("mn\r\n"), "MN\r\n");
-  slow.Send("quit\r\n");
-  const std::string all_of_it = slow.ReceiveAll();
-  EXPECT_EQ(all_of_it.size(),
-            kGets * (50'000 + std::string("VALUE k 0 50000\r\n\r\nEND\r\n").size()));
-}
-
 TEST_P(MemcachedServerTest, StatisticsCountWhatWasAsked) {
   const auto all = Start();
   TextClient client(all->memcached_url(0));
@@ -207,20 +166,6 @@ TEST_P(MemcachedServerTest, StatisticsCountWhatWasAsked) {
             std::string::npos);
   const std::string text = all->servers[0]->StatsText();
   EXPECT_NE(text.find("memcached.set.count 1\n"), std::string::npos) << text;
-}
-
-TEST_P(MemcachedServerTest, StopAnswersWhatWasSentAndEndsSlowReadersToo) {
-  NativeServerOptions options;
-  options.drain_ms = 300;
-  const auto all = Start(options);
-  TextClient idle(all->memcached_url(0)), slow(all->memcached_url(0));
-  EXPECT_EQ(slow.Ask("set k 0 0 100000\r\n" + std::string(100'000, 'v') + "\r\n"), "STORED\r\n");
-  std::string gets = "get";
-  for (int i = 0; i < 1'000; ++i) gets += " k";
-  slow.Send(gets + "\r\n");
-  EXPECT_EQ(idle.Ask("mn\r\n"), "MN\r\n");
-  for (const auto& server : all->servers) server->Stop();
-  EXPECT_EQ(idle.ReceiveAll(), "");
 }
 
 }  // namespace

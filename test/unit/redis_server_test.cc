@@ -174,46 +174,6 @@ TEST_P(RedisServerTest, LargeValuesAndManyKeysPassInOrder) {
   EXPECT_TRUE(reader.AskRedis(Request(get)) == "*1400\r\n" + values);
 }
 
-TEST_P(RedisServerTest, HalfClosedConnectionGetsAllItsAnswers) {
-  const auto all = Start();
-  TextClient client(all->redis_url(0));
-  std::string requests, answers;
-  for (int i = 0; i < 500; ++i) {
-    requests += Request({"SET", "h", "x"}) + Request({"GET", "h"});
-    answers += "+OK\r\n$1\r\nx\r\n";
-  }
-  client.Send(requests + "*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$100\r\nnot all of it");
-  client.HalfClose();
-  EXPECT_EQ(client.ReceiveAll(), answers);
-  EXPECT_EQ(TextClient(all->redis_url(1)).AskRedis("EXISTS half\r\n"), ":0\r\n");
-}
-
-TEST_P(RedisServerTest, ConnectionsBeyondTheLimitAreToldAndClosed) {
-  NativeServerOptions options;
-  options.connections_max = 2;
-  const auto all = Start(options);
-  TextClient first(all->redis_url(0)), second(all->redis_url(0));
-  EXPECT_EQ(first.AskRedis("PING\r\n") + second.AskRedis("PING\r\n"), "+PONG\r\n+PONG\r\n");
-  TextClient third(all->redis_url(0));
-  EXPECT_EQ(third.ReceiveAll(), "-ERR max number of clients reached\r\n");
-  EXPECT_EQ(first.AskRedis("PING\r\n"), "+PONG\r\n");
-}
-
-TEST_P(RedisServerTest, OthersAreServedWhileOneDoesNotRead) {
-  NativeServerOptions options;
-  options.threads = 1;
-  options.redis.limits.out_bytes_max = 64 << 10;
-  const auto all = Start(options);
-  TextClient slow(all->redis_url(0)), other(all->redis_url(0));
-  EXPECT_EQ(slow.AskRedis(Request({"SET", "k", std::string(50'000, 'v')})), "+OK\r\n");
-  constexpr int kGets = 2'000;  // 100 MB of answers, which no buffer of a socket takes
-  for (int i = 0; i < kGets; ++i) slow.Send("GET k\r\n");
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(other.AskRedis("PING\r\n"), "+PONG\r\n");
-  slow.Send("QUIT\r\n");
-  EXPECT_EQ(slow.ReceiveAll().size(), kGets * (50'000 + std::string("$50000\r\n\r\n").size()) +
-                                          std::string("+OK\r\n").size());
-}
-
 TEST_P(RedisServerTest, StatisticsCountWhatWasAsked) {
   const auto all = Start();
   TextClient client(all->redis_url(0));
@@ -231,16 +191,15 @@ TEST_P(RedisServerTest, StatisticsCountWhatWasAsked) {
   EXPECT_NE(text.find("redis.get.count 2\n"), std::string::npos) << text;
 }
 
-TEST_P(RedisServerTest, StopAnswersWhatWasSentAndEndsSlowReadersToo) {
+TEST_P(RedisServerTest, SlowCommandsAreTold) {
   NativeServerOptions options;
-  options.drain_ms = 300;
+  options.slow_log.slow_us = 1;  // every command
   const auto all = Start(options);
-  TextClient idle(all->redis_url(0)), slow(all->redis_url(0));
-  EXPECT_EQ(slow.AskRedis(Request({"SET", "k", std::string(100'000, 'v')})), "+OK\r\n");
-  for (int i = 0; i < 1'000; ++i) slow.Send("GET k\r\n");
-  EXPECT_EQ(idle.AskRedis("PING\r\n"), "+PONG\r\n");
-  for (const auto& server : all->servers) server->Stop();
-  EXPECT_EQ(idle.ReceiveAll(), "");
+  TextClient client(all->redis_url(0));
+  client.AskRedis("SLOWLOG RESET\r\nSET slow.key x\r\n");
+  EXPECT_NE(client.AskRedis("SLOWLOG LEN\r\n"), ":0\r\n");
+  const std::string told = client.AskRedis("SLOWLOG GET\r\n");
+  EXPECT_NE(told.find("*2\r\n$3\r\nset\r\n$8\r\nslow.key\r\n"), std::string::npos) << told;
 }
 
 }  // namespace
