@@ -1,40 +1,13 @@
 // Unmodified clients of memcached against two compute servers of one pool; and memcached itself, which shows that
 // the tables of the protocol's tests ask for nothing that it does not do.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <fstream>
-
+#include "test/fault/record_clients.h"
 #include "test/support/memcached_table.h"
-#include "test/support/process.h"
-#include "test/support/text_client.h"
 
 namespace farleaf {
 namespace {
 
-struct MemcachedClientsTest : ::testing::Test {
-  ProcessCluster cluster{{.fabric = "shm", .region = "128MiB"}};
-  std::vector<std::string> addresses;
-  std::vector<ComputeServerProcess> servers;
-  int runs = 0;
-
-  void SetUp() override {
-    cluster.StartMemoryServers();
-    for (int i = 0; i < 2; ++i) {
-      addresses.push_back(FreeAddress());
-      servers.push_back(cluster.StartComputeServer({"--memcached-listen", addresses.back()}));
-    }
-  }
-  Ended Run(std::vector<std::string> command) {
-    ChildProcess process(std::move(command), cluster.File("client" + std::to_string(runs++)));
-    return cluster.WaitFor(process, 120'000);
-  }
-  static bool Installed(const std::string& program) {
-    return std::system(("command -v " + program + " >/dev/null").c_str()) == 0;
-  }
-  std::string Host(size_t i) const { return addresses[i].substr(0, addresses[i].rfind(':')); }
-  std::string Port(size_t i) const { return addresses[i].substr(addresses[i].rfind(':') + 1); }
+struct MemcachedClientsTest : RecordClientsTest {
+  MemcachedClientsTest() : RecordClientsTest("memcached") {}
 };
 
 TEST_F(MemcachedClientsTest, LibmemcachedsConformanceProgramPasses) {
@@ -85,7 +58,7 @@ TEST_F(MemcachedClientsTest, MemcachedItselfAnswersAsTheTablesSay) {
 }
 
 TEST_F(MemcachedClientsTest, LostMemoryServerIsNamedInTheAnswer) {
-  test::TextClient client("memcached://" + addresses[0]);
+  test::TextClient client(url(0));
   std::string sets, gets;
   for (int i = 0; i < 3'000; ++i) {
     const std::string key = "lost" + std::to_string(i);
@@ -93,38 +66,14 @@ TEST_F(MemcachedClientsTest, LostMemoryServerIsNamedInTheAnswer) {
     gets += "get " + key + "\r\n";
   }
   EXPECT_EQ(client.Ask(sets), "");
-  cluster.KillMemoryServer(1);
-  // On shared memory its pages are there until the compute server hears of its end.
-  const std::string named = "SERVER_ERROR unavailable: memory server 1";
-  const MonotonicClock clock;
-  const uint64_t end_ns = clock.NowNs() + 60 * kNsPerSecond;
-  std::string answers = client.Ask(gets);
-  while (answers.find(named) == std::string::npos && clock.NowNs() < end_ns)
-    answers = client.Ask(gets);
-  EXPECT_NE(answers.find(named), std::string::npos)
-      << answers.substr(std::min(answers.find("SERVER_ERROR"), answers.size()), 300);
-  EXPECT_NE(answers.find("VALUE lost"), std::string::npos) << "the other's keys are served";
+  ExpectLostMemoryServerNamed([&] { return client.Ask(gets); }, "SERVER_ERROR ", "VALUE lost");
 }
 
 TEST_F(MemcachedClientsTest, OptionsAreCheckedAndTheReadyFileNamesTheAddress) {
-  const auto refused = [&](std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {"--bootstrap", cluster.bootstrap_url()});
-    const Ended ended = cluster.Run("compute_server", std::move(flags));
-    EXPECT_EQ(ended.code, 2) << ended.output;
-    return ended;
-  };
-  EXPECT_TRUE(refused({"--memcached-listen", "0.0.0.0:0"}).says("not a loopback address"));
-  EXPECT_TRUE(refused({"--memcached-value-bytes-max", "1GiB"}).says("out of range"));
-  EXPECT_TRUE(refused({"--record-tree", ""}).says("a name has"));
-  const std::string ready = cluster.File("ready"), address = FreeAddress();
-  const auto server =
-      cluster.StartComputeServer({"--ready-file", ready, "--memcached-listen", address});
-  ASSERT_TRUE(server.process->WaitForOutput("serving memcached://" + address));
-  std::string line, all;
-  std::ifstream file;
-  while (server.process->running() && !file.is_open()) file.open(ready);
-  while (std::getline(file, line)) all += line + "\n";
-  EXPECT_NE(all.find("\nmemcached://" + address + "\n"), std::string::npos) << all;
+  ExpectRefused({"--memcached-listen", "0.0.0.0:0"}, "not a loopback address");
+  ExpectRefused({"--memcached-value-bytes-max", "1GiB"}, "out of range");
+  ExpectRefused({"--record-tree", ""}, "a name has");
+  ExpectReadyFileNamesTheAddress();
 }
 
 }  // namespace

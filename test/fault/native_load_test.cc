@@ -3,13 +3,10 @@
 #include <sys/resource.h>
 
 #include <ctime>
-#include <filesystem>
 #include <thread>
 
-#include "client/session.h"
 #include "dsm/base/random.h"
-#include "server/frontend/native_server.h"
-#include "test/support/map_tree_host.h"
+#include "test/support/native_under_test.h"
 
 namespace farleaf::server {
 namespace {
@@ -29,9 +26,11 @@ struct Connected {
   std::unique_ptr<SessionTree> tree;
 };
 
+using NativeLoadTest = test::NativeUnderTest;
+
 // 2,000 connections at once, each used; a tenth of them is lost at random with requests in flight; all others
 // get right answers; and with nothing to do the server takes next to no processor time.
-TEST(NativeLoadTest, TwoThousandConnectionsATenthDiesTheOthersAreServedAndIdleCostsNothing) {
+TEST_F(NativeLoadTest, TwoThousandConnectionsATenthDiesTheOthersAreServedAndIdleCostsNothing) {
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
@@ -40,25 +39,16 @@ TEST(NativeLoadTest, TwoThousandConnectionsATenthDiesTheOthersAreServedAndIdleCo
   constexpr uint64_t kSeed = 31, kConnections = 2'000;
   SCOPED_TRACE(kSeed);
   Random random(kSeed);
-  const MonotonicClock clock;
-  test::MapTreeHost host(&clock);
   host.Add("t");
-  NativeServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  auto server = NativeServer::Start(&host, &clock, options);
-  ASSERT_TRUE(server.ok()) << server.status();
-  client::Options patient;
-  patient.deadline_ms = 60'000;
+  StartServer();
   std::vector<Connected> all(kConnections);
   for (Connected& each : all) {
-    auto session = Session::Connect((*server)->urls()[0], patient);
-    ASSERT_TRUE(session.ok()) << session.status();
-    each.session = std::move(*session);
+    each.session = ConnectSession(tcp_url());
     auto tree = each.session->OpenTree("t");
     ASSERT_TRUE(tree.ok()) << tree.status();
     each.tree = std::make_unique<SessionTree>(std::move(*tree));
   }
-  EXPECT_EQ((*server)->Connections().open, kConnections);
+  EXPECT_EQ(server->Connections().open, kConnections);
   uint64_t right = 0, living = 0;
   for (uint64_t i = 0; i < kConnections; ++i) {
     for (int n = 0; n < 3; ++n) {
@@ -76,9 +66,8 @@ TEST(NativeLoadTest, TwoThousandConnectionsATenthDiesTheOthersAreServedAndIdleCo
   }
   EXPECT_EQ(right, living);
   const uint64_t end_ns = clock.NowNs() + 60 * kNsPerSecond;
-  while ((*server)->Connections().open > living && clock.NowNs() < end_ns)
-    std::this_thread::yield();
-  EXPECT_EQ((*server)->Connections().open, living);
+  while (server->Connections().open > living && clock.NowNs() < end_ns) std::this_thread::yield();
+  EXPECT_EQ(server->Connections().open, living);
   const uint64_t cpu_ns = ProcessCpuNs();
   std::this_thread::sleep_for(std::chrono::seconds(2));
   EXPECT_LT(ProcessCpuNs() - cpu_ns, kNsPerSecond / 5) << "of 2 s";

@@ -1,39 +1,13 @@
 // Unmodified clients of Redis against two compute servers of one pool; and Redis itself, which shows that the
 // tables of the protocol's tests ask for nothing that it does not do.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <fstream>
-
-#include "test/support/process.h"
+#include "test/fault/record_clients.h"
 #include "test/support/redis_table.h"
-#include "test/support/text_client.h"
 
 namespace farleaf {
 namespace {
 
-struct RedisClientsTest : ::testing::Test {
-  ProcessCluster cluster{{.fabric = "shm", .region = "128MiB"}};
-  std::vector<std::string> addresses;
-  std::vector<ComputeServerProcess> servers;
-  int runs = 0;
-
-  void SetUp() override {
-    cluster.StartMemoryServers();
-    for (int i = 0; i < 2; ++i) {
-      addresses.push_back(FreeAddress());
-      servers.push_back(cluster.StartComputeServer({"--redis-listen", addresses.back()}));
-    }
-  }
-  Ended Run(std::vector<std::string> command) {
-    ChildProcess process(std::move(command), cluster.File("client" + std::to_string(runs++)));
-    return cluster.WaitFor(process, 120'000);
-  }
-  static bool Installed(const std::string& program) {
-    return std::system(("command -v " + program + " >/dev/null").c_str()) == 0;
-  }
-  std::string Port(size_t i) const { return addresses[i].substr(addresses[i].rfind(':') + 1); }
+struct RedisClientsTest : RecordClientsTest {
+  RedisClientsTest() : RecordClientsTest("redis") {}
   /// redis-cli at a server, and what it prints.
   std::string Cli(size_t i, std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"redis-cli", "-p", Port(i)});
@@ -99,7 +73,7 @@ TEST_F(RedisClientsTest, RedisItselfAnswersAsTheTablesSay) {
 }
 
 TEST_F(RedisClientsTest, LostMemoryServerIsNamedInTheAnswer) {
-  test::TextClient client("redis://" + addresses[0]);
+  test::TextClient client(url(0));
   std::string sets, gets;
   for (int i = 0; i < 3'000; ++i) {
     const std::string key = "lost" + std::to_string(i);
@@ -107,36 +81,13 @@ TEST_F(RedisClientsTest, LostMemoryServerIsNamedInTheAnswer) {
     gets += "GET " + key + "\r\n";
   }
   client.AskRedis(sets);
-  cluster.KillMemoryServer(1);
-  // On shared memory its pages are there until the compute server hears of its end.
-  const std::string named = "-ERR unavailable: memory server 1";
-  const MonotonicClock clock;
-  const uint64_t end_ns = clock.NowNs() + 60 * kNsPerSecond;
-  std::string answers = client.AskRedis(gets);
-  while (answers.find(named) == std::string::npos && clock.NowNs() < end_ns)
-    answers = client.AskRedis(gets);
-  EXPECT_NE(answers.find(named), std::string::npos);
-  EXPECT_NE(answers.find("$400\r\nx"), std::string::npos) << "the other's keys are served";
+  ExpectLostMemoryServerNamed([&] { return client.AskRedis(gets); }, "-ERR ", "$400\r\nx");
 }
 
 TEST_F(RedisClientsTest, OptionsAreCheckedAndTheReadyFileNamesTheAddress) {
-  const auto refused = [&](std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {"--bootstrap", cluster.bootstrap_url()});
-    const Ended ended = cluster.Run("compute_server", std::move(flags));
-    EXPECT_EQ(ended.code, 2) << ended.output;
-    return ended;
-  };
-  EXPECT_TRUE(refused({"--redis-listen", "0.0.0.0:0"}).says("not a loopback address"));
-  EXPECT_TRUE(refused({"--redis-value-bytes-max", "1GiB"}).says("out of range"));
-  const std::string ready = cluster.File("ready"), address = FreeAddress();
-  const auto server =
-      cluster.StartComputeServer({"--ready-file", ready, "--redis-listen", address});
-  ASSERT_TRUE(server.process->WaitForOutput("serving redis://" + address));
-  std::string line, all;
-  std::ifstream file;
-  while (server.process->running() && !file.is_open()) file.open(ready);
-  while (std::getline(file, line)) all += line + "\n";
-  EXPECT_NE(all.find("\nredis://" + address + "\n"), std::string::npos) << all;
+  ExpectRefused({"--redis-listen", "0.0.0.0:0"}, "not a loopback address");
+  ExpectRefused({"--redis-value-bytes-max", "1GiB"}, "out of range");
+  ExpectReadyFileNamesTheAddress();
 }
 
 }  // namespace

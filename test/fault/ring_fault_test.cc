@@ -5,14 +5,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <thread>
 
-#include "client/client.h"
 #include "dsm/base/random.h"
-#include "server/frontend/native_server.h"
-#include "test/support/map_tree_host.h"
+#include "test/support/native_under_test.h"
 
 namespace farleaf::server {
 namespace {
@@ -21,11 +18,9 @@ using client::Client;
 using client::Session;
 using client::Value;
 using client::internal::Fd;
+using test::KeyOf;
+using test::kPatienceMs;
 namespace ring = client::ring;
-
-constexpr uint64_t kPatienceMs = 60'000;
-
-std::string KeyOf(uint64_t i) { return "key" + std::to_string(1'000'000 + i); }
 
 /// A client that has opened a ring, and does with it what the test likes.
 class RawRing {
@@ -114,35 +109,10 @@ class RawRing {
   std::optional<ring::ClientHalf<ring::MappedWriter>> half_;
 };
 
-struct RingFaultTest : ::testing::Test {
-  MonotonicClock clock;
-  test::MapTreeHost host{&clock};
-  std::filesystem::path directory;
-  NativeServerOptions options;
-  std::unique_ptr<NativeServer> server;
-
+struct RingFaultTest : test::NativeUnderTest {
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farleaf-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    directory = pattern;
-    options.listen = {"127.0.0.1:0"};
-    options.unix_path = (directory / "server.sock").string();
+    NativeUnderTest::SetUp();
     host.Add("t");
-  }
-  void TearDown() override {
-    server.reset();
-    std::filesystem::remove_all(directory);
-  }
-  void StartServer() {
-    auto started = NativeServer::Start(&host, &clock, options);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server = std::move(*started);
-  }
-  std::string ring_url() const { return "farleaf+ring:" + options.unix_path; }
-  static client::Options Patient() {
-    client::Options patient;
-    patient.deadline_ms = kPatienceMs;
-    return patient;
   }
   /// Rings that are mapped in this process.
   static size_t MappedRings() {
