@@ -383,8 +383,9 @@ void BlinkTree::AddUnlock(LockedPage& locked, Batch& batch) {
   }
 }
 
-Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch) {
-  Status status = batch.status();
+Task<Status> BlinkTree::Finish(OpContext& op, LockedPage& locked, Batch& batch,
+                               Status other_failed) {
+  Status status = other_failed.ok() ? batch.status() : std::move(other_failed);
   Status unknown;  // of an attempt that may land yet
   const uint64_t give_up_ns = status.ok() ? 0 : WaitDeadlineNs(op);
   uint64_t wait_ns = kBackoffNsMin;

@@ -135,29 +135,25 @@ void BlinkTree::BuildMerged(LockedPage& left, LockedPage& right, Publication& pu
   left.follow_up_word = right.lock_word;
 }
 
-Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage& right,
+Task<Status> BlinkTree::WriteMerged(OpContext& op, LockedPage& left, LockedPage& right,
                                     Publication& publication) {
   const Geometry& geometry = info_.geometry;
   const Level level = left.level();
-  BuildMerged(left, right, publication);
-  const Node dead = right.node(geometry);
-  stats_.merges.fetch_add(1, std::memory_order_relaxed);
-
   // On one server the two WRITEs are ordered in one batch; else the first is awaited.
   const uint64_t free_word = FreePageWord();
   Batch left_batch(left.address.server()), right_batch(right.address.server());
   const bool same_server = left.address.server() == right.address.server();
   Batch& kill_batch = same_server ? left_batch : right_batch;
   if (Mutated(Mutation::kMergeKillsRightFirst)) {
-    Batch first(right.address.server());
-    first.Write(right.address.offset(), right.Pack(geometry));
-    [[maybe_unused]] Status killed = co_await PostUntilDone(op, first);
+    Batch early(right.address.server());
+    early.Write(right.address.offset(), right.Pack(geometry));
+    [[maybe_unused]] Status killed = co_await PostUntilDone(op, early);
   }
   AddWriteBack(left, left_batch);
   // No record of it: the announcement stays, or a death between record and image would leave neither.
   AddDeadPage(right.address, right.Pack(geometry), level, &free_word, kill_batch);
   // The parent's lock comes beside, if it is to be had at once.
-  LockedPage parent;
+  LockedPage& parent = *publication.parent;
   const LockClass parent_class = LeftLockClass(publication.level);
   const SearchCache::Path path = cache_.Find(publication.low, Side::kAt, publication.level);
   const bool found = path.complete && path.level == publication.level && !path.node.is_null();
@@ -172,13 +168,33 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   }
   // Idempotent: both locks are ours until the free word lands, and that is the last verb.
   Status status = first[0].status();
-  if (!status.ok()) status = co_await PostUntilDone(op, first[0]);
-  if (status.ok() && !same_server) status = co_await PostUntilDone(op, right_batch);
-  if (parent.held()) publication.parent = &parent;
-  if (!status.ok() && parent.held()) {
+  if (!status.ok()) status = co_await PostWithoutParent(op, first[0], parent);
+  if (!status.ok() || same_server) co_return status;
+  status = co_await op.worker.RoundTrip(right_batch, op.counts);
+  if (!status.ok()) status = co_await PostWithoutParent(op, right_batch, parent);
+  co_return status;
+}
+
+// For as long as a leaf's server does not answer, nobody is to wait for the parent, which others want too.
+Task<Status> BlinkTree::PostWithoutParent(OpContext& op, Batch& batch, LockedPage& parent) {
+  if (parent.held()) {
     Status unlocked = co_await Unlock(op, parent);
     stats_.upkeep_given_up.fetch_add(!unlocked.ok(), std::memory_order_relaxed);
   }
+  Status status = co_await PostUntilDone(op, batch);
+  co_return status;
+}
+
+Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage& right,
+                                    Publication& publication) {
+  const Level level = left.level();
+  BuildMerged(left, right, publication);
+  const Node dead = right.node(info_.geometry);
+  stats_.merges.fetch_add(1, std::memory_order_relaxed);
+  LockedPage parent;
+  publication.parent = &parent;
+  Status status = co_await WriteMerged(op, left, right, publication);
+  if (!parent.held()) publication.parent = nullptr;
   if (!status.ok()) {             // half a merge, which is finished when the server answers again
     pool_->allocator().GiveUp();  // the right page, if its free word has landed
     AbandonPage(op, right, status);
@@ -188,7 +204,7 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   }
   const uint64_t dead_version = dead.version();
   if (level > 0 && caching()) {
-    cache_.Install(left.address, left.node(geometry).image());
+    cache_.Install(left.address, left.node(info_.geometry).image());
     cache_.Install(right.address, dead.image());
   }
   pool_->redo_slots(right.address.server()).Give(std::exchange(right.lock_word, 0));

@@ -217,13 +217,24 @@ Task<Status> BlinkTree::LetGoWithChild(OpContext& op, LockedPage& parent, Batch 
   // Failures are resolved by Finish, batch by batch.
   [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(batches, op.counts);
   Status status = co_await Finish(op, parent, batches[0]);
-  if (behind && !batches[0].status().ok()) {
-    // The parent was found to be let go, or cannot be; whether the child was too is looked up later.
-    AbandonPage(op, *child, batches[0].status());
-    publication.child_status =
-        Status::Unknown("unlock of a merge's left page: " + batches[0].status().ToString());
-  } else if (child) {
+  if (!child) co_return status;
+  Status failed = behind ? batches[0].status() : Status::Ok();
+  if (failed.ok()) {
     Status finished = co_await Finish(op, *child, child_batch);
+    publication.child_status = std::move(finished);
+  } else if (!status.ok()) {
+    AbandonPage(op, *child, failed);
+    publication.child_status =
+        Status::Unknown("unlock of a merge's left page: " + failed.ToString());
+  } else {
+    // The parent's unlock has landed. Whether the child's has too, which stood behind it, its word tells.
+    Batch unlock(child->address.server());
+    if (child->handing_over) {
+      failed = Status::Ok();
+    } else {
+      unlock.WriteWord(LockWordOffset(child->address, child->level()), &dsm::kUnlockedWord);
+    }
+    Status finished = co_await Finish(op, *child, unlock, std::move(failed));
     publication.child_status = std::move(finished);
   }
   co_return status;

@@ -5,8 +5,7 @@
 // Writers lock a page with CAS and READ in one batch and write it back with the unlock in one batch.
 // index/blink/README.md states the protocol, its invariants and the argument by cases.
 //
-// Lock order (no deadlock): pages of a lower level before those of a higher one, and on a level from
-// left to right.
+// Lock order (no deadlock): from the leaves upwards, and on a level from left to right.
 //
 // Thread rule: thread-safe; one object a process and tree, shared by its threads. Outlived by nothing
 // that runs on it; the Pool outlives it.
@@ -219,16 +218,15 @@ class BlinkTree final : public RangeIndex {
                         uint64_t give_up_ns, LockedPage& locked);
   /// This member's redo slots on `server` are there to be written.
   Task<Status> ClaimRedoArea(OpContext& op, dsm::ServerId server);
-  /// Puts the verbs that lock a page into `batch`, if nobody in this process has it, to be posted beside
-  /// something else. Then its status goes into `locked.begun`, and LockPage is called in any case.
+  /// Puts the verbs that lock a page into `batch`, to be posted beside something else, if nobody in this
+  /// process has it. Then its status goes into `locked.begun`, and LockPage is called in any case.
   bool BeginLock(GlobalAddress address, LockClass lock_class, LockedPage& locked, Batch& batch);
-  static constexpr uint64_t kNoWait =
-      1;  ///< for LockPage: DeadlineExceeded where it would have to wait
+  static constexpr uint64_t kNoWait = 1;  ///< of LockPage: DeadlineExceeded where it would wait
   using FirstTry = LockedPage::FirstTry;
   enum class LockAttempt : uint8_t { kEnded, kNoSlot, kRecovering };
   Task<Result<LockAttempt>> TryLockPage(OpContext& op, LockClass lock_class, uint64_t give_up_ns,
                                         LockedPage& locked, FirstTry* first);
-  /// Waits for the local turn; held() afterwards if the remote lock came along. Refused: the page is read.
+  /// Waits for the local turn; held() if the remote lock came along. Refused: the page is read.
   Task<Status> AwaitTurn(OpContext& op, LockClass lock_class, LockedPage& locked);
   void AddLockVerbs(LockedPage& locked, uint64_t word, uint64_t* old, Batch& batch);
   Status NoSlot(dsm::ServerId server) const;
@@ -242,8 +240,7 @@ class BlinkTree final : public RangeIndex {
                               FirstTry* first, NotTaken* not_taken);
   /// Writes the record of a page that may die, for a lock that was handed over.
   Task<Status> Announce(OpContext& op, LockedPage& locked);
-  /// Finds and locks the node at `level` that covers `key`. Ok without held(): the tree is not that
-  /// high.
+  /// Locks the node at `level` that covers `key`. Ok without held(): the tree is not that high.
   Task<Status> LockNodeFor(OpContext& op, std::string_view key, Level level, LockClass lock_class,
                            LockedPage& locked);
   /// Turn and lock word for a page that nothing names yet; the word is put into the buffer.
@@ -275,9 +272,9 @@ class BlinkTree final : public RangeIndex {
   void AddWriteBack(LockedPage& locked, Batch& batch);
   /// WRITE of the unlock, unless the lock will be handed over to a local waiter.
   void AddUnlock(LockedPage& locked, Batch& batch);
-  /// Lets the page go after `batch`, which held its write-back and unlock, has ended. A failed batch
-  /// is resolved: repeated, or found to have run. Unknown if that cannot be told.
-  Task<Status> Finish(OpContext& op, LockedPage& locked, Batch& batch);
+  /// Lets the page go after `batch`, its write-back and unlock, has ended, or another that held the same
+  /// has failed. What failed is repeated, or found to have run. Unknown if that cannot be told.
+  Task<Status> Finish(OpContext& op, LockedPage& locked, Batch& batch, Status other_failed = {});
   bool GoesOnTrying(const OpContext& op, const Status& status, int attempt,
                     uint64_t give_up_ns) const;
   /// Posts a batch that may run any number of times, until it succeeds or keeps failing.
@@ -293,8 +290,7 @@ class BlinkTree final : public RangeIndex {
   Task<Status> Unlock(OpContext& op, LockedPage& locked);
 
   // recover.cc: locks whose owner is gone.
-  /// Whether a block that is to be freed may say so already, by a verb of this member whose outcome was not
-  /// known, and be in no free list.
+  /// Whether a block to be freed may say so already, by a verb in doubt, and be in no free list.
   enum class BlockWas : uint8_t { kNamed, kFreedPerhaps };
   /// The fence word of a lock's owner, as read beside the lock word.
   struct FenceLook {
@@ -344,7 +340,7 @@ class BlinkTree final : public RangeIndex {
   /// The same for a write-back of this member that was in doubt, and has landed.
   Task<void> FreeOldBlockOf(OpContext& op, const UnresolvedLocks::Lock& lock);
   Task<Status> FinishMerge(OpContext& op, LockedPage& left);
-  /// Tells the parents of all that `child` covers, and lets it go.
+  /// Tells the parents of all that `child` covers, lets it go.
   Task<Status> PublishWhole(OpContext& op, LockedPage& child, GlobalAddress replaced);
   /// Makes a raw image a dead one, whatever it was. Returns its version.
   uint64_t MakeDead(std::span<std::byte> raw, Level level, GlobalAddress forward) const;
@@ -415,6 +411,10 @@ class BlinkTree final : public RangeIndex {
                         Publication& publication);
   Task<Status> MergeLocked(OpContext& op, LockedPage& left, LockedPage& right,
                            Publication& publication);
+  /// The left image, then the right's dead one; beside, publication.parent is locked, if it is free.
+  Task<Status> WriteMerged(OpContext& op, LockedPage& left, LockedPage& right,
+                           Publication& publication);
+  Task<Status> PostWithoutParent(OpContext& op, Batch& batch, LockedPage& parent);
   void BuildMerged(LockedPage& left, LockedPage& right, Publication& publication);
   Task<Status> ShrinkRoot(OpContext& op);
 

@@ -191,6 +191,62 @@ TEST_P(LearnSplitTest, AParentLearnsOfOneSplitAndIsReadAgainForTheNext) {
 INSTANTIATE_TEST_SUITE_P(Layouts, LearnSplitTest, testing::Bool(),
                          [](const auto& layout) { return layout.param ? "Fixed8" : "Bytes"; });
 
+/// A parent of two leaves, the first of which has split.
+class LearnedEntryTest : public testing::Test {
+ protected:
+  LearnedEntryTest() {
+    reader_.GoOnline();
+    Install(5);
+    cache_.set_root({parent_, 1});
+  }
+  ~LearnedEntryTest() override { reader_.GoOffline(); }
+
+  void Install(uint64_t version) {
+    PageBuffer page;
+    Node node(kGeometry, page.image(kGeometry, 1));
+    node.Init({1, 1, std::nullopt, std::nullopt, GlobalAddress()});
+    FARLEAF_CHECK(node.InsertChild(0, node.low(), leaf_) && node.InsertChild(1, Fixed(50), other_));
+    node.Seal(version);
+    cache_.Install(parent_, node.image());
+  }
+  bool LearnSplit() {
+    PageBuffer page;
+    Node leaf(kGeometry, page.image(kGeometry, 0));
+    const std::string high = Fixed(30);
+    leaf.Init({1, 0, std::nullopt, high, right_});
+    leaf.Seal(9);
+    return cache_.LearnSplit(parent_, leaf_, leaf);
+  }
+  GlobalAddress LeafOf(uint64_t key) { return cache_.FindLeaf(Fixed(key)).node; }
+
+  static constexpr Geometry kGeometry{Layout::kFixed8, 256, 256, 8, 8};
+  LocalTree tree_;
+  const uint64_t chunk_ = tree_.pool().layouts()[0].first_chunk;
+  const GlobalAddress parent_{0, chunk_ + 4096}, leaf_{0, chunk_ + 8192}, other_{0, chunk_ + 12288},
+      right_{0, chunk_ + 16384};
+  dsm::EpochDomain::Participant reader_{&tree_.pool().epochs()};
+  SearchCache cache_{kGeometry, 1, tree_.pool().layouts(), &tree_.pool().epochs()};
+};
+
+TEST_F(LearnedEntryTest, GoesWhenItsParentIsReadAgain) {
+  ASSERT_TRUE(LearnSplit());
+  EXPECT_EQ(LeafOf(40), right_);
+  EXPECT_EQ(cache_.LearnedOf(parent_), 1);
+  Install(5);  // nobody has published it: the right half may have merged again
+  EXPECT_EQ(LeafOf(40), leaf_);
+  EXPECT_EQ(LeafOf(60), other_);
+  EXPECT_EQ(cache_.LearnedOf(parent_), 0);
+  ASSERT_TRUE(LearnSplit());
+  EXPECT_EQ(LeafOf(40), right_);
+}
+
+TEST_F(LearnedEntryTest, StaysWhereAnOlderParentComesLate) {
+  ASSERT_TRUE(LearnSplit());
+  Install(4);
+  EXPECT_EQ(LeafOf(40), right_);
+  EXPECT_EQ(cache_.VersionOf(parent_), 5u);
+}
+
 TEST(ChildFenceDigestTest, ARunOfOneChildIsOneEntry) {
   for (const Geometry& geometry : {Geometry::Fixed8(256), SmallBytes()}) {
     const auto address = [](uint64_t page) { return GlobalAddress(0, 1 << 20 | page << 10); };

@@ -218,14 +218,17 @@ TEST_F(WorkerTest, BehindTooLowAClassNobodyWaits) {
   locks.Release(page);
 }
 
-Task<void> WaitForTurn(LocalLockTable& locks, Worker& worker, GlobalAddress page, LockClass mine) {
+Task<void> WaitForTurn(LocalLockTable& locks, Worker& worker, GlobalAddress page, LockClass mine,
+                       size_t image_bytes) {
   std::byte image[8] = {};
-  [[maybe_unused]] auto turn = co_await locks.Acquire(worker, page, mine, image);
+  [[maybe_unused]] auto turn =
+      co_await locks.Acquire(worker, page, mine, std::span(image).first(image_bytes));
   locks.Release(page);
 }
 
-/// Whether a lock taken by an acquisition of class `taken` is handed to one of class `waiting`.
-bool IsHandedOver(Worker& worker, LockClass taken, LockClass waiting) {
+/// Whether a lock taken by an acquisition of class `taken`, with a page of 8 bytes, is handed to one of class
+/// `waiting`, which expects so much of the page.
+bool IsHandedOver(Worker& worker, LockClass taken, LockClass waiting, size_t expected_bytes = 8) {
   LocalLockTable locks;
   const GlobalAddress page(0, 64);
   auto holder = [](LocalLockTable& l, Worker& w, GlobalAddress p, LockClass c) -> Task<void> {
@@ -233,7 +236,7 @@ bool IsHandedOver(Worker& worker, LockClass taken, LockClass waiting) {
     [[maybe_unused]] auto turn = co_await l.Acquire(w, p, c, image);
   };
   worker.Spawn(holder(locks, worker, page, taken));
-  worker.Spawn(WaitForTurn(locks, worker, page, waiting));
+  worker.Spawn(WaitForTurn(locks, worker, page, waiting, expected_bytes));
   const bool handed_over =
       locks.ShouldHandOver(page, {.lock_word = 99, .slot_class = taken, .image_bytes = 8});
   locks.Release(page);
@@ -246,6 +249,12 @@ TEST_F(WorkerTest, ALockIsNotHandedDownToALowerClass) {
   EXPECT_TRUE(IsHandedOver(*worker, 0, 0));
   EXPECT_TRUE(IsHandedOver(*worker, 0, 1));
   EXPECT_FALSE(IsHandedOver(*worker, 1, 0)) << "its redo slot would count for a lower class";
+}
+
+TEST_F(WorkerTest, ALockIsNotHandedToWhoExpectsAnotherPage) {
+  auto worker = NewWorker();
+  EXPECT_FALSE(IsHandedOver(*worker, 0, 0, 0)) << "he reads what he needs of it";
+  EXPECT_TRUE(IsHandedOver(*worker, 0, 0, 8));
 }
 
 TEST_F(WorkerTest, SleepEndsInOrder) {
