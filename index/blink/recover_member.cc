@@ -8,89 +8,9 @@
 #include <vector>
 
 #include "dsm/member_holdings.h"
-#include "dsm/page_scan.h"
 #include "index/blink/catalog.h"
 
 namespace farleaf::index {
-
-namespace {
-
-constexpr uint64_t kScanWaitNsMin = 100 * kNsPerUs, kScanWaitNsMax = 100 * kNsPerMs;
-constexpr uint64_t kLocksWaitMs = 60'000;
-
-struct HeldLock {
-  GlobalAddress address;
-  dsm::PageClass page_class;
-  uint64_t word = 0;
-};
-
-/// What tells the size of a page: the leaves' level, or one of the others.
-Level LowestLevelOf(const dsm::PageClass& page_class) {
-  return page_class.kind == dsm::ChunkKind::kLeaf ? 0 : 1;
-}
-
-bool MayBeOf(const BlinkTree& tree, const dsm::PageClass& page_class) {
-  const Geometry& geometry = tree.info().geometry;
-  if (geometry.page_bytes(LowestLevelOf(page_class)) != page_class.page_bytes) return false;
-  return page_class.kind == dsm::ChunkKind::kLeaf || page_class.tree == tree.info().id;
-}
-
-/// The locks of one member.
-class LockVisitor final : public dsm::PageVisitor {
- public:
-  explicit LockVisitor(dsm::MemberIdentity member) : member_(member) {}
-  void OnChunk(const dsm::ScannedChunk&) override {}
-  void OnPage(const dsm::ScannedPage& page) override {
-    const bool lockable = page.page_class.kind == dsm::ChunkKind::kLeaf ||
-                          page.page_class.kind == dsm::ChunkKind::kSearch;
-    if (!lockable || page.lock.state != dsm::LockWord::State::kLocked) return;
-    if (page.lock.owner != member_.id || page.lock.incarnation != member_.short_incarnation()) {
-      return;
-    }
-    locks_.push_back({page.address, page.page_class, page.lock_word});
-  }
-  const std::vector<HeldLock>& locks() const { return locks_; }
-
- private:
-  dsm::MemberIdentity member_;
-  std::vector<HeldLock> locks_;
-};
-
-}  // namespace
-
-Task<Result<uint64_t>> RecoverLocks(OpContext& op, dsm::Pool& pool,
-                                    std::span<BlinkTree* const> trees, dsm::MemberIdentity dead) {
-  uint64_t recovered = 0;
-  const uint64_t give_up_ns =
-      std::min(op.deadline_ns, op.worker.clock().NowNs() + kLocksWaitMs * kNsPerMs);
-  for (uint64_t wait_ns = kScanWaitNsMin;; wait_ns = std::min(2 * wait_ns, kScanWaitNsMax)) {
-    LockVisitor visitor(dead);
-    for (const dsm::RegionLayout& layout : pool.layouts()) {
-      Status scanned = co_await dsm::ScanPages(op, layout, visitor);
-      if (!scanned.ok()) co_return scanned;
-    }
-    // A lock that is not over may wait for another one of them.
-    uint64_t left = 0;
-    for (const HeldLock& lock : visitor.locks()) {
-      bool over = false;
-      for (size_t i = 0; i < trees.size() && !over; ++i) {
-        if (!MayBeOf(*trees[i], lock.page_class)) continue;
-        auto outcome = co_await trees[i]->RecoverLock(
-            op, {lock.address, LowestLevelOf(lock.page_class), lock.word});
-        if (!outcome.ok()) co_return outcome.status();
-        over = *outcome;
-      }
-      recovered += over;
-      left += !over;
-    }
-    if (left == 0) co_return recovered;
-    if (op.worker.clock().NowNs() >= give_up_ns) {
-      co_return Status::DeadlineExceeded(std::to_string(left) + " locks of " + dead.ToString() +
-                                         " could not be taken over yet");
-    }
-    co_await op.worker.Sleep(wait_ns);
-  }
-}
 
 namespace {
 
@@ -101,6 +21,7 @@ using dsm::MemberIdentity;
 using dsm::MemberWord;
 
 constexpr uint64_t kClaimWaitNs = 10 * kNsPerMs, kWaitStepNs = 50 * kNsPerMs;
+constexpr uint64_t kTreeIsMadeWaitMs = 60'000;
 constexpr int kReleaseAttemptsMax = 8;
 
 /// One run of RecoverMember.
@@ -227,13 +148,44 @@ Task<Status> Claim(OpContext& op, MemberRun& run) {
   }
 }
 
+/// Those that are not open yet.
 Task<Status> OpenTrees(OpContext& op, MemberRun& run) {
   auto trees = co_await ListTrees(op, *run.pool);
   if (!trees.ok()) co_return trees.status();
   for (TreeInfo& info : *trees) {
+    const auto is_this = [&info](const auto& tree) { return tree->info().id == info.id; };
+    if (std::any_of(run.trees.begin(), run.trees.end(), is_this)) continue;
     run.trees.push_back(std::make_unique<BlinkTree>(run.pool, std::move(info), run.options->tree));
   }
   co_return Status::Ok();
+}
+
+/// And those that others are making, or have made since: a tree has its first leaf before the catalog names
+/// it. Whoever makes one has the catalog's lock from before that until behind it, or dies.
+Task<Status> OpenNewTrees(OpContext& op, MemberRun& run) {
+  const uint64_t give_up_ns =
+      std::min(op.deadline_ns, op.worker.clock().NowNs() + kTreeIsMadeWaitMs * kNsPerMs);
+  for (uint64_t first_word = 0;;) {
+    uint64_t word = 0;
+    Batch batch(dsm::kCatalogServer);
+    batch.ReadWord(dsm::kCatalogOffset, &word);
+    Status status = co_await op.worker.RoundTrip(batch, op.counts);
+    if (!status.ok()) co_return status;
+    if (first_word == 0) first_word = word;
+    if (word == dsm::kUnlockedWord || word != first_word) break;
+    const LockWord holder = LockWord::Decode(word);
+    auto not_fenced = co_await FirstNotFenced(op, *run.pool, holder.owner, holder.incarnation);
+    if (!not_fenced.ok()) co_return not_fenced.status();
+    if (!*not_fenced) break;
+    if (op.worker.clock().NowNs() >= give_up_ns) {
+      co_return Status::DeadlineExceeded("compute server " + std::to_string(holder.owner) +
+                                         " has been making a tree for long");
+    }
+    status = co_await Wait(op, *run.options, kClaimWaitNs);
+    if (!status.ok()) co_return status;
+  }
+  Status opened = co_await OpenTrees(op, run);
+  co_return opened;
 }
 
 constexpr uint64_t kUnseenVersionsMax = 4;
@@ -252,26 +204,42 @@ Task<Result<uint64_t>> TakeAndRetire(OpContext& op, MemberRun& run, std::vector<
   co_return taken->size();
 }
 
-/// Pages of the dead one's chunks that are in use, not locked, and in no tree: it died in the middle of
-/// their first write, ahead of the lock word. (A page that came to another member was free before, and its
-/// lock word names somebody until it is linked.)
-Task<Status> ReturnGivenUp(OpContext& op, MemberRun& run, const dsm::MemberHoldings& holdings) {
-  std::vector<HeldPage> given_up;
-  for (const HeldPage& page : holdings.unlocked) {
+/// Leaves only those that are in none of the trees from number `first` on.
+Task<Status> RemoveReached(OpContext& op, MemberRun& run, size_t first,
+                           std::vector<HeldPage>* pages) {
+  std::vector<HeldPage> rest;
+  for (const HeldPage& page : *pages) {
     bool reached = false;
-    for (size_t i = 0; i < run.trees.size() && !reached; ++i) {
-      if (!MayBeOf(*run.trees[i], page.page_class)) continue;
+    for (size_t i = first; i < run.trees.size() && !reached; ++i) {
+      if (!MayBeOf(run.trees[i]->info(), page.page_class)) continue;
       auto reaches =
           co_await run.trees[i]->Reaches(op, page.address, LowestLevelOf(page.page_class));
       if (!reaches.ok()) co_return reaches.status();
       reached = *reaches;
     }
-    if (reached) continue;
+    if (!reached) rest.push_back(page);
+  }
+  *pages = std::move(rest);
+  co_return Status::Ok();
+}
+
+/// Pages of the dead one's chunks that are in use, not locked, and in no tree: it died in the middle of
+/// their first write, ahead of the lock word. (A page that came to another member was free before, and its
+/// lock word names somebody until it is linked, or it is the first leaf of a tree that is being made.)
+Task<Status> ReturnGivenUp(OpContext& op, MemberRun& run, const dsm::MemberHoldings& holdings) {
+  std::vector<HeldPage> unreached = holdings.unlocked, given_up;
+  Status status = co_await RemoveReached(op, run, 0, &unreached);
+  if (status.ok() && unreached.empty()) co_return status;
+  const size_t known = run.trees.size();
+  if (status.ok()) status = co_await OpenNewTrees(op, run);
+  if (status.ok()) status = co_await RemoveReached(op, run, known, &unreached);
+  if (!status.ok()) co_return status;
+  for (const HeldPage& page : unreached) {
     // A page that was linked when it was scanned, and is not now, has died since: it has another version.
     uint64_t version = 0;
     Batch batch(page.address.server());
     batch.ReadWord(page.address.offset() + dsm::VersionOffset(page.page_class), &version);
-    Status status = co_await op.worker.RoundTrip(batch, op.counts);
+    status = co_await op.worker.RoundTrip(batch, op.counts);
     if (!status.ok()) co_return status;
     if (version <= page.version) given_up.push_back(page);
   }

@@ -19,6 +19,10 @@
 
 namespace farleaf::index {
 
+/// What tells the size of a page: the leaves' level, or one of the others.
+Level LowestLevelOf(const dsm::PageClass& page_class);
+bool MayBeOf(const TreeInfo& tree, const dsm::PageClass& page_class);
+
 /// Takes over every lock that `dead` holds in pages of these trees, which are all trees of the pool, and
 /// finishes what it had begun under them. Returns how many there were. DeadlineExceeded: some are left.
 Task<Result<uint64_t>> RecoverLocks(OpContext& op, dsm::Pool& pool,
