@@ -127,8 +127,9 @@ class RingPeer final : public NativeConnection::Runner {
   void Take(Step step) {
     switch (step) {
       case Step::kSend: {
-        const auto frame = steps_.first(std::min<size_t>(Number(2), steps_.size()));
-        steps_ = steps_.subspan(std::min(frame.size(), steps_.size()));
+        const size_t wanted = Number(2);
+        const auto frame = steps_.first(std::min(wanted, steps_.size()));
+        steps_ = steps_.subspan(frame.size());
         (void)half_->Send(frame, 1);
         return;
       }
