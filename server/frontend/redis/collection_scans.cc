@@ -1,4 +1,4 @@
-// HSCAN and ZSCAN: a collection's members, a piece at a time.
+// HLEN and ZCARD, HSCAN and ZSCAN: what walks over a collection's members, whatever their type.
 #include "server/frontend/redis/collections.h"
 #include "server/frontend/redis/commands.h"
 #include "server/frontend/redis/iteration.h"
@@ -8,6 +8,21 @@
 namespace farleaf::server::redis {
 
 using dsm::Task;
+
+Task<Status> CollectionLength(Call call) {
+  const RecordType type = IsWord(call.at(0), "hlen") ? RecordType::kHash : RecordType::kSortedSet;
+  const auto opened = co_await OpenCollection(call, type);
+  if (!opened.ok() || opened->presence == Presence::kOther) co_return opened.status();
+  int64_t length = 0;
+  if (opened->presence == Presence::kHere) {
+    const PieceScan::Range all = EntriesOf(call.at(1), opened->generation, MainKind(type));
+    const auto counted = co_await CountEntries(call, all);
+    if (!counted.ok()) co_return counted.status();
+    length = *counted;
+  }
+  call.reply.Integer(length);
+  co_return Status::Ok();
+}
 
 // Members come in the order of their bytes, whatever their scores, so that one that stays is met though its score
 // changes. Of a collection that has ended meanwhile, or of another one, a cursor is behind or before everything.

@@ -52,7 +52,6 @@ dsm::Task<Status> HashGet(Call call);
 dsm::Task<Status> HashMultiGet(Call call);
 dsm::Task<Status> HashGetAll(Call call);
 dsm::Task<Status> HashDelete(Call call);
-dsm::Task<Status> HashLength(Call call);
 dsm::Task<Status> HashIncrement(Call call);
 
 // sorted_sets.cc
@@ -60,12 +59,12 @@ dsm::Task<Status> SortedSetAdd(Call call);
 dsm::Task<Status> SortedSetIncrement(Call call);
 dsm::Task<Status> SortedSetRemove(Call call);
 dsm::Task<Status> SortedSetScore(Call call);
-dsm::Task<Status> SortedSetCard(Call call);
 
 // sorted_set_ranges.cc
 dsm::Task<Status> SortedSetRange(Call call);
 
 // collection_scans.cc
+dsm::Task<Status> CollectionLength(Call call);
 dsm::Task<Status> CollectionScan(Call call);
 
 // keyspace_commands.cc

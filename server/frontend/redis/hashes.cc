@@ -223,21 +223,6 @@ Task<Status> HashDelete(Call call) {
   co_return Status::Ok();
 }
 
-Task<Status> HashLength(Call call) {
-  const auto opened = co_await OpenCollection(call, RecordType::kHash);
-  if (!opened.ok()) co_return opened.status();
-  if (opened->presence == Presence::kOther) co_return Status::Ok();
-  int64_t length = 0;
-  if (opened->presence == Presence::kHere) {
-    const auto counted =
-        co_await CountEntries(call, EntriesOf(call.at(1), opened->generation, EntryKind::kField));
-    if (!counted.ok()) co_return counted.status();
-    length = *counted;
-  }
-  call.reply.Integer(length);
-  co_return Status::Ok();
-}
-
 Task<Status> HashIncrement(Call call) {
   int64_t delta = 0;
   if (!ParseInteger(call.at(3), &delta)) {

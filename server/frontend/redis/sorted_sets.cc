@@ -176,19 +176,4 @@ Task<Status> SortedSetScore(Call call) {
   co_return Status::Ok();
 }
 
-Task<Status> SortedSetCard(Call call) {
-  const auto opened = co_await OpenCollection(call, RecordType::kSortedSet);
-  if (!opened.ok()) co_return opened.status();
-  if (opened->presence == Presence::kOther) co_return Status::Ok();
-  int64_t members = 0;
-  if (opened->presence == Presence::kHere) {
-    const auto counted =
-        co_await CountEntries(call, EntriesOf(call.at(1), opened->generation, EntryKind::kMember));
-    if (!counted.ok()) co_return counted.status();
-    members = *counted;
-  }
-  call.reply.Integer(members);
-  co_return Status::Ok();
-}
-
 }  // namespace farleaf::server::redis
