@@ -168,7 +168,7 @@ class Batch {
     verbs_.push_back({kind, 8, offset, reinterpret_cast<std::byte*>(old), operand, desired});
   }
 
-  boost::container::small_vector<Verb, 4> verbs_;
+  boost::container::small_vector<Verb, 6> verbs_;
   RoundTripState* round_trip_ = nullptr;
   uint64_t payload_bytes_ = 0;
   Status status_;
@@ -199,6 +199,10 @@ class Transport {
   /// A READ or WRITE of these bytes is about to be posted. A fabric whose memory is a cache miss away
   /// may begin to fetch them; nothing may be relied on, and any address may be given.
   virtual void Prefetch(GlobalAddress /*from*/, uint32_t /*bytes*/) {}
+  /// `bytes` at `from`, if this process can load from them and Post completes every batch at once; else null. An
+  /// aligned 8-byte load that acquires is then a READ of 8 bytes, awaited before the next; whoever loads says so in
+  /// its FabricCounts. Also null where a READ would fail. Good until the coroutine is next suspended.
+  virtual const std::byte* Mapped(GlobalAddress /*from*/, uint32_t /*bytes*/) { return nullptr; }
   /// How many fruitless turns of its loop a worker should poll before it calls Wait. Polling a
   /// socket takes a system call, and may keep the peer from the processor.
   virtual uint32_t idle_turns_before_wait() const { return 2'000; }

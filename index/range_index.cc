@@ -17,6 +17,17 @@ ModifyFunction WriteIf(bool wanted_present, bool wanted_absent, const std::strin
 }
 }  // namespace
 
+Task<Status> RangeIndex::VisitValues(OpContext& op, std::span<const std::string_view> keys,
+                                     ValueVisitor& visitor) {
+  std::vector<std::optional<std::string>> values;
+  Status got = co_await MultiGet(op, keys, &values);
+  if (!got.ok()) co_return got;
+  for (size_t i = 0; i < values.size(); ++i) {
+    visitor.Visit(i, values[i] ? std::optional<std::string_view>(*values[i]) : std::nullopt);
+  }
+  co_return got;
+}
+
 Task<Result<bool>> RangeIndex::Insert(OpContext& op, std::string_view key, std::string_view value) {
   const ModifyFunction modify = WriteIf(false, true, value);
   auto result = co_await Modify(op, key, modify, CurrentValue::kPresenceOnly);
@@ -29,6 +40,15 @@ Task<Result<bool>> RangeIndex::Put(OpContext& op, std::string_view key, std::str
   auto result = co_await Modify(op, key, modify, CurrentValue::kPresenceOnly);
   if (!result.ok()) co_return result.status();
   co_return !result->existed;
+}
+
+std::optional<Result<bool>> RangeIndex::PutAtOnce(OpContext& op, std::string_view key,
+                                                  std::string_view value) {
+  const auto result =
+      ModifyAtOnce(op, key, WriteIf(true, true, value), CurrentValue::kPresenceOnly);
+  if (!result) return std::nullopt;
+  if (!result->ok()) return result->status();
+  return !(*result)->existed;
 }
 
 Task<Result<bool>> RangeIndex::Update(OpContext& op, std::string_view key, std::string_view value) {

@@ -75,6 +75,14 @@ struct ScanRange {
   ScanContent content = ScanContent::kRows;
 };
 
+/// Who is told what keys have.
+class ValueVisitor {
+ public:
+  virtual ~ValueVisitor() = default;
+  /// `number`: of the key. `value`: nullopt where absent; good until this returns.
+  virtual void Visit(size_t number, std::optional<std::string_view> value) = 0;
+};
+
 class RangeIndex {
  public:
   virtual ~RangeIndex() = default;
@@ -84,9 +92,30 @@ class RangeIndex {
   /// Like Get for each key; `values` has one element a key, nullopt where absent.
   virtual Task<Status> MultiGet(OpContext& op, std::span<const std::string_view> keys,
                                 std::vector<std::optional<std::string>>* values) = 0;
+  /// The same for whoever needs no copies: visits the keys in their order, each once. Where it fails, those before the
+  /// one that it has failed with have been visited, and no others.
+  virtual Task<Status> VisitValues(OpContext& op, std::span<const std::string_view> keys,
+                                   ValueVisitor& visitor);
   /// Atomic: reads the key, lets `modify` decide, does it. All other writes are instances of it.
   virtual Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
                                             const ModifyFunction& modify, CurrentValue current) = 0;
+  // Without waiting, and without a coroutine: for whoever has many operations at hand, on memory that is near. An index that
+  // would have to wait does nothing.
+  /// VisitValues of some keys, from the first on. Returns how many.
+  virtual size_t VisitAtOnce(OpContext& /*op*/, std::span<const std::string_view> /*keys*/,
+                             ValueVisitor& /*visitor*/) {
+    return 0;
+  }
+  /// Modify; nullopt: it was not done, and `modify` may have been called.
+  virtual std::optional<Result<ModifyResult>> ModifyAtOnce(OpContext& /*op*/,
+                                                           std::string_view /*key*/,
+                                                           const ModifyFunction& /*modify*/,
+                                                           CurrentValue /*current*/) {
+    return std::nullopt;
+  }
+  /// An operation on the key is about to run: what it will look at may be fetched meanwhile.
+  virtual void Expect(OpContext& /*op*/, std::string_view /*key*/) {}
+
   /// Replaces what is in `rows` by the range's content.
   virtual Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) = 0;
   /// What there is to be done for the index beside operations: others may be waiting for it, also when
@@ -109,6 +138,9 @@ class RangeIndex {
   Task<Result<bool>> Update(OpContext& op, std::string_view key, std::string_view value);
   /// Returns whether the key was there.
   Task<Result<bool>> Delete(OpContext& op, std::string_view key);
+  /// Put by ModifyAtOnce.
+  std::optional<Result<bool>> PutAtOnce(OpContext& op, std::string_view key,
+                                        std::string_view value);
   /// Deletes if the key's value equals `expected`.
   Task<Result<DeleteIfResult>> DeleteIf(OpContext& op, std::string_view key,
                                         std::string_view expected);

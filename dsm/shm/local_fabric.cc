@@ -37,6 +37,10 @@ class LocalFabric::GatedTransport final : public Transport {
   }
   size_t Poll() override { return below_.Poll(); }
   void Prefetch(GlobalAddress from, uint32_t bytes) override { below_.Prefetch(from, bytes); }
+  const std::byte* Mapped(GlobalAddress from, uint32_t bytes) override {
+    if (from.server() >= gates_.size() || gates_[from.server()].shut.load()) return nullptr;
+    return below_.Mapped(from, bytes);
+  }
   void Wait(int wake_fd, uint64_t timeout_ns) override { below_.Wait(wake_fd, timeout_ns); }
 
   void Shut(ServerId server) { gates_[server].shut.store(true); }

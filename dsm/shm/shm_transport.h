@@ -53,6 +53,15 @@ class ShmTransport final : public Transport {
       asm volatile("" ::"r"(at + line));
     }
   }
+  const std::byte* Mapped(GlobalAddress from, uint32_t bytes) override {
+    const ShmRegionTable::Entry* entry = regions_->Find(from.server());
+    if (entry == nullptr || from.offset() % 8 != 0 || bytes > entry->bytes.size() ||
+        from.offset() > entry->bytes.size() - bytes ||
+        entry->lost.load(std::memory_order_acquire)) [[unlikely]] {
+      return nullptr;
+    }
+    return entry->bytes.data() + from.offset();
+  }
   void Wait(int wake_fd, uint64_t timeout_ns) override;
 
  private:

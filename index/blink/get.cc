@@ -10,6 +10,7 @@ constexpr uint64_t kValueRetryNs = 500;
 
 Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::string* value) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+  if (const auto found = GetInPlace(op, key, value)) co_return *found;
   const Geometry& geometry = info_.geometry;
   PageBuffer page;
   uint64_t give_up_ns = 0;

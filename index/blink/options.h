@@ -30,6 +30,11 @@ enum class HandOver : uint8_t {
   kOn,  ///< a lock that another operation of this process waits for goes to it without the network
 };
 
+enum class InPlace : uint8_t {
+  kOff,
+  kOn,  ///< leaves of byte strings that lie in mapped memory are looked at where they are, and their values replaced there
+};
+
 struct TreeOptions {
   CacheMode cache = CacheMode::kSearchLayer;
   /// The most memory that the search-layer cache is to take; 0: no bound. With less than all nodes need,
@@ -56,6 +61,7 @@ struct TreeOptions {
   ReadSharing read_sharing = ReadSharing::kOn;
   WriteCombining write_combining = WriteCombining::kOn;
   HandOver hand_over = HandOver::kOn;
+  InPlace in_place = InPlace::kOn;
   /// An ordered leaf in which a new key finds no room is hashed rather than split if it is filled less than
   /// this: its keys are not spread evenly. 0..1.
   double hash_below = 0.6;

@@ -53,8 +53,16 @@ class BlinkTree final : public RangeIndex {
   Task<Result<bool>> Get(OpContext& op, std::string_view key, std::string* value) override;
   Task<Status> MultiGet(OpContext& op, std::span<const std::string_view> keys,
                         std::vector<std::optional<std::string>>* values) override;
+  Task<Status> VisitValues(OpContext& op, std::span<const std::string_view> keys,
+                           ValueVisitor& visitor) override;
+  size_t VisitAtOnce(OpContext& op, std::span<const std::string_view> keys,
+                     ValueVisitor& visitor) override;
   Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
                                     const ModifyFunction& modify, CurrentValue current) override;
+  std::optional<Result<ModifyResult>> ModifyAtOnce(OpContext& op, std::string_view key,
+                                                   const ModifyFunction& modify,
+                                                   CurrentValue current) override;
+  void Expect(OpContext& op, std::string_view key) override;
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
   /// Lets go locks of this member that were left when connections broke (dsm/unresolved_locks.h), and frees
   /// value blocks that could not be freed then. Writes do so by the way.
@@ -160,6 +168,15 @@ class BlinkTree final : public RangeIndex {
   Task<Result<std::optional<bool>>> GetFromParts(OpContext& op, std::string_view key,
                                                  std::string* value, PageBuffer& page,
                                                  bool* covers);
+
+  // in_place.cc
+  struct AtPlace;
+  bool looks_in_place() const {
+    return options_.in_place == InPlace::kOn && caching() &&
+           info_.geometry.layout == Layout::kBytes;
+  }
+  /// Whether the key is there; nullopt: it cannot be told in place.
+  std::optional<bool> GetInPlace(OpContext& op, std::string_view key, std::string* value);
 
   // multi_get.cc
   struct WantedLeaf;

@@ -81,7 +81,11 @@ void NativeConnection::RunBatch() {
   if (batch_.view != 0 && batch_.view != runner_->view()) {
     RefuseRest();
   } else {
-    while (batch_.count > 0 && failure().ok() && !paused()) TakeRequest();
+    while (batch_.count > 0 && failure().ok() && !paused()) {
+      TakeRequest();
+      if (taken_.size() == kTakenTogether) StartTaken();
+    }
+    StartTaken();
   }
   if (batch_.count > 0 && failure().ok()) return;
   if (!batch_rest_.empty()) Refuse(Status::Corruption("a batch with bytes behind its requests"));
@@ -135,7 +139,13 @@ void NativeConnection::TakeRequest() {
     return Answer(refusal, token);
   }
   if (request.opcode == protocol::Opcode::kOpenRing) return OpenRing(request, token);
-  runner_->StartRequest(*this, batch_block_, std::move(request), token);
+  taken_.push_back({std::move(request), token});
+}
+
+void NativeConnection::StartTaken() {
+  if (taken_.empty()) return;
+  runner_->StartRequests(*this, batch_block_, taken_);
+  taken_.clear();
 }
 
 void NativeConnection::Answer(const protocol::Response& response, Token token) {

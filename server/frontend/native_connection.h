@@ -19,6 +19,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "client/protocol.h"
 #include "server/frontend/connection.h"
@@ -42,6 +44,11 @@ class NativeConnection final : public Connection {
     uint32_t request_bytes = 0;
     uint32_t reply = 0;  ///< over a ring: which answer of RingChannel it is part of
   };
+  /// A request that is to be run.
+  struct Taken {
+    protocol::Request request;
+    Token token;
+  };
   /// Whoever runs the requests.
   class Runner {
    public:
@@ -54,6 +61,13 @@ class NativeConnection final : public Connection {
     /// Runs the request and calls Answer once, now or later.
     virtual void StartRequest(NativeConnection& connection, InputBlockRef block,
                               protocol::Request request, Token token) = 0;
+    /// The same for some that have come together; their requests may be moved from.
+    virtual void StartRequests(NativeConnection& connection, const InputBlockRef& block,
+                               std::span<Taken> taken) {
+      for (Taken& each : taken) {
+        StartRequest(connection, block, std::move(each.request), each.token);
+      }
+    }
   };
 
   NativeConnection(Runner* runner, Limits limits)
@@ -74,6 +88,7 @@ class NativeConnection final : public Connection {
  private:
   static constexpr uint64_t kAnswerBytesFirst = 64 << 10;
   static constexpr char kWakeByte = 'w';
+  static constexpr size_t kTakenTogether = 64;
 
   bool TakeInput() override;
   size_t BytesWanted() const override;
@@ -91,6 +106,7 @@ class NativeConnection final : public Connection {
   void TakeBatch(std::span<const std::byte> body);
   void RunBatch();
   void TakeRequest();
+  void StartTaken();
   void RefuseRest();
   void OpenRing(const protocol::Request& request, Token token);
   void DeliverFromRing(const client::ring::ArrivedMessage& message);
@@ -114,6 +130,7 @@ class NativeConnection final : public Connection {
   InputBlockRef batch_block_;
   std::span<const std::byte> batch_rest_;  // in batch_block_
   uint32_t batch_reply_ = 0;
+  std::vector<Taken> taken_;  // of it, and not started yet
   std::unique_ptr<RingChannel> ring_;
   bool greeted_ = false;
 };

@@ -49,6 +49,108 @@ void NativeService::StartRequest(NativeConnection& connection, InputBlockRef blo
                       RunRequest(connection, std::move(block), std::move(request), token));
 }
 
+// What needs not wait is done here, without a coroutine for each; gets beside one another, so that the cache misses of one
+// hide behind those of others.
+void NativeService::StartRequests(NativeConnection& connection, const InputBlockRef& block,
+                                  std::span<NativeConnection::Taken> taken) {
+  using protocol::Opcode;
+  const bool at_once = !deps_.thread->stopping();
+  for (size_t i = 0; i < taken.size();) {
+    const protocol::Request& first = taken[i].request;
+    size_t gets = 0;
+    while (at_once && i + gets < taken.size() && taken[i + gets].request.opcode == Opcode::kGet &&
+           taken[i + gets].request.tree == first.tree) {
+      ++gets;
+    }
+    if (gets > 0) {
+      const size_t answered = AnswerGets(connection, taken.subspan(i, gets));
+      i += answered;
+      if (answered == gets) continue;
+    } else if (at_once && first.opcode == Opcode::kPut) {
+      if (i + 1 < taken.size()) ExpectRequest(taken[i + 1].request);
+      if (AnswerPut(connection, taken[i])) {
+        ++i;
+        continue;
+      }
+    }
+    StartRequest(connection, block, std::move(taken[i].request), taken[i].token);
+    ++i;
+  }
+}
+
+void NativeService::ExpectRequest(const protocol::Request& request) {
+  if (request.opcode != protocol::Opcode::kPut) return;
+  const HostedTree tree = FindTree(request.tree);
+  dsm::FabricCounts counts;
+  dsm::OpContext op{deps_.thread->worker(), counts};
+  if (tree.index != nullptr) tree.index->Expect(op, request.key);
+}
+
+class NativeService::Answerer final : public index::ValueVisitor {
+ public:
+  Answerer(NativeConnection& connection, std::span<const NativeConnection::Taken> gets)
+      : connection_(connection), gets_(gets) {
+    response_.opcode = protocol::Opcode::kGet;
+  }
+  void Visit(size_t number, std::optional<std::string_view> value) override {
+    response_.id = gets_[number].request.id;
+    response_.value = value;
+    connection_.Answer(response_, gets_[number].token);
+  }
+
+ private:
+  NativeConnection& connection_;
+  const std::span<const NativeConnection::Taken> gets_;
+  protocol::Response response_;
+};
+
+size_t NativeService::AnswerGets(NativeConnection& connection,
+                                 std::span<const NativeConnection::Taken> gets) {
+  const HostedTree tree = FindTree(gets.front().request.tree);
+  if (tree.index == nullptr) return 0;
+  keys_.clear();
+  for (const auto& get : gets) keys_.push_back(get.request.key);
+  OperationRecord record{protocol::Opcode::kGet, StatusCode::kOk, 0, {}};
+  dsm::OpContext op{deps_.thread->worker(), record.counts};
+  Answerer answerer(connection, gets);
+  const size_t answered = tree.index->VisitAtOnce(op, keys_, answerer);
+  const uint64_t now_ns = answered > 0 ? deps_.clock->NowNs() : 0;
+  for (const auto& get : gets.first(answered)) {
+    NoteAnswered(connection, get.request, record, now_ns);
+    record.counts = {};  // those that were answered together share it
+  }
+  return answered;
+}
+
+bool NativeService::AnswerPut(NativeConnection& connection, const NativeConnection::Taken& put) {
+  const HostedTree tree = FindTree(put.request.tree);
+  if (tree.index == nullptr) return false;
+  OperationRecord record{protocol::Opcode::kPut, StatusCode::kOk, 0, {}};
+  dsm::OpContext op{deps_.thread->worker(), record.counts};
+  const auto done = tree.index->PutAtOnce(op, put.request.key, put.request.value);
+  if (!done) return false;
+  protocol::Response response;
+  response.id = put.request.id;
+  response.opcode = put.request.opcode;
+  response.code = record.code = done->ok() ? StatusCode::kOk : done->status().code();
+  if (done->ok()) {
+    response.changed = **done;
+  } else {
+    response.message = done->status().message();
+  }
+  connection.Answer(response, put.token);
+  NoteAnswered(connection, put.request, record, deps_.clock->NowNs());
+  return true;
+}
+
+void NativeService::NoteAnswered(const NativeConnection& connection,
+                                 const protocol::Request& request, OperationRecord& record,
+                                 uint64_t now_ns) {
+  record.latency_ns = now_ns - deps_.thread->arrival_ns();
+  deps_.thread->Record(record);
+  if (deps_.slow_log->IsSlow(record.latency_ns)) NoteSlow(connection, request, record);
+}
+
 dsm::Task<void> NativeService::RunRequest(NativeConnection& connection,
                                           [[maybe_unused]] InputBlockRef block,
                                           protocol::Request request,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "dsm/base/clock.h"
 #include "server/frontend/authenticator.h"
@@ -52,8 +53,21 @@ class NativeService final : public ProtocolService, public NativeConnection::Run
   uint32_t view() override { return deps_.host->view(); }
   void StartRequest(NativeConnection& connection, InputBlockRef block, protocol::Request request,
                     NativeConnection::Token token) override;
+  void StartRequests(NativeConnection& connection, const InputBlockRef& block,
+                     std::span<NativeConnection::Taken> taken) override;
+  /// Where the frames of its coroutines are.
+  dsm::FramePool* frame_pool() const { return deps_.thread->worker().frame_pool(); }
 
  private:
+  class Answerer;
+  /// Answers gets of one tree, from the first on, that need not wait. Returns how many.
+  size_t AnswerGets(NativeConnection& connection, std::span<const NativeConnection::Taken> gets);
+  /// Has what it will look at be fetched meanwhile.
+  void ExpectRequest(const protocol::Request& request);
+  /// Whether the put is done, and answered: it needed not wait.
+  bool AnswerPut(NativeConnection& connection, const NativeConnection::Taken& put);
+  void NoteAnswered(const NativeConnection& connection, const protocol::Request& request,
+                    OperationRecord& record, uint64_t now_ns);
   dsm::Task<void> RunRequest(NativeConnection& connection, InputBlockRef block,
                              protocol::Request request, NativeConnection::Token token);
   void NoteSlow(const NativeConnection& connection, const protocol::Request& request,
@@ -63,6 +77,7 @@ class NativeService final : public ProtocolService, public NativeConnection::Run
   const Deps deps_;
   const Options options_;
   std::unordered_map<uint32_t, HostedTree> trees_;  // those found so far
+  std::vector<std::string_view> keys_;              // room that is used again
 };
 
 }  // namespace farleaf::server

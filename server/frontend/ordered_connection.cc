@@ -74,6 +74,7 @@ Task<void> OrderedConnection::Pump() {
       key_of = KeyOf::kWanted;
       co_await RunRetrievals(op, count);
     } else {
+      ExpectFollowing(op);
       co_await RunNext(op);
     }
     CountEnded(&begin_ns, &counts, key_of);
@@ -87,6 +88,13 @@ Task<void> OrderedConnection::Pump() {
   SayLastWords();
   pumping_ = false;
   thread.Served(*this);
+}
+
+void OrderedConnection::ExpectFollowing(dsm::OpContext& op) {
+  const std::string_view guess = GuessKey(AsChars(unparsed()));
+  if (guess.empty()) return;
+  key_.assign(1, kUserKeySpace).append(guess);
+  environment_->store().tree().Expect(op, key_);
 }
 
 void OrderedConnection::NoteEnded(size_t command, const Status& status) {
@@ -159,16 +167,13 @@ Task<void> OrderedConnection::RetrieveTogether(dsm::OpContext& op, size_t begin,
     keys_.push_back(std::string_view(keys_bytes_).substr(at, key_end - at));
     at = key_end;
   }
-  const Status got = co_await environment_->store().MultiGet(op, keys_, &values_, &records_);
+  const size_t before = out().size();
+  Answerer answerer(this, begin);
+  const Status got = co_await environment_->store().Visit(op, keys_, answerer);
   if (!got.ok()) {
     // One memory server that is lost is no reason to fail the keys of others.
-    co_await RetrieveOneByOne(op, begin, end);
+    co_await RetrieveOneByOne(op, answerer.next(), end);
     co_return;
-  }
-  const size_t before = out().size();
-  for (size_t i = begin; i < end; ++i) {
-    const auto& record = records_[i - begin];
-    AnswerWanted(i, record ? &*record : nullptr);
   }
   // What one batch holds in memory at once is to be a part of what may wait to be sent.
   const bool large = out().size() - before > out_bytes_max_ / 4;

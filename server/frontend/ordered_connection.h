@@ -64,6 +64,8 @@ class OrderedConnection : public Connection {
   /// `record`: null where there is none, and where retrieval_failure() says why it is not known.
   virtual void AnswerWanted(size_t i, const Record* record) = 0;
   virtual dsm::Task<void> RunNext(dsm::OpContext& op) = 0;
+  /// Which key a command that begins `text` seems to name, if it can be told in passing; a guess.
+  virtual std::string_view GuessKey(std::string_view text) const = 0;
   virtual CommandStats& stats() = 0;
   virtual void CountRoundTrips(uint64_t count) = 0;
   /// What the protocol keeps from one command to the next. No command runs.
@@ -117,6 +119,27 @@ class OrderedConnection : public Connection {
     uint64_t times;
   };
 
+  /// Answers wanted keys as they are read, from `begin` on.
+  class Answerer final : public RecordVisitor {
+   public:
+    Answerer(OrderedConnection* connection, size_t begin)
+        : connection_(connection), begin_(begin), next_(begin) {}
+    size_t next() const { return next_; }
+    void Visit(size_t number, const Record* record, const Status& why) override {
+      next_ = begin_ + number + 1;
+      if (!why.ok() && connection_->retrieval_failure_.ok()) connection_->retrieval_failure_ = why;
+      const bool failed = !connection_->retrieval_failure_.ok();
+      connection_->AnswerWanted(begin_ + number, failed ? nullptr : record);
+    }
+
+   private:
+    OrderedConnection* const connection_;
+    const size_t begin_;
+    size_t next_;
+  };
+
+  /// Has what the command behind the next one will look at be fetched meanwhile.
+  void ExpectFollowing(dsm::OpContext& op);
   bool TakeCommand() { return end_.ok() && TakeNext(); }
   dsm::Task<void> Pump();
   /// Counts those that were noted; they began at `begin_ns`, and cost `spent`. Sets both for the next ones.
@@ -140,8 +163,6 @@ class OrderedConnection : public Connection {
   std::vector<Ended> ended_;
   std::vector<std::string_view> keys_;
   std::vector<size_t> key_ends_;
-  std::vector<std::optional<std::string>> values_;
-  std::vector<std::optional<Record>> records_;
 };
 
 }  // namespace farleaf::server

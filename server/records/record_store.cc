@@ -95,6 +95,41 @@ Task<Result<bool>> RecordStore::Get(OpContext& op, std::string_view key, std::st
   co_return true;
 }
 
+namespace {
+
+/// Makes records of what a tree tells, and notes what has expired.
+class Reader final : public index::ValueVisitor {
+ public:
+  Reader(RecordVisitor& visitor, uint64_t now_ms) : visitor_(visitor), now_ms_(now_ms) {}
+  const std::vector<size_t>& expired() const { return expired_; }
+
+  void Visit(size_t number, std::optional<std::string_view> value) override {
+    if (!value) return visitor_.Visit(number, nullptr, Status::Ok());
+    const auto parsed = ParseRecord(*value);
+    if (!parsed.ok()) return visitor_.Visit(number, nullptr, parsed.status());
+    if (!IsExpired(*parsed, now_ms_)) return visitor_.Visit(number, &*parsed, Status::Ok());
+    expired_.push_back(number);
+    visitor_.Visit(number, nullptr, Status::Ok());
+  }
+
+ private:
+  RecordVisitor& visitor_;
+  const uint64_t now_ms_;
+  std::vector<size_t> expired_;
+};
+
+}  // namespace
+
+Task<Status> RecordStore::Visit(OpContext& op, std::span<const std::string_view> keys,
+                                RecordVisitor& visitor) const {
+  Reader reader(visitor, NowMs());
+  const Status visited = co_await tree_->VisitValues(op, keys, reader);
+  for (const size_t number : reader.expired()) {
+    [[maybe_unused]] const Status deleted = co_await DeleteExpired(op, keys[number]);
+  }
+  co_return visited;
+}
+
 Task<Status> RecordStore::MultiGet(OpContext& op, std::span<const std::string_view> keys,
                                    std::vector<std::optional<std::string>>* values,
                                    std::vector<std::optional<Record>>* records) const {

@@ -34,6 +34,14 @@ struct RecordUpdate {
   uint64_t cas = 0;                           ///< kWrite: of the new record
 };
 
+/// Who is told what keys have.
+class RecordVisitor {
+ public:
+  virtual ~RecordVisitor() = default;
+  /// `record`: null where there is none, or where `why` is not ok. Good until this returns.
+  virtual void Visit(size_t number, const Record* record, const Status& why) = 0;
+};
+
 class RecordStore {
  public:
   /// Both outlive the store. `wall` gives time since 1970.
@@ -45,6 +53,9 @@ class RecordStore {
   /// Whether the key is there; if so `record` views `value`, which holds it.
   dsm::Task<Result<bool>> Get(dsm::OpContext& op, std::string_view key, std::string* value,
                               Record* record) const;
+  /// Visits the keys in their order, each once, up to one that fails: that one is not visited, nor what is behind it.
+  dsm::Task<Status> Visit(dsm::OpContext& op, std::span<const std::string_view> keys,
+                          RecordVisitor& visitor) const;
   /// `records` has one element a key, viewing `values`; nullopt where absent.
   dsm::Task<Status> MultiGet(dsm::OpContext& op, std::span<const std::string_view> keys,
                              std::vector<std::optional<std::string>>* values,

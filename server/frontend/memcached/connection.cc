@@ -60,6 +60,14 @@ bool Connection::TakeCredentials() {
   return true;
 }
 
+std::string_view Connection::GuessKey(std::string_view text) const {
+  // "set mykey 0 0 5\r\n": the second word of any command.
+  text = text.substr(0, kKeyBytesMax + 16);
+  TakeWord(&text);
+  const std::string_view key = TakeWord(&text);
+  return text.empty() ? std::string_view() : key.substr(0, key.find('\r'));
+}
+
 bool Connection::TakeSkipped() {
   const size_t skipped = std::min(skip_, unparsed().size());
   Consume(skipped);

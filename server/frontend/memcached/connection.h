@@ -69,6 +69,7 @@ class Connection final : public OrderedConnection {
   void AppendWantedKey(size_t i, std::string* out) const override;
   void AnswerWanted(size_t i, const Record* record) override;
   dsm::Task<void> RunNext(dsm::OpContext& op) override;
+  std::string_view GuessKey(std::string_view text) const override;
   CommandStats& stats() override { return environment_->counters().stats; }
   void CountRoundTrips(uint64_t count) override;
   void FreeOwnRoom() override { Free(&key_, &value_, &wanted_); }

@@ -1,6 +1,7 @@
 #include "server/frontend/redis/connection.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "dsm/base/bytes.h"
@@ -47,6 +48,23 @@ std::string_view Connection::KeyOfNext() const {
   if (next_command_ == nullptr || next_command_->first_key <= 0) return {};
   const auto at = static_cast<size_t>(next_command_->first_key);
   return at < arguments.size() ? arguments[at] : std::string_view();
+}
+
+std::string_view Connection::GuessKey(std::string_view text) const {
+  // "*3\r\n$3\r\nSET\r\n$5\r\nmykey\r\n": the second argument of any command.
+  constexpr size_t kHeadBytesMax = 64;
+  if (text.empty() || text[0] != '*') return {};
+  size_t at = text.substr(0, kHeadBytesMax).find('$');
+  for (int i = 0; i < 2 && at < text.size() && text[at] == '$'; ++i) {
+    size_t bytes = 0;
+    const std::string_view number = text.substr(at + 1, kHeadBytesMax);
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), bytes);
+    const size_t begin = static_cast<size_t>(end - text.data()) + 2;
+    if (error != std::errc() || begin > text.size() || bytes > text.size() - begin) return {};
+    if (i == 1) return text.substr(begin, bytes);
+    at = begin + bytes + 2;
+  }
+  return {};
 }
 
 void Connection::CutOff(std::string error) {

@@ -32,6 +32,7 @@ class Connection final : public OrderedConnection {
   }
   void AnswerWanted(size_t i, const Record* record) override;
   dsm::Task<void> RunNext(dsm::OpContext& op) override;
+  std::string_view GuessKey(std::string_view text) const override;
   CommandStats& stats() override { return environment_->counters().stats; }
   void CountRoundTrips(uint64_t count) override;
   void FreeOwnRoom() override { Free(&wanted_, &reply_, &key_, &value_); }

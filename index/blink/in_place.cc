@@ -1,0 +1,258 @@
+// Leaves of byte strings that lie in memory which this process can load from (shared memory): gets look at a few of
+// their lines, by loads (leaf_peek.h), and a value takes the place of one of the same length under the leaf's lock,
+// without the leaf being read or its checksum made anew (dsm/base/crc32c_change.h). Whatever else there is to be done goes the way
+// that all fabrics have: these functions then have changed nothing.
+//
+// A value's replacement is the write-back that it would be otherwise, to the byte: redo record, what changed, unlock, in
+// one batch. What it is made from was looked at before the lock was taken, and is the leaf's content under the lock if
+// the version still is the one seen.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "dsm/base/crc32c_change.h"
+#include "index/blink/leaf_peek.h"
+#include "index/blink/tree.h"
+
+namespace farleaf::index {
+
+namespace {
+/// Keys that are looked for together, so that the cache misses of one hide behind those of others.
+constexpr size_t kPeeksTogether = 16;
+/// What of a leaf is fetched ahead: header, fences and the slots of leaves that are not very full of small entries.
+constexpr uint32_t kSlotsPrefetchBytes = 448;
+}  // namespace
+
+/// What an operation on the tree does with leaves where they lie.
+struct BlinkTree::AtPlace {
+  BlinkTree& tree;
+  OpContext& op;
+
+  /// Whether this fabric's memory can be loaded from at all: asked ahead of a descent for nothing.
+  bool can_peek() const {
+    return tree.looks_in_place() &&
+           op.worker.transport().Mapped(tree.cache_.root().address, 8) != nullptr;
+  }
+  /// Whether the cached nodes name a leaf for the key, and it can be looked at where it is. Begins to fetch it.
+  bool BeginPeek(std::string_view key, GlobalAddress* leaf, LeafPeek* peek) const;
+  /// One READ, of what was looked at.
+  void Count(const LeafPeek& peek) const {
+    ++op.counts.reads;
+    op.counts.bytes_read += peek.loaded_bytes();
+  }
+  /// VisitAtOnce of a few.
+  size_t VisitSome(std::span<const std::string_view> keys, size_t first_number,
+                   ValueVisitor& visitor) const;
+  /// Takes the lock, if nobody has it, and reads nothing.
+  bool Lock(GlobalAddress address, LockedPage& leaf) const;
+  /// WRITEs of `value` in the place of what was looked at into `leaf.before`, which has its length.
+  void AddReplacedValue(LockedPage& leaf, const LeafPeek& peek, std::string_view value,
+                        Batch& batch) const;
+  /// Posts on a fabric that completes batches at once.
+  Status Post(Batch& batch) const {
+    auto trip = op.worker.RoundTrip(batch, op.counts);
+    FARLEAF_CHECK(trip.await_ready(), "mapped memory whose transport does not complete at once");
+    return trip.await_resume();
+  }
+};
+
+bool BlinkTree::AtPlace::BeginPeek(std::string_view key, GlobalAddress* leaf,
+                                   LeafPeek* peek) const {
+  if (!can_peek() || !tree.CheckKey(key).ok()) return false;
+  const Geometry& geometry = tree.info_.geometry;
+  const SearchCache::Path path = tree.cache_.Find(key, Side::kAt, 0);
+  if (!path.complete || path.node.is_null()) return false;
+  const std::byte* const page = op.worker.transport().Mapped(path.node, geometry.page_bytes(0));
+  if (page == nullptr) return false;
+  op.worker.transport().Prefetch(path.node, kSlotsPrefetchBytes);
+  __builtin_prefetch(page + geometry.image_bytes(0));
+  *leaf = path.node;
+  *peek = LeafPeek(geometry, tree.info_.id, MappedPage(page));
+  return true;
+}
+
+std::optional<bool> BlinkTree::GetInPlace(OpContext& op, std::string_view key, std::string* value) {
+  const AtPlace at{*this, op};
+  GlobalAddress leaf;
+  LeafPeek peek;
+  if (!at.BeginPeek(key, &leaf, &peek)) return std::nullopt;
+  PageBuffer image;
+  const PeekOutcome outcome = peek.Find(key, image);
+  std::string_view found;
+  if (outcome == PeekOutcome::kFound) found = peek.Value(image);
+  at.Count(peek);
+  if (outcome == PeekOutcome::kNotHere || !peek.Holds()) return std::nullopt;
+  ++op.counts.round_trips;
+  if (outcome == PeekOutcome::kFound) value->assign(found);
+  return outcome == PeekOutcome::kFound;
+}
+
+size_t BlinkTree::AtPlace::VisitSome(std::span<const std::string_view> keys, size_t first_number,
+                                     ValueVisitor& visitor) const {
+  std::array<LeafPeek, kPeeksTogether> peeks;
+  std::array<PeekOutcome, kPeeksTogether> outcomes;
+  const size_t wanted = std::min(keys.size(), kPeeksTogether);
+  size_t count = 0;
+  GlobalAddress leaf;
+  while (count < wanted && BeginPeek(keys[count], &leaf, &peeks[count])) ++count;
+  PageBuffer image;
+  for (size_t i = 0; i < count; ++i) {
+    outcomes[i] = peeks[i].Find(keys[i], image);
+    if (outcomes[i] == PeekOutcome::kFound) peeks[i].PrefetchValue();
+  }
+  size_t visited = 0;
+  for (; visited < count; ++visited) {
+    LeafPeek& peek = peeks[visited];
+    std::optional<std::string_view> value;
+    if (outcomes[visited] == PeekOutcome::kFound) value = peek.Value(image);
+    Count(peek);
+    if (outcomes[visited] == PeekOutcome::kNotHere || !peek.Holds()) break;
+    visitor.Visit(first_number + visited, value);
+  }
+  op.counts.round_trips += visited > 0;
+  return visited;
+}
+
+size_t BlinkTree::VisitAtOnce(OpContext& op, std::span<const std::string_view> keys,
+                              ValueVisitor& visitor) {
+  size_t done = 0;
+  while (done < keys.size()) {
+    const size_t visited = AtPlace{*this, op}.VisitSome(keys.subspan(done), done, visitor);
+    if (visited == 0) break;
+    done += visited;
+  }
+  return done;
+}
+
+void BlinkTree::Expect(OpContext& op, std::string_view key) {
+  GlobalAddress leaf;
+  LeafPeek peek;
+  AtPlace{*this, op}.BeginPeek(key, &leaf, &peek);
+}
+
+Task<Status> BlinkTree::VisitValues(OpContext& op, std::span<const std::string_view> keys,
+                                    ValueVisitor& visitor) {
+  size_t done = 0;
+  std::string value;
+  const AtPlace at{*this, op};
+  while (done < keys.size() && at.can_peek()) {
+    const size_t visited = at.VisitSome(keys.subspan(done), done, visitor);
+    done += visited;
+    if (visited > 0) continue;
+    const auto found = co_await Get(op, keys[done], &value);
+    if (!found.ok()) co_return found.status();
+    visitor.Visit(done, *found ? std::optional<std::string_view>(value) : std::nullopt);
+    ++done;
+  }
+  if (done == keys.size()) co_return Status::Ok();
+  std::vector<std::optional<std::string>> values;
+  const Status got = co_await MultiGet(op, keys.subspan(done), &values);
+  if (!got.ok()) co_return got;
+  for (size_t i = 0; i < values.size(); ++i) {
+    visitor.Visit(done + i, values[i] ? std::optional<std::string_view>(*values[i]) : std::nullopt);
+  }
+  co_return got;
+}
+
+bool BlinkTree::AtPlace::Lock(GlobalAddress address, LockedPage& leaf) const {
+  const LockClass lock_class = LeftLockClass(0);
+  dsm::RedoSlots& slots = tree.pool_->redo_slots(address.server());
+  if (slots.area() == 0 || !tree.pool_->locks().TryAcquire(address, lock_class)) return false;
+  leaf.address = address;
+  leaf.level_class = lock_class;
+  leaf.BeginTurn(tree.info_.geometry, &tree.pool_->locks());
+  leaf.ForbidHandOver();  // the page is not in hand
+  if (const auto word = slots.Take(lock_class)) {
+    uint64_t old = 0;
+    Batch batch(address.server());
+    batch.CompareAndSwap(tree.LockWordOffset(address, 0), dsm::kUnlockedWord, *word, &old);
+    if (Post(batch).ok() && old == dsm::kUnlockedWord) {
+      leaf.lock_word = *word;
+      return true;
+    }
+    slots.Give(*word);  // here a batch that fails has not run
+  }
+  tree.pool_->locks().Release(address);
+  leaf.turn = {};
+  return false;
+}
+
+void BlinkTree::AtPlace::AddReplacedValue(LockedPage& leaf, const LeafPeek& peek,
+                                          std::string_view value, Batch& batch) const {
+  const Geometry& geometry = tree.info_.geometry;
+  const size_t image_bytes = geometry.image_bytes(0);
+  const auto before = leaf.before.image(geometry, 0), after = leaf.buffer.image(geometry, 0);
+  const size_t value_begin = peek.value_offset() / 8 * 8,
+               value_end = RoundUp(peek.value_offset() + value.size(), 8);
+  const std::array<dsm::RedoExtent, 3> changed = {
+      {{0, 16},
+       {static_cast<uint32_t>(value_begin), static_cast<uint32_t>(value_end - value_begin)},
+       {static_cast<uint32_t>(image_bytes - internal::kTailBytes), internal::kTailBytes}}};
+  for (const dsm::RedoExtent& extent : changed) {
+    std::memcpy(&after[extent.offset], &before[extent.offset], extent.length);
+  }
+  std::memcpy(&after[peek.value_offset()], value.data(), value.size());
+  Node(geometry, after).SetVersion(peek.version() + 1);
+  auto checksum = LoadLittle<uint32_t>(before.data());
+  std::array<std::byte, kPageBytesMax> difference;
+  for (dsm::RedoExtent extent : changed) {
+    if (extent.offset == 0) extent = {8, 8};  // the checksum's own word has not changed otherwise
+    for (size_t at = 0; at < extent.length; at += 8) {
+      const std::byte* const old = &before[extent.offset + at];
+      StoreLittle(&difference[at],
+                  LoadLittle<uint64_t>(old) ^ LoadLittle<uint64_t>(&after[extent.offset + at]));
+    }
+    checksum ^= Crc32cChange(std::span(difference).first(extent.length),
+                             (image_bytes - extent.offset - extent.length) / 8);
+  }
+  StoreLittle(after.data(), checksum);
+  dsm::RedoHead head = tree.RedoHeadOf(leaf);
+  head.write_back = peek.version() + 1;
+  tree.AddRedoRecord(leaf, dsm::EncodeRedo(head, before, after, changed, leaf.redo), batch);
+  for (const dsm::RedoExtent& extent : changed) {
+    batch.Write(leaf.address.offset() + extent.offset, after.subspan(extent.offset, extent.length));
+  }
+}
+
+std::optional<Result<ModifyResult>> BlinkTree::ModifyAtOnce(OpContext& op, std::string_view key,
+                                                            const ModifyFunction& modify,
+                                                            CurrentValue use) {
+  GlobalAddress address;
+  LeafPeek peek;
+  const AtPlace at{*this, op};
+  if (pool_->self().id == 0 || HasUnfinished() || !at.BeginPeek(key, &address, &peek)) {
+    return std::nullopt;
+  }
+  LockedPage leaf;
+  if (peek.Find(key, leaf.before) != PeekOutcome::kFound) return std::nullopt;
+  const std::string_view current = peek.Value(leaf.before);
+  if (!peek.Holds()) return std::nullopt;
+  std::string replacement;
+  const bool sees_value = use == CurrentValue::kRead;
+  const ModifyResult result{true, modify(sees_value ? current : std::string_view(), &replacement)};
+  if (result.action == ModifyAction::kKeep) {
+    at.Count(peek);
+    ++op.counts.round_trips;
+    return result;
+  }
+  if (result.action != ModifyAction::kWrite || replacement.size() != current.size() ||
+      !at.Lock(address, leaf)) {
+    return std::nullopt;
+  }
+  at.Count(peek);
+  Batch batch(address.server());
+  const bool same = peek.SameVersion();
+  if (same) at.AddReplacedValue(leaf, peek, replacement, batch);
+  AddUnlock(leaf, batch);
+  const Status posted = at.Post(batch);
+  if (!LetGo(leaf, posted)) [[unlikely]] {
+    AbandonPage(op, leaf, posted);
+    if (same) {
+      return Status::Unknown("write-back of page " + address.ToString() + ": " + posted.ToString());
+    }
+  }
+  if (!same) return std::nullopt;
+  return result;
+}
+
+}  // namespace farleaf::index

@@ -1,0 +1,293 @@
+// Leaves of byte strings that are looked at, and changed, where they lie: leaf_peek.h, in_place.cc, crc32c_change.h.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "dsm/base/crc32c.h"
+#include "dsm/base/crc32c_change.h"
+#include "index/blink/leaf_peek.h"
+#include "test/support/node_fixture.h"
+#include "test/support/tree_fixture.h"
+
+namespace farleaf::index {
+namespace {
+
+constexpr TreeId kTreeId = 7;
+
+// ---- The checksum of what has changed ----
+
+TEST(Crc32cChange, TheChecksumOfAChangeIsThatOfTheWhole) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  Random random(seed);
+  for (int i = 0; i < 2'000; ++i) {
+    std::vector<std::byte> bytes(8 + random.Below(509) * 8), difference;
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.Next());
+    const size_t words = bytes.size() / 8, begin = random.Below(words),
+                 count = 1 + random.Below(words - begin);
+    const uint32_t before = Crc32c(bytes);
+    for (size_t at = 8 * begin; at < 8 * (begin + count); ++at) {
+      difference.push_back(static_cast<std::byte>(random.Next()));
+      bytes[at] ^= difference.back();
+    }
+    EXPECT_EQ(before ^ Crc32cChange(difference, words - begin - count), Crc32c(bytes));
+  }
+}
+
+TEST(Crc32cChange, BothWaysOfShiftingAgree) {
+  Random random(1);
+  for (size_t words = 0; words <= internal::kCrcWordsMax; ++words) {
+    const auto crc = static_cast<uint32_t>(random.Next());
+    EXPECT_EQ(ShiftCrc32c(crc, words), internal::ShiftCrcPortably(crc, words)) << words;
+  }
+}
+
+// ---- A peek beside a writer ----
+
+/// A leaf in memory, and one who writes it: a piece of 8 bytes at a time, between any two loads.
+class ContestedLeaf {
+ public:
+  ContestedLeaf(const Geometry& geometry, Random* random)
+      : geometry_(geometry), random_(random), page_(geometry.leaf_bytes) {
+    NodeImage leaf(geometry_);
+    leaf->Init({kTreeId, 0, "aaaa", "zzzz", {}});
+    leaf->Seal(1);
+    std::copy(leaf.image().begin(), leaf.image().end(), page_.begin());
+    contents_.emplace_back();
+  }
+
+  uint64_t Word(size_t offset) {
+    Interfere();
+    return LoadLittle<uint64_t>(&page_[offset]);
+  }
+  void Copy(size_t offset, size_t bytes, std::byte* to) {
+    for (size_t at = 0; at < bytes; at += 8) StoreLittle(to + at, Word(offset + at));
+  }
+  /// What the leaf has held since it was last asked, the oldest first.
+  std::vector<std::map<std::string, std::string>> TakeContents() {
+    auto taken = contents_;
+    contents_.erase(contents_.begin(), contents_.end() - 1);
+    return taken;
+  }
+  void Finish() {
+    while (!left_.empty()) WriteOne();
+  }
+
+ private:
+  void Interfere() {
+    for (uint64_t n = random_->Below(40) == 0 ? random_->Below(120) : random_->Below(2); n > 0;
+         --n) {
+      if (left_.empty()) {
+        if (!random_->OneIn(4)) return;
+        Begin();
+      }
+      WriteOne();
+    }
+  }
+  /// Locks, and decides what is written: all words that change, in any order, and the unlock behind them.
+  void Begin() {
+    NodeImage next(geometry_);
+    std::copy_n(page_.begin(), next.image().size(), next.image().begin());
+    std::map<std::string, std::string> content = contents_.back();
+    const std::string key = std::string("k") + static_cast<char>('a' + random_->Below(12));
+    const std::string value(random_->Below(20), static_cast<char>('a' + random_->Below(26)));
+    const auto at = next->Search(key);
+    if (random_->OneIn(4)) {
+      if (at.found) next->Remove(at.index);
+      content.erase(key);
+    } else if (at.found ? next->ReplaceValue(at.index, {value, false})
+                        : next->Insert(at.index, key, {value, false})) {
+      content[key] = value;
+    }
+    next->Seal(next->version() + 1);
+    contents_.push_back(std::move(content));
+    for (size_t offset = 0; offset < next.image().size(); offset += 8) {
+      const auto word = LoadLittle<uint64_t>(&next.image()[offset]);
+      if (word != LoadLittle<uint64_t>(&page_[offset])) left_.push_back({offset, word});
+    }
+    for (size_t i = left_.size(); i > 1; --i) std::swap(left_[i - 1], left_[random_->Below(i)]);
+    const size_t lock_at = next.image().size();
+    left_.insert(left_.begin(), {lock_at, 0x5555});
+    left_.push_back({lock_at, dsm::kUnlockedWord});
+    std::reverse(left_.begin(), left_.end());
+  }
+  void WriteOne() {
+    StoreLittle(&page_[left_.back().first], left_.back().second);
+    left_.pop_back();
+  }
+
+  const Geometry geometry_;
+  Random* random_;
+  std::vector<std::byte> page_;
+  std::vector<std::pair<size_t, uint64_t>> left_;  // to be written, the last first
+  std::vector<std::map<std::string, std::string>> contents_;
+};
+
+struct ContestedPage {
+  ContestedLeaf* leaf = nullptr;
+  uint64_t Word(size_t offset) const { return leaf->Word(offset); }
+  void Copy(size_t offset, size_t bytes, std::byte* to) const { leaf->Copy(offset, bytes, to); }
+  void Prefetch(size_t) const {}
+};
+
+TEST(LeafPeek, SaysWhatTheLeafHeldAtAMoment) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  Random random(seed);
+  const Geometry geometry{Layout::kBytes, 512, 512, 40, 30};
+  ContestedLeaf leaf(geometry, &random);
+  uint64_t believed = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    if (random.OneIn(8)) leaf.Finish();
+    leaf.TakeContents();
+    const std::string key = std::string("k") + static_cast<char>('a' + random.Below(12));
+    BasicLeafPeek<ContestedPage> peek(geometry, kTreeId, {&leaf});
+    PageBuffer image;
+    const PeekOutcome outcome = peek.Find(key, image);
+    std::optional<std::string> value;
+    if (outcome == PeekOutcome::kFound) value = peek.Value(image);
+    if (outcome == PeekOutcome::kNotHere || !peek.Holds()) continue;
+    ++believed;
+    const auto contents = leaf.TakeContents();
+    const bool held = std::any_of(contents.begin(), contents.end(), [&](const auto& content) {
+      const auto found = content.find(key);
+      return value ? found != content.end() && found->second == *value : found == content.end();
+    });
+    ASSERT_TRUE(held) << key << " = " << value.value_or("nothing");
+  }
+  EXPECT_GT(believed, 1'000u);
+}
+
+TEST(LeafPeek, TellsNothingOfOtherLeavesAndOfWhatIsNoLeaf) {
+  const Geometry geometry{Layout::kBytes, 512, 512, 40, 30};
+  const auto outcome_of = [&](const std::vector<std::byte>& page, TreeId tree,
+                              std::string_view key) {
+    PageBuffer image;
+    LeafPeek peek(geometry, tree, MappedPage(page.data()));
+    return peek.Find(key, image);
+  };
+  const auto page_of = [&](Node::Header header, bool dead) {
+    NodeImage leaf(geometry);
+    leaf->Init(header);
+    if (dead) leaf->MarkDead(GlobalAddress(0, 64));
+    leaf->Seal(3);
+    std::vector<std::byte> page(geometry.leaf_bytes);
+    std::copy(leaf.image().begin(), leaf.image().end(), page.begin());
+    return page;
+  };
+  const auto good = page_of({kTreeId, 0, "b", "d", {}}, false);
+  EXPECT_EQ(outcome_of(good, kTreeId, "c"), PeekOutcome::kAbsent);
+  EXPECT_EQ(outcome_of(good, kTreeId, "a"), PeekOutcome::kNotHere);
+  EXPECT_EQ(outcome_of(good, kTreeId, "d"), PeekOutcome::kNotHere);
+  EXPECT_EQ(outcome_of(good, kTreeId + 1, "c"), PeekOutcome::kNotHere);
+  EXPECT_EQ(outcome_of(page_of({kTreeId, 0, "b", "d", {}}, true), kTreeId, "c"),
+            PeekOutcome::kNotHere);
+  EXPECT_EQ(outcome_of(std::vector<std::byte>(512), kTreeId, "c"), PeekOutcome::kNotHere);
+  auto locked = good;
+  locked[504] = std::byte{1};
+  EXPECT_EQ(outcome_of(locked, kTreeId, "c"), PeekOutcome::kNotHere);
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  Random random(seed);
+  for (int i = 0; i < 20'000; ++i) {  // whatever stands there, nothing beside the page is looked at
+    auto page = good;
+    for (uint64_t n = 1 + random.Below(12); n > 0; --n) {
+      page[random.Below(64)] = static_cast<std::byte>(random.Next());
+    }
+    [[maybe_unused]] const auto outcome = outcome_of(page, kTreeId, "c");
+  }
+}
+
+// ---- The tree ----
+
+std::string KeyOf(uint64_t i) { return "key-" + std::to_string(100'000 + i * 7919 % 100'000); }
+std::string ValueOf(uint64_t i, char letter) { return std::to_string(i) + std::string(60, letter); }
+
+TEST(InPlace, WhatIsReplacedInPlaceIsReadByAllAsIfItHadNotBeen) {
+  LocalTree tree({.geometry = Geometry::Bytes()});
+  BlinkTree whole(&tree.pool(), tree.tree().info(), {.in_place = InPlace::kOff});
+  constexpr uint64_t kKeys = 3'000;
+  for (uint64_t i = 0; i < kKeys; ++i) tree.Put(KeyOf(i), ValueOf(i, 'a'));
+  for (uint64_t i = 0; i < kKeys; i += 2) {
+    EXPECT_FALSE(tree.Put(KeyOf(i), ValueOf(i, 'b')));
+    EXPECT_EQ(tree.cost().round_trips, 2u);
+    EXPECT_LT(tree.cost().bytes_read, 1'000u);
+  }
+  dsm::FabricCounts counts;
+  OpContext op{tree.worker(), counts};
+  for (uint64_t i = 0; i < kKeys; ++i) {
+    std::string value;
+    const auto found = tree.worker().Run(whole.Get(op, KeyOf(i), &value));  // checks checksums
+    ASSERT_TRUE(found.ok() && *found) << i;
+    EXPECT_EQ(value, ValueOf(i, i % 2 == 0 ? 'b' : 'a'));
+    EXPECT_EQ(tree.Get(KeyOf(i)), value);
+    EXPECT_EQ(tree.cost().round_trips, 1u);
+    EXPECT_LT(tree.cost().bytes_read, 1'000u);
+  }
+  EXPECT_EQ(tree.Get("key-0"), std::nullopt);
+}
+
+TEST(InPlace, ValuesOfOtherLengthsAndDeletesGoTheUsualWay) {
+  LocalTree tree({.geometry = Geometry::Bytes()});
+  for (uint64_t i = 0; i < 500; ++i) tree.Put(KeyOf(i), ValueOf(i, 'a'));
+  EXPECT_FALSE(tree.Put(KeyOf(3), "short"));
+  EXPECT_FALSE(tree.Put(KeyOf(4), std::string(3'000, 'l')));  // out of line
+  EXPECT_TRUE(tree.Delete(KeyOf(5)));
+  EXPECT_FALSE(tree.Insert(KeyOf(6), "x"));
+  EXPECT_FALSE(tree.Update(KeyOf(5), "x"));
+  EXPECT_EQ(tree.Get(KeyOf(3)), "short");
+  EXPECT_EQ(tree.Get(KeyOf(4)), std::string(3'000, 'l'));
+  EXPECT_EQ(tree.Get(KeyOf(5)), std::nullopt);
+  EXPECT_EQ(tree.Get(KeyOf(6)), ValueOf(6, 'a'));
+  EXPECT_FALSE(tree.Put(KeyOf(4), std::string(3'000, 'm')));
+  EXPECT_EQ(tree.Get(KeyOf(4)), std::string(3'000, 'm'));
+}
+
+struct Visited final : ValueVisitor {
+  std::vector<std::optional<std::string>> values;
+  void Visit(size_t number, std::optional<std::string_view> value) override {
+    EXPECT_EQ(number, values.size());
+    values.emplace_back(value ? std::optional<std::string>(*value) : std::nullopt);
+  }
+};
+
+TEST(InPlace, AVisitTellsOfTheKeysInTheirOrder) {
+  for (const InPlace in_place : {InPlace::kOn, InPlace::kOff}) {
+    LocalTree tree({.geometry = Geometry::Bytes(), .tree = {.in_place = in_place}});
+    for (uint64_t i = 0; i < 2'000; i += 2) {
+      tree.Put(KeyOf(i), i % 50 == 0 ? std::string(500, 'o') : ValueOf(i, 'a'));
+    }
+    std::vector<std::string> keys;
+    std::vector<std::string_view> views;
+    for (uint64_t i = 0; i < 300; ++i) keys.push_back(KeyOf(i));
+    views.assign(keys.begin(), keys.end());
+    Visited visited;
+    dsm::FabricCounts counts;
+    OpContext op{tree.worker(), counts};
+    ASSERT_TRUE(tree.worker().Run(tree.tree().VisitValues(op, views, visited)).ok());
+    ASSERT_EQ(visited.values.size(), keys.size());
+    for (uint64_t i = 0; i < keys.size(); ++i) EXPECT_EQ(visited.values[i], tree.Get(keys[i])) << i;
+    visited.values.clear();
+    views[100] = {};
+    EXPECT_FALSE(tree.worker().Run(tree.tree().VisitValues(op, views, visited)).ok());
+    EXPECT_EQ(visited.values.size(), in_place == InPlace::kOn ? 100u : 0u);
+  }
+}
+
+TEST(InPlace, AServerThatIsLostIsToldAsEver) {
+  LocalTree tree({.geometry = Geometry::Bytes(), .fabric = {.servers = 1}});
+  for (uint64_t i = 0; i < 100; ++i) tree.Put(KeyOf(i), ValueOf(i, 'a'));
+  tree.fabric().KillServer(0);
+  dsm::FabricCounts counts;
+  OpContext op{tree.worker(), counts};
+  std::string value;
+  EXPECT_EQ(tree.worker().Run(tree.tree().Get(op, KeyOf(1), &value)).status().code(),
+            StatusCode::kUnavailable);
+  EXPECT_EQ(tree.worker().Run(tree.tree().Put(op, KeyOf(1), ValueOf(1, 'b'))).status().code(),
+            StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace farleaf::index
