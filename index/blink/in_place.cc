@@ -20,7 +20,7 @@ namespace {
 /// Keys that are looked for together, so that the cache misses of one hide behind those of others.
 constexpr size_t kPeeksTogether = 16;
 /// What of a leaf is fetched ahead: header, fences and the slots of leaves that are not very full of small entries.
-constexpr uint32_t kSlotsPrefetchBytes = 448;
+constexpr uint32_t kSlotsPrefetchBytes = 320;
 }  // namespace
 
 /// What an operation on the tree does with leaves where they lie.
@@ -30,10 +30,12 @@ struct BlinkTree::AtPlace {
 
   /// Whether this fabric's memory can be loaded from at all: asked ahead of a descent for nothing.
   bool can_peek() const {
-    return tree.looks_in_place() &&
+    return tree.options_.in_place == InPlace::kOn && tree.caching() &&
+           tree.info_.geometry.layout == Layout::kBytes &&
            op.worker.transport().Mapped(tree.cache_.root().address, 8) != nullptr;
   }
-  /// Whether the cached nodes name a leaf for the key, and it can be looked at where it is. Begins to fetch it.
+  /// Whether the cached nodes name a leaf for the key, or it was expected, and it can be looked at where it is. Begins to
+  /// fetch it.
   bool BeginPeek(std::string_view key, GlobalAddress* leaf, LeafPeek* peek) const;
   /// One READ, of what was looked at.
   void Count(const LeafPeek& peek) const {
@@ -60,13 +62,20 @@ bool BlinkTree::AtPlace::BeginPeek(std::string_view key, GlobalAddress* leaf,
                                    LeafPeek* peek) const {
   if (!can_peek() || !tree.CheckKey(key).ok()) return false;
   const Geometry& geometry = tree.info_.geometry;
-  const SearchCache::Path path = tree.cache_.Find(key, Side::kAt, 0);
-  if (!path.complete || path.node.is_null()) return false;
-  const std::byte* const page = op.worker.transport().Mapped(path.node, geometry.page_bytes(0));
+  const auto expected = tree.expected_.Find(op.worker.number(), key);
+  if (expected) {
+    *leaf = *expected;
+  } else {
+    const SearchCache::Path path = tree.cache_.Find(key, Side::kAt, 0);
+    if (!path.complete || path.node.is_null()) return false;
+    *leaf = path.node;
+  }
+  const std::byte* const page = op.worker.transport().Mapped(*leaf, geometry.page_bytes(0));
   if (page == nullptr) return false;
-  op.worker.transport().Prefetch(path.node, kSlotsPrefetchBytes);
-  __builtin_prefetch(page + geometry.image_bytes(0));
-  *leaf = path.node;
+  if (!expected) {
+    op.worker.transport().Prefetch(*leaf, kSlotsPrefetchBytes);
+    __builtin_prefetch(page + geometry.image_bytes(0));
+  }
   *peek = LeafPeek(geometry, tree.info_.id, MappedPage(page));
   return true;
 }
@@ -127,7 +136,9 @@ size_t BlinkTree::VisitAtOnce(OpContext& op, std::span<const std::string_view> k
 void BlinkTree::Expect(OpContext& op, std::string_view key) {
   GlobalAddress leaf;
   LeafPeek peek;
-  AtPlace{*this, op}.BeginPeek(key, &leaf, &peek);
+  if (AtPlace{*this, op}.BeginPeek(key, &leaf, &peek)) {
+    expected_.Note(op.worker.number(), key, leaf);
+  }
 }
 
 Task<Status> BlinkTree::VisitValues(OpContext& op, std::span<const std::string_view> keys,

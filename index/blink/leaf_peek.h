@@ -145,6 +145,7 @@ class BasicLeafPeek {
   PeekOutcome Search(std::string_view key, PageBuffer& image) {
     const BytesPage page(*geometry_, image.image(*geometry_, 0));
     const internal::BytesProbe probe = page.Probe(key);
+    const uint64_t wanted = probe.order();
     size_t first = 0, end = count_;
     while (first < end) {
       const size_t middle = first + (end - first) / 2;
@@ -152,16 +153,17 @@ class BasicLeafPeek {
       if (slot.offset < heap_begin_ || slot.offset + slot.rest + slot.value > heap_end()) {
         return PeekOutcome::kNotHere;
       }
-      // Most comparisons end with what stands in the slot.
-      if (slot.shared == probe.shared && slot.head == probe.head) {
+      const uint64_t order = internal::SlotOrder(slot.shared, slot.head);
+      int compared = order < wanted ? -1 : 1;
+      if (order == wanted) {  // most comparisons end with what stands in the slot
         Load(slot.offset, slot.rest, image);
+        compared = internal::CompareRests(page.Rest(slot), probe.rest);
       }
-      const int order = page.Compare(middle, probe);
-      if (order == 0) {
+      if (compared == 0) {
         slot_ = slot;
         return slot.out_of_line ? PeekOutcome::kNotHere : PeekOutcome::kFound;
       }
-      if (order < 0) {
+      if (compared < 0) {
         first = middle + 1;
       } else {
         end = middle;

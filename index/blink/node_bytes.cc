@@ -59,17 +59,24 @@ BytesProbe BytesPage::Probe(std::string_view key) const {
 int BytesPage::Compare(size_t i, const BytesProbe& probe) const {
   if (probe.below_low) return 1;
   const BytesSlot slot = Slot(i);
-  if (slot.shared != probe.shared) return slot.shared > probe.shared ? -1 : 1;
-  if (slot.head != probe.head) return slot.head < probe.head ? -1 : 1;
-  return Rest(slot).compare(probe.rest);
+  const uint64_t order = SlotOrder(slot.shared, slot.head), wanted = probe.order();
+  if (order != wanted) return order < wanted ? -1 : 1;
+  return CompareRests(Rest(slot), probe.rest);
 }
 
 size_t BytesPage::Search(size_t first, const BytesProbe& probe, Bound bound) const {
+  if (probe.below_low) return first;
   const int before = bound == Bound::kLower ? 0 : 1;  // entries comparing below it are passed
+  const uint64_t wanted = probe.order();
+  const std::byte* const slots = page_ + SlotOffset(0);
   size_t end = PageCount(page_);
   while (first < end) {
     const size_t middle = first + (end - first) / 2;
-    if (Compare(middle, probe) < before) {
+    const BytesSlot slot = BytesSlot::Decode(slots + middle * BytesSlot::kBytes);
+    const uint64_t order = SlotOrder(slot.shared, slot.head);
+    const bool passed =
+        order != wanted ? order < wanted : CompareRests(Rest(slot), probe.rest) < before;
+    if (passed) {
       first = middle + 1;
     } else {
       end = middle;

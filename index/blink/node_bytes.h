@@ -77,12 +77,39 @@ struct BytesSlot {
 };
 static_assert(kPageBytesMax <= 0x1000 && kKeyBytesMax < 0x800, "fields of BytesSlot");
 
+/// Entries of a node in the order of their keys, as far as slots tell: who leaves the low fence's path later is
+/// smaller, then heads compare.
+inline uint64_t SlotOrder(uint32_t shared, uint32_t head) {
+  return uint64_t{0x7ff - shared} << 32 | head;
+}
+
+/// memcmp of strings whose first 4 bytes, zero-padded, are the same; inline, since most are short.
+inline int CompareRests(std::string_view a, std::string_view b) {
+  const size_t length = std::min(a.size(), b.size());
+  for (size_t i = 4; i < length;) {
+    uint64_t left = 0, right = 0;
+    if (length >= 8) {  // the last ones once more with those before them, which are the same
+      i = std::min(i, length - 8);
+      left = LoadBig64(a.data() + i);
+      right = LoadBig64(b.data() + i);
+      i += 8;
+    } else {
+      left = __builtin_bswap32(LoadLittle<uint32_t>(a.data() + length - 4));
+      right = __builtin_bswap32(LoadLittle<uint32_t>(b.data() + length - 4));
+      i = length;
+    }
+    if (left != right) return left < right ? -1 : 1;
+  }
+  return a.size() == b.size() ? 0 : a.size() < b.size() ? -1 : 1;
+}
+
 /// A searched key beside a node's low fence; computed once a search.
 struct BytesProbe {
   std::string_view rest;
   uint32_t shared = 0;
   uint32_t head = 0;
   bool below_low = false;
+  uint64_t order() const { return SlotOrder(shared, head); }
 };
 
 class BytesPage {

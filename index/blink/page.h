@@ -155,4 +155,10 @@ struct LockedPage {
   }
 };
 
+/// Why a remote lock was not had, unless the page is free or of a lower level.
+struct NotTaken {
+  uint64_t dead_word = 0;    ///< its owner is gone
+  bool slot_in_use = false;  ///< a record may land yet
+};
+
 }  // namespace farleaf::index

@@ -27,6 +27,7 @@
 #include "dsm/pool.h"
 #include "index/blink/catalog.h"
 #include "index/blink/entry_change.h"
+#include "index/blink/expected_leaf.h"
 #include "index/blink/geometry.h"
 #include "index/blink/leaf_hints.h"
 #include "index/blink/node.h"
@@ -78,11 +79,10 @@ class BlinkTree final : public RangeIndex {
   /// Whether the page at `address`, which is in use and not locked, is in the tree. False also if it is
   /// no node of this tree, or was never written whole. `level`: 0 for a leaf's page, else any.
   Task<Result<bool>> Reaches(OpContext& op, GlobalAddress address, Level level);
-  /// Every out-of-line value that a leaf names, in the order of keys. None that a leaf names throughout is
-  /// left out.
+  /// Every out-of-line value that a leaf names, in the order of keys. None that is named throughout is left out.
   Task<Status> VisitOutOfLine(OpContext& op,
                               const std::function<void(const OutOfLineValue&)>& visit);
-  /// Upkeep until it is Ok, or until the operation's deadline or lock_wait_ms: then DeadlineExceeded.
+  /// Upkeep until Ok, or until the operation's deadline or lock_wait_ms: then DeadlineExceeded.
   Task<Status> SettleLocks(OpContext& op);
 
   const TreeInfo& info() const { return info_; }
@@ -137,11 +137,7 @@ class BlinkTree final : public RangeIndex {
 
   // warm_cache.cc
   enum class RefreshOf : uint8_t { kPool, kKnownChunks };
-  /// Consecutive pages to read.
-  struct PageRun {
-    GlobalAddress first;
-    uint64_t pages = 0;
-  };
+  struct PageRun;
   /// The same as WarmCache for the chunks that the cache knows.
   Task<Status> RefreshCache(OpContext& op);
   Task<Status> BringCacheUpToDate(OpContext& op, RefreshOf what);
@@ -171,10 +167,6 @@ class BlinkTree final : public RangeIndex {
 
   // in_place.cc
   struct AtPlace;
-  bool looks_in_place() const {
-    return options_.in_place == InPlace::kOn && caching() &&
-           info_.geometry.layout == Layout::kBytes;
-  }
   /// Whether the key is there; nullopt: it cannot be told in place.
   std::optional<bool> GetInPlace(OpContext& op, std::string_view key, std::string* value);
 
@@ -247,11 +239,6 @@ class BlinkTree final : public RangeIndex {
   Task<Status> AwaitTurn(OpContext& op, LockClass lock_class, LockedPage& locked);
   void AddLockVerbs(LockedPage& locked, uint64_t word, uint64_t* old, Batch& batch);
   Status NoSlot(dsm::ServerId server) const;
-  /// Why a remote lock was not had, unless the page is free or of a lower level.
-  struct NotTaken {
-    uint64_t dead_word = 0;    ///< its owner is gone
-    bool slot_in_use = false;  ///< a record may land yet
-  };
   /// CAS and READ until the lock is had, or the page is found free, of a lower level, or its owner gone.
   Task<Status> TakeRemoteLock(OpContext& op, uint64_t word, uint64_t give_up_ns, LockedPage& locked,
                               FirstTry* first, NotTaken* not_taken);
@@ -489,12 +476,7 @@ class BlinkTree final : public RangeIndex {
   std::optional<WantedKeys> WantedOf(const ScanState& state, LeafRange range, LeafIs leaf_is) const;
   /// Which parts of the cached leaves are to be read.
   void PlanScan(ScanState& state) const;
-  enum class ScanTaken : uint8_t {
-    kLeaf,       ///< all that is wanted of it
-    kSome,       ///< `position` has moved, and is in the leaf still
-    kTooLittle,  ///< what was read proves nothing; what is remembered of the leaf is right now
-    kNoLeaf,     ///< it is not the next leaf, or torn
-  };
+  enum class ScanTaken : uint8_t;
   ScanTaken TakeScanParts(ScanState& state, const ScanLeaf& planned, std::span<std::byte> image);
   Task<Status> FetchScanValues(OpContext& op, ScanState& state);
 
@@ -504,6 +486,7 @@ class BlinkTree final : public RangeIndex {
   SearchCache cache_;
   LeafHints hints_;
   ValueHints value_hints_;
+  ExpectedLeaves expected_;
   TreeStats stats_;
   LateBlocks late_blocks_;
   using RedoAreaKey = std::tuple<dsm::ServerId, dsm::MemberId, uint16_t>;  ///< member, incarnation

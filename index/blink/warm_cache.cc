@@ -12,6 +12,12 @@
 
 namespace farleaf::index {
 
+/// Consecutive pages to read.
+struct BlinkTree::PageRun {
+  GlobalAddress first;
+  uint64_t pages = 0;
+};
+
 namespace {
 
 constexpr uint64_t kReadBytesMax = uint64_t{1} << 20;    // one READ

@@ -38,9 +38,9 @@ TEST(Crc32cChange, TheChecksumOfAChangeIsThatOfTheWhole) {
 
 TEST(Crc32cChange, BothWaysOfShiftingAgree) {
   Random random(1);
-  for (size_t words = 0; words <= internal::kCrcWordsMax; ++words) {
+  for (size_t words = 0; words <= farleaf::internal::kCrcWordsMax; ++words) {
     const auto crc = static_cast<uint32_t>(random.Next());
-    EXPECT_EQ(ShiftCrc32c(crc, words), internal::ShiftCrcPortably(crc, words)) << words;
+    EXPECT_EQ(ShiftCrc32c(crc, words), farleaf::internal::ShiftCrcPortably(crc, words)) << words;
   }
 }
 
