@@ -37,7 +37,8 @@ struct BlinkTree::AtPlace {
   /// Whether the cached nodes name a leaf for the key, or it was expected, and it can be looked at where it is. Begins to
   /// fetch it.
   bool BeginPeek(std::string_view key, GlobalAddress* leaf, LeafPeek* peek) const;
-  /// One READ, of what was looked at.
+  /// One READ, of what was looked at. Of a look that has told nothing the leaf's own READ counts, which it is the
+  /// beginning of.
   void Count(const LeafPeek& peek) const {
     ++op.counts.reads;
     op.counts.bytes_read += peek.loaded_bytes();
@@ -89,8 +90,8 @@ std::optional<bool> BlinkTree::GetInPlace(OpContext& op, std::string_view key, s
   const PeekOutcome outcome = peek.Find(key, image);
   std::string_view found;
   if (outcome == PeekOutcome::kFound) found = peek.Value(image);
-  at.Count(peek);
   if (outcome == PeekOutcome::kNotHere || !peek.Holds()) return std::nullopt;
+  at.Count(peek);
   ++op.counts.round_trips;
   if (outcome == PeekOutcome::kFound) value->assign(found);
   return outcome == PeekOutcome::kFound;
@@ -114,8 +115,8 @@ size_t BlinkTree::AtPlace::VisitSome(std::span<const std::string_view> keys, siz
     LeafPeek& peek = peeks[visited];
     std::optional<std::string_view> value;
     if (outcomes[visited] == PeekOutcome::kFound) value = peek.Value(image);
-    Count(peek);
     if (outcomes[visited] == PeekOutcome::kNotHere || !peek.Holds()) break;
+    Count(peek);
     visitor.Visit(first_number + visited, value);
   }
   op.counts.round_trips += visited > 0;

@@ -80,7 +80,7 @@ class ContestedLeaf {
     for (uint64_t n = random_->Below(40) == 0 ? random_->Below(120) : random_->Below(2); n > 0;
          --n) {
       if (left_.empty()) {
-        if (!random_->OneIn(4)) return;
+        if (!random_->OneIn(100)) return;
         Begin();
       }
       WriteOne();

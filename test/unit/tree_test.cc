@@ -28,7 +28,7 @@ std::vector<uint64_t> Shuffled(uint64_t count, uint64_t seed) {
 TEST(TreeTest, LeavesAndInternalNodesMayHaveDifferentPageSizes) {
   for (const Geometry& geometry : {Geometry::Fixed8(2048, 1024), Geometry::Fixed8(256, 1024),
                                    Geometry{Layout::kBytes, 1024, 512, 60, 40}}) {
-    LocalTree tree({.geometry = geometry});
+    LocalTree tree({.geometry = geometry, .tree = {.in_place = InPlace::kOff}});
     for (uint64_t i = 0; i < 3'000; ++i) tree.Put(Fixed(i * 7 % 3'001), Fixed(i));
     for (uint64_t i = 0; i < 3'000; ++i) {
       ASSERT_EQ(tree.Get(Fixed(i * 7 % 3'001)), Fixed(i));
