@@ -84,6 +84,10 @@ class NativeConnection final : public Connection {
   bool RingMaySleep() override { return ring_->MaySleep(); }
   void RingAwake() override { ring_->Awake(); }
   uint32_t in_flight() const override { return in_flight_; }
+  void GiveBackRoom() override {
+    if (taken_.empty()) Free(&taken_);
+    Connection::GiveBackRoom();
+  }
 
  private:
   static constexpr uint64_t kAnswerBytesFirst = 64 << 10;

@@ -48,7 +48,7 @@ void OrderedConnection::Quit() {
 
 void OrderedConnection::GiveBackRoom() {
   if (pumping_) return;
-  Free(&key_, &value_, &keys_bytes_, &ended_, &keys_, &key_ends_, &values_, &records_);
+  Free(&key_, &value_, &keys_bytes_, &ended_, &keys_, &key_ends_);
   FreeOwnRoom();
   Connection::GiveBackRoom();
 }

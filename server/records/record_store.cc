@@ -60,18 +60,34 @@ class KeepWhatLives final : public RecordRule {
 
 }  // namespace
 
+namespace {
+index::ModifyFunction FunctionOf(Attempt* attempt) {
+  return [attempt](std::optional<std::string_view> current, std::string* replacement) {
+    return attempt->Run(current, replacement);
+  };
+}
+Result<RecordUpdate> OutcomeOf(const Attempt& attempt) {
+  if (!attempt.failure.ok()) return attempt.failure;
+  return attempt.update;
+}
+}  // namespace
+
 Task<Result<RecordUpdate>> RecordStore::Update(OpContext& op, std::string_view key,
                                                RecordRule& rule) const {
   Attempt attempt{&rule, wall_->NowNs(), {}, {}};
-  Attempt* const at = &attempt;
-  const index::ModifyFunction modify = [at](std::optional<std::string_view> current,
-                                            std::string* replacement) {
-    return at->Run(current, replacement);
-  };
+  const index::ModifyFunction modify = FunctionOf(&attempt);
   const auto done = co_await tree_->ReadModifyWrite(op, key, modify);
   if (!done.ok()) co_return done.status();
-  if (!attempt.failure.ok()) co_return attempt.failure;
-  co_return attempt.update;
+  co_return OutcomeOf(attempt);
+}
+
+std::optional<Result<RecordUpdate>> RecordStore::UpdateAtOnce(OpContext& op, std::string_view key,
+                                                              RecordRule& rule) const {
+  Attempt attempt{&rule, wall_->NowNs(), {}, {}};
+  const auto done = tree_->ModifyAtOnce(op, key, FunctionOf(&attempt), index::CurrentValue::kRead);
+  if (!done) return std::nullopt;
+  if (!done->ok()) return done->status();
+  return OutcomeOf(attempt);
 }
 
 Task<Status> RecordStore::DeleteExpired(OpContext& op, std::string_view key) const {

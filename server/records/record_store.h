@@ -62,6 +62,9 @@ class RecordStore {
                              std::vector<std::optional<Record>>* records) const;
   dsm::Task<Result<RecordUpdate>> Update(dsm::OpContext& op, std::string_view key,
                                          RecordRule& rule) const;
+  /// The same without waiting; nullopt: it was not done (index/range_index.h).
+  std::optional<Result<RecordUpdate>> UpdateAtOnce(dsm::OpContext& op, std::string_view key,
+                                                   RecordRule& rule) const;
   /// Deletes the record if it is there and has expired.
   dsm::Task<Status> DeleteExpired(dsm::OpContext& op, std::string_view key) const;
 

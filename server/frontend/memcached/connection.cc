@@ -177,10 +177,23 @@ void Connection::CountRoundTrips(uint64_t count) {
   Counters::Add(environment_->counters().round_trips, count);
 }
 
+Call Connection::CallOf(dsm::OpContext& op) {
+  return {op,    environment_->store(),  environment_->counters(), key_, value_,
+          out(), limits_.value_bytes_max};
+}
+
 Task<void> Connection::RunNext(dsm::OpContext& op) {
   Counters& counters = environment_->counters();
   Counters::Add(counters.commands[static_cast<size_t>(next_.verb)]);
-  const Status status = co_await Execute(op, next_);
+  std::optional<Status> at_once;
+  if (next_.verb == Verb::kSet && next_.refusal.empty() && !environment_->thread().stopping()) {
+    at_once = SetAtOnce(CallOf(op), next_);
+  }
+  if (!at_once) {
+    const Status executed = co_await Execute(op, next_);
+    at_once = executed;
+  }
+  const Status& status = *at_once;
   NoteEnded(static_cast<size_t>(next_.verb), status);
   if (status.ok()) co_return;
   Counters::Add(counters.failed);
@@ -189,8 +202,7 @@ Task<void> Connection::RunNext(dsm::OpContext& op) {
 }
 
 Task<Status> Connection::Execute(dsm::OpContext& op, const Command& command) {
-  Call call{op,    environment_->store(),  environment_->counters(), key_, value_,
-            out(), limits_.value_bytes_max};
+  Call call = CallOf(op);
   if (environment_->thread().stopping() && command.verb != Verb::kQuit) {
     co_return Status::Unavailable("the server is stopping");
   }

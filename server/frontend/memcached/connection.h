@@ -89,6 +89,7 @@ class Connection final : public OrderedConnection {
   size_t value_bytes_max() const {
     return authenticated_ ? limits_.value_bytes_max : kLoginBytesMax;
   }
+  Call CallOf(dsm::OpContext& op);
   dsm::Task<Status> Execute(dsm::OpContext& op, const Command& command);
   /// What needs no record.
   void AnswerByItself(const Command& command);

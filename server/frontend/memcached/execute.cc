@@ -106,14 +106,19 @@ std::string_view StoreAnswer(RuleOutcome outcome) {
   }
 }
 
-Task<Status> Store(Call call, const Command& command, size_t data_bytes_max) {
+StoreRule RuleOf(const Call& call, const Command& command) {
   StoreRule rule;
   rule.mode = ModeOf(command.verb);
   if (command.verb == Verb::kCas) rule.compare_cas = command.cas;
   rule.flags = command.flags;
-  rule.expiry_ms = ExpiryMs(command.exptime, call.store.NowMs());
+  if (command.exptime != 0) rule.expiry_ms = ExpiryMs(command.exptime, call.store.NowMs());
   rule.data = command.value;
-  rule.data_bytes_max = data_bytes_max;
+  rule.data_bytes_max = call.value_bytes_max;
+  return rule;
+}
+
+Task<Status> Store(Call call, const Command& command) {
+  StoreRule rule = RuleOf(call, command);
   const auto stored = co_await call.store.Update(call.op, call.key, rule);
   if (!stored.ok()) co_return stored.status();
   if (command.verb == Verb::kCas) {
@@ -168,6 +173,16 @@ Task<Status> Delete(Call call, const Command& command) {
 
 }  // namespace
 
+std::optional<Status> SetAtOnce(Call call, const Command& command) {
+  MakeTreeKey(command.key, &call.key);
+  StoreRule rule = RuleOf(call, command);
+  const auto stored = call.store.UpdateAtOnce(call.op, call.key, rule);
+  if (!stored) return std::nullopt;
+  if (!stored->ok()) return stored->status();
+  if (!command.quiet) AppendLine(StoreAnswer(rule.outcome), &call.out);
+  return Status::Ok();
+}
+
 Task<Status> ExecuteWrite(Call call, const Command& command) {
   MakeTreeKey(command.key, &call.key);
   switch (command.verb) {
@@ -185,7 +200,7 @@ Task<Status> ExecuteWrite(Call call, const Command& command) {
       co_return status;
     }
     default: {
-      const Status status = co_await Store(call, command, call.value_bytes_max);
+      const Status status = co_await Store(call, command);
       co_return status;
     }
   }

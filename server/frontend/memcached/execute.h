@@ -42,6 +42,8 @@ void AppendFailure(const Status& status, std::string* out);
 /// gat, gats: each key by itself. A failure, of which the caller tells the client.
 dsm::Task<Status> ExecuteGetAndTouch(Call call, const Command& command);
 /// set, add, replace, append, prepend, cas, incr, decr, touch, delete.
+/// A `set`; nullopt: it would have to wait, and nothing has been done.
+std::optional<Status> SetAtOnce(Call call, const Command& command);
 dsm::Task<Status> ExecuteWrite(Call call, const Command& command);
 /// mg, ms, md, ma, me.
 dsm::Task<Status> ExecuteMeta(Call call, const Command& command);

@@ -194,10 +194,16 @@ Task<void> Connection::RunNext(dsm::OpContext& op) {
     co_return;
   }
   reply_.clear();
-  const Call call{
+  Call call{
       op,   *environment_, client_, limits_, reader_.arguments(), Reply(&reply_, client_.version),
       key_, value_};
-  const Status status = co_await next_command_->run(call);
+  std::optional<Status> at_once;
+  if (next_command_->run == Set && call.count() == 3) at_once = SetAtOnce(call);
+  if (!at_once) {
+    const Status ran = co_await next_command_->run(call);
+    at_once = ran;
+  }
+  const Status& status = *at_once;
   NoteEnded(IndexOf(*next_command_), status);
   reader_.set_limits(RequestLimitsNow());
   if (!status.ok()) {
