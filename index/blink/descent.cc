@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "dsm/base/mutation.h"
+#include "index/blink/fence_digest.h"
 #include "index/blink/parent_claim.h"
 #include "index/blink/tree.h"
 
@@ -30,6 +31,21 @@ constexpr uint32_t kHopsBeforeNewPath = 4;
 /// Splits that a cached parent learns from its leaves between one READ of it and the next. A READ tells of
 /// some three splits that nobody here has met yet: with more of this a load takes more round trips.
 constexpr uint8_t kSplitsLearned = 1;
+
+/// From the node at `address`, which covers the key; not complete.
+SearchCache::LeafPath PathToChild(const ConstNode& node, GlobalAddress address,
+                                  std::string_view key, Side side) {
+  const size_t i = side == Side::kAt ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
+  SearchCache::LeafPath path;
+  path.node = node.Child(i);
+  path.level = static_cast<Level>(node.level() - 1);
+  path.parent = address;
+  path.parent_version = node.version();
+  if (path.level == 0 && node.geometry().leaf_layout == LeafLayout::kParted) {
+    path.fence_digest = ChildFenceDigest(node, i, &path.range);
+  }
+  return path;
+}
 
 constexpr const char* kGoneAdvice =
     ", which is gone: a compute server that works with this tree recovers the page, an observer "
@@ -133,12 +149,18 @@ Task<Result<RootWord>> BlinkTree::RefreshRoot(OpContext& op) {
   co_return root;
 }
 
-Task<Result<SearchCache::Path>> BlinkTree::FindNode(OpContext& op, std::string_view key, Side side,
-                                                    Level level, Freshness freshness) {
+Task<Result<SearchCache::LeafPath>> BlinkTree::FindNode(OpContext& op, std::string_view key,
+                                                        Side side, Level level,
+                                                        Freshness freshness) {
   if (caching() && freshness == Freshness::kCached && !cache_.root().address.is_null()) {
     // Each turn reads one more node of the path, or ends.
     for (Level turn = 0; turn <= kLevelMax; ++turn) {
-      const SearchCache::Path path = cache_.Find(key, side, level);
+      SearchCache::LeafPath path;
+      if (level == 0 && side == Side::kAt) {
+        path = cache_.FindLeaf(key);
+      } else {
+        path = {cache_.Find(key, side, level)};
+      }
       if (path.complete && path.level == level) co_return path;
       if (path.complete || path.stale) break;
       PageBuffer page;
@@ -153,8 +175,9 @@ Task<Result<SearchCache::Path>> BlinkTree::FindNode(OpContext& op, std::string_v
       cache_.Install(path.node, node.image());
       // Not by way of the cache: its budget may have no room, for long, for what another thread wants too.
       if (path.level == level + 1 && FitOf(node, key, side, path.level) == Fit::kCovers) {
-        const size_t i = side == Side::kAt ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
-        co_return SearchCache::Path{node.Child(i), level, path.node, node.version(), true, false};
+        path = PathToChild(node, path.node, key, side);
+        path.complete = true;
+        co_return path;
       }
     }
   }
@@ -162,9 +185,9 @@ Task<Result<SearchCache::Path>> BlinkTree::FindNode(OpContext& op, std::string_v
   co_return path;
 }
 
-Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::string_view key,
-                                                           Side side, Level level,
-                                                           Freshness freshness) {
+Task<Result<SearchCache::LeafPath>> BlinkTree::DescendFromRoot(OpContext& op, std::string_view key,
+                                                               Side side, Level level,
+                                                               Freshness freshness) {
   const uint64_t give_up_ns = WaitDeadlineNs(op);
   bool read_root = freshness == Freshness::kFromRoot || cache_.root().address.is_null();
   stats_.path_refreshes.fetch_add(caching(), std::memory_order_relaxed);
@@ -175,7 +198,10 @@ Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::s
       if (!fresh.ok()) co_return fresh.status();
       root = *fresh;
     }
-    SearchCache::Path path{root.address, root.level};
+    SearchCache::LeafPath path;
+    path.node = root.address;
+    path.level = root.level;
+    if (root.level == 0) path.fence_digest = FenceDigest(info_.id, std::nullopt, std::nullopt);
     while (path.level > level) {
       PageBuffer page;
       const uint64_t read_before = op.counts.bytes_read;
@@ -191,11 +217,7 @@ Task<Result<SearchCache::Path>> BlinkTree::DescendFromRoot(OpContext& op, std::s
       if (fit == Fit::kRestart) break;
       if (caching()) cache_.Install(path.node, node.image());
       if (fit == Fit::kCovers) {
-        const size_t i = side == Side::kAt ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
-        path.parent = path.node;
-        path.parent_version = node.version();
-        path.node = node.Child(i);
-        --path.level;
+        path = PathToChild(node, path.node, key, side);
       } else {
         if (path.level == root.level && !read_root) break;  // the tree has grown since
         path.node = node.right();
@@ -249,13 +271,19 @@ Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, G
 }
 
 Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view key, Side side,
-                                                Level level, PageBuffer& page) {
+                                                Level level, PageBuffer& page,
+                                                std::optional<SearchCache::LeafPath> known) {
   Freshness freshness = Freshness::kCached;
   const uint64_t give_up_ns = WaitDeadlineNs(op);
   uint64_t wait_ns = kRetryNsMin;
   uint32_t hops_before = 0, hops_max = kHopsBeforeNewPath;
   while (op.worker.clock().NowNs() < give_up_ns) {
-    auto path = co_await FindNode(op, key, side, level, freshness);
+    Result<SearchCache::LeafPath> path = known.value_or(SearchCache::LeafPath());
+    if (!known) {
+      auto found = co_await FindNode(op, key, side, level, freshness);
+      path = std::move(found);
+    }
+    known.reset();
     if (!path.ok()) co_return path.status();
     if (!path->complete) co_return GlobalAddress();  // the tree is not that high
     GlobalAddress address = path->node;

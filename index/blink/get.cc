@@ -16,7 +16,7 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
   uint64_t give_up_ns = 0;
   bool fresh = false;
   GuessedValue guess = GuessValue(key);
-  if (reads_parts()) {
+  if (parted()) {
     auto found = co_await GetFromParts(op, key, value, page, &fresh);
     if (!found.ok()) co_return found.status();
     if (*found) co_return **found;

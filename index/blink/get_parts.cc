@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "dsm/base/mutation.h"
+#include "index/blink/entry_change.h"
 #include "index/blink/tree.h"
 
 namespace farleaf::index {
@@ -35,6 +36,7 @@ void BlinkTree::AddPartReads(GlobalAddress leaf, PartMask parts, std::span<std::
 }
 
 void BlinkTree::NoteHints(GlobalAddress leaf, const LeafParts& parts) {
+  if (!caching()) return;
   const FreshHints fresh = HintsOf(parts);
   if ((hints_.Load(leaf) & fresh.about) == fresh.bits) [[likely]]
     return;
@@ -49,16 +51,34 @@ void BlinkTree::PrefetchHome(OpContext& op, const SearchCache::LeafPath& path, u
 }
 
 PartMask BlinkTree::UsualWindow(const SearchCache::LeafPath& path, uint64_t key) const {
+  const size_t parts = PartsOf(info_.geometry.leaf_bytes);
+  if (!caching()) [[unlikely]] {
+    return WindowOfChain(key, LeafHomes(parts, Placement::kOrdered, path.range)) |
+           WindowOfChain(key, LeafHomes(parts, Placement::kHashed, path.range));
+  }
   const PartHints hints{hints_.Load(path.node)};
-  const LeafHomes homes(PartsOf(info_.geometry.leaf_bytes), hints.placement(), path.range);
-  return WindowToRead(key, homes, hints);
+  return WindowToRead(key, LeafHomes(parts, hints.placement(), path.range), hints);
+}
+
+PartMask BlinkTree::WindowToChange(const SearchCache::LeafPath& path,
+                                   const EntryChange& change) const {
+  if (!change.may_create) return UsualWindow(path, change.number);
+  const size_t parts = PartsOf(info_.geometry.leaf_bytes);
+  if (!caching()) return AllParts(parts);  // or a split would need a round trip more
+  const PartHints hints{hints_.Load(path.node)};
+  return WindowToCreate(change.number, LeafHomes(parts, hints.placement(), path.range), hints);
 }
 
 Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::string_view key,
                                                           std::string* value, PageBuffer& page,
                                                           bool* covers) {
-  const SearchCache::LeafPath path = cache_.FindLeaf(key);
-  if (!path.complete || path.node.is_null()) co_return std::nullopt;
+  SearchCache::LeafPath path;
+  if (caching()) path = cache_.FindLeaf(key);
+  if (!path.complete || path.node.is_null()) {
+    auto found = co_await FindNode(op, key, Side::kAt, 0, Freshness::kCached);
+    if (!found.ok()) co_return found.status();
+    path = *found;
+  }
   const auto image = page.image(info_.geometry, 0);
   const uint64_t number = LoadBig64(key.data());
   PrefetchHome(op, path, number);
@@ -103,10 +123,17 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
     }
     if (at.outcome == LeafParts::Outcome::kNo) co_return false;
     stats_.more_parts.fetch_add(1, std::memory_order_relaxed);
-    window |= PartMask{1} << at.part | UsualWindow(path, number);
+    // Without a cache nothing has been learned that would tell more.
+    window |= caching() ? PartMask{1} << at.part | UsualWindow(path, number) : leaf.all();
     reader.set_part(window);
   }
   stats_.stale_parts.fetch_add(1, std::memory_order_relaxed);
+  if (!caching()) {
+    auto found = co_await ReadNode(op, key, Side::kAt, 0, page, path);
+    if (!found.ok()) co_return found.status();
+    *covers = true;
+    co_return std::nullopt;
+  }
   Result<PageState> state = PageState::kForeign;
   const bool learns = !path.parent.is_null() && !ParentIsDue(path.parent);
   if (path.parent.is_null() || learns) {

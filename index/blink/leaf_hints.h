@@ -37,6 +37,13 @@ class LeafHints {
     const Words words = place.chunk->load(std::memory_order_acquire);
     return words ? words[place.page].load(std::memory_order_relaxed) : 0;
   }
+  /// Load is about to be called.
+  void Prefetch(dsm::GlobalAddress leaf) const {
+    const Place place = PlaceOf(leaf);
+    if (!place.chunk) return;
+    const Words words = place.chunk->load(std::memory_order_acquire);
+    if (words) __builtin_prefetch(&words[place.page]);
+  }
   /// The word becomes (word & ~clear_mask) | set_mask. Nothing for an address in no chunk. Where several
   /// threads change one word all the time, a change may be given up: it is a hint.
   void Update(dsm::GlobalAddress leaf, uint64_t clear_mask, uint64_t set_mask);

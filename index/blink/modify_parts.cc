@@ -88,20 +88,22 @@ BlinkTree::Applied BlinkTree::Apply(LeafParts& leaf, EntryChange& change, PartMa
 
 Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedPage& leaf) {
   // A second time where the leaf was another's: its parent has been read again by then.
-  for (int attempt = 0; attempt < 2 && caching(); ++attempt) {
-    const SearchCache::LeafPath path = cache_.FindLeaf(change.key);
-    if (!path.complete || path.node.is_null() ||
-        (attempt > 0 && path.fence_digest == change.fence_digest)) [[unlikely]]
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    SearchCache::LeafPath path;
+    if (caching()) path = cache_.FindLeaf(change.key);
+    if (!path.complete || path.node.is_null()) {
+      auto found = co_await FindNode(op, change.key, Side::kAt, 0, Freshness::kCached);
+      if (!found.ok()) co_return found.status();
+      path = *found;
+    }
+    if (attempt > 0 && path.fence_digest == change.fence_digest) [[unlikely]]
       break;
     change.fence_digest = path.fence_digest;
     // Ahead of the CAS, behind which the READ would wait for its own cache miss.
     op.worker.transport().Prefetch(GlobalAddress(path.node.server(), LockWordOffset(path.node, 0)),
                                    8);
     PrefetchHome(op, path, change.number);
-    const PartHints hints{hints_.Load(path.node)};
-    const LeafHomes homes(PartsOf(info_.geometry.leaf_bytes), hints.placement(), path.range);
-    change.window = change.may_create ? WindowToCreate(change.number, homes, hints)
-                                      : WindowToRead(change.number, homes, hints);
+    change.window = WindowToChange(path, change);
     leaf.range = path.range;
     leaf.wanted = change.window;
     if (options_.write_combining == WriteCombining::kOn) leaf.work = &change;

@@ -153,7 +153,7 @@ Task<Status> BlinkTree::MultiGet(OpContext& op, std::span<const std::string_view
     }
     wanted.push_back({path.node, path.fence_digest, path.range, 0, {i}});
     if (!state.guesses.empty()) state.guesses[i] = GuessValue(keys[i]);
-    if (reads_parts()) {
+    if (parted()) {
       wanted.back().window = UsualWindow(path, LoadBig64(keys[i].data()));
     }
   }

@@ -103,7 +103,18 @@ inline PartMask WindowToRead(uint64_t key, const LeafHomes& homes, PartHints hin
   return window;
 }
 
-/// Those, and one with room for it; the whole leaf if it is to be split.
+/// The same where nothing is remembered of the leaf: all parts that an entry goes to in most leaves.
+inline PartMask WindowOfChain(uint64_t key, const LeafHomes& homes) {
+  size_t at = homes.Of(key);
+  PartMask window = PartMask{1} << at;
+  for (size_t i = 1; i < std::min(kChainParts, homes.parts()); ++i) {
+    at = homes.Next(at);
+    window |= PartMask{1} << at;
+  }
+  return window;
+}
+
+/// Those that WindowToRead has, and one with room for it; the whole leaf if it is to be split.
 inline PartMask WindowToCreate(uint64_t key, const LeafHomes& homes, PartHints hints) {
   size_t at = homes.Of(key);
   PartMask window = PartMask{1} << at;

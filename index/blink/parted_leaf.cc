@@ -94,12 +94,11 @@ uint64_t ConstPart::Check() const {
       0x452821e638d01377, 0xbe5466cf34e90c6c, 0xc0ac29b7c97c50dd, 0x3f84d5b5b5470917,
       0x9216d5d98979fb1b, 0xd1310ba698dfb5ac, 0x2ffd72dbd01adfb7, 0xb8e1afed6a267e96,
       0xba7c9045f12c7f99, 0x24a19947b3916cf7, 0x0801f2e2858efc16, 0x636920d871574e69};
-  uint64_t words[kPartBytes / 8];
-  std::memcpy(words, data_, sizeof words);
-  words[0] &= ~kCheckMask;
-  uint64_t sum = 0;
-  for (size_t i = 0; i < std::size(words); i += 2) {
-    sum += FoldedProduct(words[i] ^ kKeys[i], words[i + 1] ^ kKeys[i + 1]);
+  const auto word = [this](size_t i) { return LoadLittle<uint64_t>(data_ + 8 * i); };
+  uint64_t sum = FoldedProduct((word(0) & ~kCheckMask) ^ kKeys[0], word(1) ^ kKeys[1]);
+#pragma GCC unroll 7
+  for (size_t i = 2; i < kPartBytes / 8; i += 2) {
+    sum += FoldedProduct(word(i) ^ kKeys[i], word(i + 1) ^ kKeys[i + 1]);
   }
   return FoldedProduct(sum, 0x9e3779b97f4a7c15) & kCheckMask;
 }
@@ -192,8 +191,7 @@ bool LeafParts::HasDigest(uint64_t digest) const {
 size_t LeafParts::count() const {
   size_t entries = 0;
   for (uint32_t rest = loaded_; rest != 0; rest &= rest - 1) {
-    entries += static_cast<size_t>(
-        std::popcount(part(static_cast<size_t>(std::countr_zero(rest))).used()));
+    entries += part(static_cast<size_t>(std::countr_zero(rest))).count();
   }
   return entries;
 }

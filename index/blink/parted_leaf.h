@@ -88,8 +88,15 @@ class ConstPart {
   }
   uint32_t used() const { return LoadLittle<uint8_t>(data_ + 6) & kSlotMask; }  ///< bit i: slot i
   bool full() const { return used() == kSlotMask; }
+  /// Bits in used(); without an instruction for it, which not every processor has, std::popcount is a call.
+  size_t count() const {
+    const uint32_t pairs = used() - (used() >> 1 & 0x55);
+    const uint32_t nibbles = (pairs & 0x33) + (pairs >> 2 & 0x33);
+    return (nibbles + (nibbles >> 4)) & 0x0f;
+  }
   bool passed() const { return (LoadLittle<uint8_t>(data_ + 6) & kPassed) != 0; }
   uint64_t key(size_t slot) const { return LoadBig64(data_ + SlotOffset(slot)); }
+  const std::byte* key_bytes(size_t slot) const { return data_ + SlotOffset(slot); }
   const std::byte* value(size_t slot) const { return data_ + SlotOffset(slot) + 8; }
   /// The slot that holds `key`; kPartSlots if none does.
   size_t Find(uint64_t key) const {

@@ -38,14 +38,13 @@ constexpr size_t kRowsReservedMax = 1024;
 }  // namespace
 
 Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) {
-  rows->clear();
+  ScanState state(range, rows);
   FARLEAF_CO_RETURN_IF_ERROR(CheckBound(range.start));
   if (range.end) {
     FARLEAF_CO_RETURN_IF_ERROR(CheckBound(*range.end));
     if (*range.end <= range.start) co_return Status::Ok();
   }
   if (range.limit <= kRowsReservedMax) rows->reserve(range.limit);
-  ScanState state{.range = range, .rows = rows};
   if (state.forward()) {
     state.position = range.start.empty() ? LowestKey() : std::string(range.start);
   } else {
@@ -64,7 +63,7 @@ Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValu
   co_return Status::Ok();
 }
 
-void BlinkTree::ChooseScanLeaves(ScanState& state) const {
+void BlinkTree::ChooseScanLeaves(OpContext& op, ScanState& state) const {
   state.leaves.clear();
   state.cached.clear();
   if (!caching() || state.find_one_leaf || cache_.root().address.is_null()) return;
@@ -72,12 +71,12 @@ void BlinkTree::ChooseScanLeaves(ScanState& state) const {
   // rare.
   const double per_leaf =
       static_cast<double>(entries_per_leaf_x16_.load(std::memory_order_relaxed)) / 16;
-  const auto remaining = static_cast<double>(state.range.limit - state.rows->size());
-  const bool parted = reads_parts();  // what is read of them is decided leaf by leaf
+  const auto remaining = static_cast<double>(state.range.limit - state.rows.size());
   // Leaves of byte strings are less even: half a leaf more.
   const double slack = info_.geometry.layout == Layout::kBytes ? 2.25 : 1.75;
-  const double ahead = parted ? 1.5 * remaining / std::max(per_leaf, 1.0) + 3
-                              : remaining / std::max(per_leaf, 1.0) + slack;
+  // Of parted leaves it is decided leaf by leaf what is read.
+  const double ahead = parted() ? 1.5 * remaining / std::max(per_leaf, 1.0) + 3
+                                : remaining / std::max(per_leaf, 1.0) + slack;
   const auto count =
       static_cast<size_t>(std::min(ahead, static_cast<double>(options_.scan_leaves_max)));
   state.cached.reserve(count);
@@ -89,7 +88,8 @@ void BlinkTree::ChooseScanLeaves(ScanState& state) const {
         state.from_last ? std::nullopt : std::optional<std::string_view>(state.position);
     cache_.LeavesBefore(from, count, &state.cached);
   }
-  if (parted) {
+  if (parted()) {
+    PrefetchScan(op, state, remaining / std::max(per_leaf, 1.0));
     PlanScan(state);
   } else {
     for (const CachedLeaf& leaf : state.cached) state.leaves.push_back({leaf});
@@ -98,7 +98,7 @@ void BlinkTree::ChooseScanLeaves(ScanState& state) const {
 
 Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
   const Geometry& geometry = info_.geometry;
-  ChooseScanLeaves(state);
+  ChooseScanLeaves(op, state);
   if (state.leaves.empty()) {
     PageBuffer page;
     const Side side = state.forward() || state.from_last ? Side::kAt : Side::kBefore;
@@ -162,7 +162,9 @@ bool BlinkTree::IsNextLeaf(const ScanState& state, std::span<const std::byte> im
 }
 
 void BlinkTree::AddScanRow(ScanState& state, const ConstNode& leaf, size_t i) {
-  KeyValue& row = state.rows->emplace_back();
+  KeyValue& row = *state.rows.Add(1);
+  ScanRows::Clear(&row.key);
+  ScanRows::Clear(&row.value);
   leaf.AppendKey(i, &row.key);
   state.bytes += row.key.size();
   if (state.range.content == ScanContent::kKeys) return;
@@ -170,7 +172,7 @@ void BlinkTree::AddScanRow(ScanState& state, const ConstNode& leaf, size_t i) {
   if (stored.out_of_line) {
     const OutOfLineValue where = DecodeOutOfLine(stored.bytes);
     state.bytes += where.length;
-    state.to_fetch.emplace_back(state.rows->size() - 1, where);
+    state.to_fetch.emplace_back(state.rows.size() - 1, where);
   } else {
     state.bytes += stored.bytes.size();
     row.value.assign(stored.bytes);
@@ -232,13 +234,13 @@ Task<Status> BlinkTree::FetchScanValues(OpContext& op, ScanState& state) {
   if (to_fetch.empty()) co_return Status::Ok();
   std::vector<ValueFetch> fetches;
   fetches.reserve(to_fetch.size());
-  for (const auto& [row, where] : to_fetch) fetches.push_back({where, &(*state.rows)[row].value});
+  for (const auto& [row, where] : to_fetch) fetches.push_back({where, &state.rows[row].value});
   Status status = co_await ReadValues(op, fetches);
   if (!status.ok()) co_return status;
   for (size_t i = 0; i < fetches.size(); ++i) {
     if (fetches[i].state == ValueState::kRead) continue;
     // Overwritten or deleted since the leaf was read: the key's present state serves as well.
-    KeyValue& row = (*state.rows)[to_fetch[i].first];
+    KeyValue& row = state.rows[to_fetch[i].first];
     auto found = co_await Get(op, row.key, &row.value);
     if (!found.ok()) co_return found.status();
     state.bytes -= row.key.size() + fetches[i].where.length;
@@ -248,9 +250,7 @@ Task<Status> BlinkTree::FetchScanValues(OpContext& op, ScanState& state) {
       gone.push_back(to_fetch[i].first);
     }
   }
-  for (auto row = gone.rbegin(); row != gone.rend(); ++row) {
-    state.rows->erase(state.rows->begin() + static_cast<ptrdiff_t>(*row));
-  }
+  for (auto row = gone.rbegin(); row != gone.rend(); ++row) state.rows.Erase(*row);
   co_return Status::Ok();
 }
 

@@ -3,6 +3,7 @@
 // Thread rule: lives in Scan's frame.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,14 +15,58 @@
 
 namespace farleaf::index {
 
+/// What a scan has taken of a leaf's parts.
+enum class BlinkTree::ScanTaken : uint8_t {
+  kLeaf,       ///< all that is wanted of it
+  kSome,       ///< `position` has moved, and is in the leaf still
+  kTooLittle,  ///< what was read proves nothing; what is remembered of the leaf is right now
+  kNoLeaf,     ///< it is not the next leaf, or torn
+};
+
 struct BlinkTree::ScanLeaf : CachedLeaf {
   PartMask window = 0;                     ///< the parts to read; none: the whole page
   Placement assumed = Placement::kHashed;  ///< when the window was chosen
 };
 
+/// The rows of a scan. Those that the caller's vector holds from before are written over, so that their strings
+/// need no memory again; what is left of them goes at the end.
+class ScanRows {
+ public:
+  explicit ScanRows(std::vector<KeyValue>* rows) : rows_(rows) {}
+  ScanRows(const ScanRows&) = delete;
+  ~ScanRows() { rows_->resize(count_); }
+  size_t size() const { return count_; }
+  KeyValue& operator[](size_t i) { return (*rows_)[i]; }
+  /// So many rows more, the first of them; their strings hold anything.
+  KeyValue* Add(size_t more) {
+    const size_t first = count_;
+    count_ += more;
+    if (count_ > rows_->size()) rows_->resize(count_);
+    return rows_->data() + first;
+  }
+  /// Of a string of such a row. What is large is not kept.
+  static void Clear(std::string* text) {
+    text->clear();
+    if (text->capacity() > kBytesKept) [[unlikely]]
+      std::string().swap(*text);
+  }
+  void Erase(size_t i) {
+    rows_->erase(rows_->begin() + static_cast<ptrdiff_t>(i));
+    --count_;
+  }
+
+ private:
+  static constexpr size_t kBytesKept = 4096;
+  std::vector<KeyValue>* rows_;
+  size_t count_ = 0;
+};
+
 struct BlinkTree::ScanState {
+  explicit ScanState(const ScanRange& wanted, std::vector<KeyValue>* into)
+      : range(wanted), rows(into) {}
+
   ScanRange range;
-  std::vector<KeyValue>* rows;
+  ScanRows rows;
   std::string position;    ///< forward: the next key to cover; reverse: keys below it are next
   bool from_last = false;  ///< reverse: `position` is not set yet, begin at the very end
   bool done = false;
@@ -35,7 +80,14 @@ struct BlinkTree::ScanState {
 
   bool forward() const { return range.direction == ScanDirection::kForward; }
   uint64_t bytes = 0;  ///< of keys and values in the rows
-  bool full() const { return rows->size() >= range.limit || bytes >= range.bytes_max; }
+  /// How many rows of so many bytes each are to be added until it is full.
+  size_t RowsMissing(uint64_t row_bytes) const {
+    if (full()) return 0;
+    const uint64_t left = range.bytes_max - bytes;
+    const uint64_t fit = left / row_bytes + (left % row_bytes != 0 ? 1 : 0);
+    return std::min<uint64_t>(range.limit - rows.size(), fit);
+  }
+  bool full() const { return rows.size() >= range.limit || bytes >= range.bytes_max; }
 };
 
 enum class BlinkTree::ScanTaken : uint8_t {

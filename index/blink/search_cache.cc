@@ -335,6 +335,7 @@ const SearchCache::CachedNode* SearchCache::FindLevel1(std::string_view key, Sid
   const CachedNode* cached = Load(path.node);
   // The path may end one hop left of the node that covers the key.
   for (int hops = 0; cached && hops < kCachedHopsMax; ++hops) {
+    PrefetchKeys(cached->image());
     NoteUse(cached);
     const ConstNode node = View(cached);
     if (node.dead() || node.level() != 1 || node.BelowLow(key)) return nullptr;

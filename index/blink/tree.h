@@ -109,17 +109,19 @@ class BlinkTree final : public RangeIndex {
   enum class Freshness : uint8_t { kCached, kFromRoot };
   /// The address of a node at `level` from which moving right finds the key: from the cache, reading
   /// (and caching) what it lacks, or anew from the root word. Not complete: the tree is not that high.
-  Task<Result<SearchCache::Path>> FindNode(OpContext& op, std::string_view key, Side side,
-                                           Level level, Freshness freshness);
-  Task<Result<SearchCache::Path>> DescendFromRoot(OpContext& op, std::string_view key, Side side,
-                                                  Level level, Freshness freshness);
+  /// Of a parted leaf with what its parent says of its fences.
+  Task<Result<SearchCache::LeafPath>> FindNode(OpContext& op, std::string_view key, Side side,
+                                               Level level, Freshness freshness);
+  Task<Result<SearchCache::LeafPath>> DescendFromRoot(OpContext& op, std::string_view key,
+                                                      Side side, Level level, Freshness freshness);
   enum class Fit : uint8_t { kCovers, kMoveRight, kMoveForward, kRestart };
   Fit FitOf(const ConstNode& node, std::string_view key, Side side, Level level) const;
   /// Whether a page of another's lock, as it was read, is of a lower level than it is to be locked as.
   bool IsOfLowerLevel(LockedPage& locked) const;
-  /// Reads the node at `level` that covers the key. Null address: the tree is not that high.
+  /// Reads the node at `level` that covers the key, from `known` on. Null: the tree is not that high.
   Task<Result<GlobalAddress>> ReadNode(OpContext& op, std::string_view key, Side side, Level level,
-                                       PageBuffer& page);
+                                       PageBuffer& page,
+                                       std::optional<SearchCache::LeafPath> known = std::nullopt);
   struct CachedParent {
     GlobalAddress node;
     uint64_t version = 0;  ///< that named the node hopped from
@@ -146,19 +148,18 @@ class BlinkTree final : public RangeIndex {
   Task<Status> ReadPageRuns(OpContext& op, std::vector<PageRun> runs);
 
   // get_parts.cc
-  bool reads_parts() const {
-    return caching() && info_.geometry.leaf_layout == LeafLayout::kParted;
-  }
+  bool parted() const { return info_.geometry.leaf_layout == LeafLayout::kParted; }
   /// READs of some parts of a leaf, into their places in `image`.
   void AddPartReads(GlobalAddress leaf, PartMask parts, std::span<std::byte> image,
                     Batch& batch) const;
   void NoteHints(GlobalAddress leaf, const LeafParts& parts);
   void NoteWholeLeaf(LockedPage& locked, std::span<std::byte> raw);
-  /// Begins to fetch the part that is the key's home in most leaves, ahead of the hints, which are a cache
-  /// miss too.
+  /// Begins to fetch the part that is the key's home in most leaves, while hints are fetched too.
   void PrefetchHome(OpContext& op, const SearchCache::LeafPath& path, uint64_t key) const;
-  /// The parts of a leaf that hold the key, if what is remembered of it is right.
+  /// The parts of a leaf that hold the key if what is remembered of it, or known of most leaves, is right.
   PartMask UsualWindow(const SearchCache::LeafPath& path, uint64_t key) const;
+  /// The same for a change, which may add the key.
+  PartMask WindowToChange(const SearchCache::LeafPath& path, const EntryChange& change) const;
   /// From the parts of one leaf, if the cached fences are its own: whether the key is there; nullopt:
   /// they cannot tell. Then `page` holds the leaf that covers the key, if the page led to one.
   Task<Result<std::optional<bool>>> GetFromParts(OpContext& op, std::string_view key,
@@ -464,7 +465,7 @@ class BlinkTree final : public RangeIndex {
   Status CheckBound(std::string_view bound) const;
   std::string LowestKey() const;
   std::string HighestKey() const;
-  void ChooseScanLeaves(ScanState& state) const;
+  void ChooseScanLeaves(OpContext& op, ScanState& state) const;
   Task<Status> ReadScanLeaves(OpContext& op, ScanState& state);
   bool IsNextLeaf(const ScanState& state, std::span<const std::byte> image) const;
   void TakeScanLeaf(ScanState& state, const ConstNode& leaf);
@@ -474,6 +475,8 @@ class BlinkTree final : public RangeIndex {
   enum class LeafIs : uint8_t { kNext, kLater };
   /// What a scan wants of a leaf with these fences, the one that covers `position` or one that comes later.
   std::optional<WantedKeys> WantedOf(const ScanState& state, LeafRange range, LeafIs leaf_is) const;
+  /// Begins to fetch what a scan will probably read of so many leaves, and what is remembered of them.
+  void PrefetchScan(OpContext& op, const ScanState& state, double leaves) const;
   /// Which parts of the cached leaves are to be read.
   void PlanScan(ScanState& state) const;
   enum class ScanTaken : uint8_t;

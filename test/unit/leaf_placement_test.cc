@@ -111,6 +111,37 @@ TEST(LeafPlacementTest, ScansOfOrderedLeavesReadLittleMoreThanTheirRows) {
   }
 }
 
+TEST(LeafPlacementTest, ScansOrderKeysThatDifferInTheirLowestBitsOnly) {
+  LocalTree tree({.geometry = Geometry::Parted()});
+  std::map<std::string, std::string> model;
+  for (uint64_t i = 0; i < 400; ++i) {  // few leaves, each of some 2^60 keys
+    for (uint64_t near = 0; near < 1 + i % 4; ++near) {
+      const std::string key = Fixed(Mix64(i) + (near * 5 + i) % 7), value = Fixed(i * 8 + near);
+      tree.Put(key, value);
+      model[key] = value;
+    }
+  }
+  std::vector<KeyValue> rows(1'500, KeyValue{"what was there", std::string(10'000, 'x')});
+  dsm::FabricCounts counts;
+  OpContext op{tree.worker(), counts};
+  for (const ScanDirection direction : {ScanDirection::kForward, ScanDirection::kReverse}) {
+    for (const uint64_t limit : {uint64_t{2'000}, uint64_t{100}, uint64_t{150}}) {
+      const Status status =
+          tree.worker().Run(tree.tree().Scan(op, {.limit = limit, .direction = direction}, &rows));
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(rows.size(), std::min<uint64_t>(limit, model.size()));
+      auto up = model.begin();
+      auto down = model.rbegin();
+      for (const KeyValue& row : rows) {
+        const auto& [key, value] = direction == ScanDirection::kForward ? *up++ : *down++;
+        EXPECT_EQ(row.key, key);
+        EXPECT_EQ(row.value, value);
+        EXPECT_LT(row.value.capacity(), 5'000u);
+      }
+    }
+  }
+}
+
 TEST(LeafPlacementTest, MembersThatPlaceEntriesDifferentlyAndRememberWronglyAgreeWithAMap) {
   for (uint64_t seed = 0; seed < test::Amount{4, 12, 200}; ++seed) {
     SCOPED_TRACE(seed);

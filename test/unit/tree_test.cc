@@ -96,6 +96,38 @@ TEST(TreeTest, CostsOfPartedLeavesOnAWarmCache) {
   EXPECT_LE(scan.bytes(), 4'000);
 }
 
+TEST(TreeTest, WithoutACacheALeafIsReadInPartAsItsParentSays) {
+  LocalTree tree({.geometry = Geometry::Parted(), .tree = {.cache = CacheMode::kNone}});
+  constexpr uint64_t kKeys = 60'000, kPartsMax = 6;  // three by each of the two placements
+  const auto key = [](uint64_t i) { return Fixed(Mix64(i) | 1); };
+  for (uint64_t i = 0; i < kKeys; ++i) tree.Insert(key(i), Fixed(i));
+  const uint64_t levels = tree.tree().cache().root().level;
+  const uint64_t node_bytes = levels * tree.tree().info().geometry.image_bytes(1);
+  ASSERT_GE(levels, 2u);
+  MeanCost get, absent, update, put;
+  for (uint64_t i = 0; i < kKeys; ++i) {
+    ASSERT_EQ(tree.Get(key(i)), Fixed(i));
+    get.Add(tree.cost());
+    ASSERT_EQ(tree.Get(Fixed(Mix64(i) & ~uint64_t{1})), std::nullopt);
+    absent.Add(tree.cost());
+    ASSERT_TRUE(tree.Update(key(i), Fixed(i + 1)));
+    update.Add(tree.cost());
+    ASSERT_FALSE(tree.Put(key(i), Fixed(i)));
+    put.Add(tree.cost());
+  }
+  for (const auto& [name, mean] : {std::pair{"get", &get}, std::pair{"absent", &absent},
+                                   std::pair{"update", &update}, std::pair{"put", &put}}) {
+    mean->Print(name);
+  }
+  const auto trips = static_cast<double>(levels);
+  EXPECT_LE(get.round_trips(), trips + 1.001);
+  EXPECT_LE(absent.round_trips(), trips + 1.001);
+  EXPECT_LE(update.round_trips(), trips + 2.001);
+  EXPECT_EQ(put.sum.round_trips, (levels + 2) * kKeys);
+  EXPECT_LE(get.bytes(), static_cast<double>(node_bytes + kPartsMax * kPartBytes));
+  EXPECT_LE(update.bytes(), static_cast<double>(node_bytes + kPartsMax * kPartBytes + 170));
+}
+
 TEST(TreeTest, EmptyingATreeOfPartedLeavesCostsItsMerges) {
   LocalTree tree({.geometry = Geometry::Parted(),
                   .fabric = {.servers = 2, .region_bytes = uint64_t{64} << 20}});
