@@ -5,6 +5,7 @@
 // was alive with just these fences when the part was read. Where it says that it is the key's home, its
 // answer is the leaf's, present or absent; else the home is read next. If the digest is another, the cache
 // is stale: the leaf is read whole, and its parent beside it.
+#include <algorithm>
 #include <cstring>
 
 #include "dsm/base/mutation.h"
@@ -53,7 +54,10 @@ void BlinkTree::PrefetchHome(OpContext& op, const SearchCache::LeafPath& path, u
 PartMask BlinkTree::UsualWindow(const SearchCache::LeafPath& path, uint64_t key) const {
   const size_t parts = PartsOf(info_.geometry.leaf_bytes);
   if (!caching()) [[unlikely]] {
-    return WindowOfChain(key, LeafHomes(parts, Placement::kOrdered, path.range)) |
+    const LeafHomes ordered(parts, Placement::kOrdered, path.range);
+    // One more of those in order, as most are: a key that is absent is asked for behind its neighbours', too.
+    return WindowOfChain(key, ordered) |
+           PartMask{1} << (ordered.Of(key) + std::min(kChainParts, parts - 1)) % parts |
            WindowOfChain(key, LeafHomes(parts, Placement::kHashed, path.range));
   }
   const PartHints hints{hints_.Load(path.node)};

@@ -98,7 +98,7 @@ TEST(TreeTest, CostsOfPartedLeavesOnAWarmCache) {
 
 TEST(TreeTest, WithoutACacheALeafIsReadInPartAsItsParentSays) {
   LocalTree tree({.geometry = Geometry::Parted(), .tree = {.cache = CacheMode::kNone}});
-  constexpr uint64_t kKeys = 60'000, kPartsMax = 6;  // three by each of the two placements
+  constexpr uint64_t kKeys = 60'000, kPartsMax = 7;  // four and three, by two placements
   const auto key = [](uint64_t i) { return Fixed(Mix64(i) | 1); };
   for (uint64_t i = 0; i < kKeys; ++i) tree.Insert(key(i), Fixed(i));
   const uint64_t levels = tree.tree().cache().root().level;
