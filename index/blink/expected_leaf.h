@@ -23,6 +23,13 @@ class ExpectedLeaves {
     place.key.store(HashOf(key), std::memory_order_relaxed);
     place.leaf.store(leaf.word(), std::memory_order_relaxed);
   }
+  /// The key was not there.
+  void Forget(uint64_t worker, std::string_view key) {
+    Place& place = places_[worker % kPlaces];
+    if (place.key.load(std::memory_order_relaxed) == HashOf(key)) {
+      place.key.store(0, std::memory_order_relaxed);
+    }
+  }
   std::optional<dsm::GlobalAddress> Find(uint64_t worker, std::string_view key) const {
     const Place& place = places_[worker % kPlaces];
     const uint64_t hash = place.key.load(std::memory_order_relaxed);

@@ -34,9 +34,18 @@ struct BlinkTree::AtPlace {
            tree.info_.geometry.layout == Layout::kBytes &&
            op.worker.transport().Mapped(tree.cache_.root().address, 8) != nullptr;
   }
-  /// Whether the cached nodes name a leaf for the key, or it was expected, and it can be looked at where it is. Begins to
-  /// fetch it.
+  bool takes(std::string_view key) const { return can_peek() && tree.CheckKey(key).ok(); }
+  /// The leaf that the cached nodes name for the key, if it can be looked at where it is. Begins to fetch it. REQUIRES:
+  /// takes(key).
+  std::optional<GlobalAddress> FetchLeaf(std::string_view key) const;
+  /// Whether there is such a leaf, or one was expected.
   bool BeginPeek(std::string_view key, GlobalAddress* leaf, LeafPeek* peek) const;
+  PeekOutcome Find(std::string_view key, LeafPeek& peek, PageBuffer& image) const {
+    const PeekOutcome outcome = peek.Find(key, image);
+    // Another leaf's key by now, perhaps: the cached nodes will know.
+    if (outcome == PeekOutcome::kNotHere) tree.expected_.Forget(op.worker.number(), key);
+    return outcome;
+  }
   /// One READ, of what was looked at. Of a look that has told nothing the leaf's own READ counts, which it is the
   /// beginning of.
   void Count(const LeafPeek& peek) const {
@@ -59,24 +68,28 @@ struct BlinkTree::AtPlace {
   }
 };
 
+std::optional<GlobalAddress> BlinkTree::AtPlace::FetchLeaf(std::string_view key) const {
+  const SearchCache::Path path = tree.cache_.Find(key, Side::kAt, 0);
+  if (!path.complete || path.node.is_null()) return std::nullopt;
+  const Geometry& geometry = tree.info_.geometry;
+  dsm::Transport& transport = op.worker.transport();
+  const std::byte* const page = transport.Mapped(path.node, geometry.page_bytes(0));
+  if (page == nullptr) return std::nullopt;
+  transport.Prefetch(path.node, kSlotsPrefetchBytes);
+  __builtin_prefetch(page + geometry.image_bytes(0));
+  return path.node;
+}
+
 bool BlinkTree::AtPlace::BeginPeek(std::string_view key, GlobalAddress* leaf,
                                    LeafPeek* peek) const {
-  if (!can_peek() || !tree.CheckKey(key).ok()) return false;
+  if (!takes(key)) return false;
+  auto found = tree.expected_.Find(op.worker.number(), key);
+  if (!found) found = FetchLeaf(key);
+  if (!found) return false;
   const Geometry& geometry = tree.info_.geometry;
-  const auto expected = tree.expected_.Find(op.worker.number(), key);
-  if (expected) {
-    *leaf = *expected;
-  } else {
-    const SearchCache::Path path = tree.cache_.Find(key, Side::kAt, 0);
-    if (!path.complete || path.node.is_null()) return false;
-    *leaf = path.node;
-  }
-  const std::byte* const page = op.worker.transport().Mapped(*leaf, geometry.page_bytes(0));
+  const std::byte* const page = op.worker.transport().Mapped(*found, geometry.page_bytes(0));
   if (page == nullptr) return false;
-  if (!expected) {
-    op.worker.transport().Prefetch(*leaf, kSlotsPrefetchBytes);
-    __builtin_prefetch(page + geometry.image_bytes(0));
-  }
+  *leaf = *found;
   *peek = LeafPeek(geometry, tree.info_.id, MappedPage(page));
   return true;
 }
@@ -87,7 +100,7 @@ std::optional<bool> BlinkTree::GetInPlace(OpContext& op, std::string_view key, s
   LeafPeek peek;
   if (!at.BeginPeek(key, &leaf, &peek)) return std::nullopt;
   PageBuffer image;
-  const PeekOutcome outcome = peek.Find(key, image);
+  const PeekOutcome outcome = at.Find(key, peek, image);
   std::string_view found;
   if (outcome == PeekOutcome::kFound) found = peek.Value(image);
   if (outcome == PeekOutcome::kNotHere || !peek.Holds()) return std::nullopt;
@@ -107,7 +120,7 @@ size_t BlinkTree::AtPlace::VisitSome(std::span<const std::string_view> keys, siz
   while (count < wanted && BeginPeek(keys[count], &leaf, &peeks[count])) ++count;
   PageBuffer image;
   for (size_t i = 0; i < count; ++i) {
-    outcomes[i] = peeks[i].Find(keys[i], image);
+    outcomes[i] = Find(keys[i], peeks[i], image);
     if (outcomes[i] == PeekOutcome::kFound) peeks[i].PrefetchValue();
   }
   size_t visited = 0;
@@ -135,10 +148,11 @@ size_t BlinkTree::VisitAtOnce(OpContext& op, std::span<const std::string_view> k
 }
 
 void BlinkTree::Expect(OpContext& op, std::string_view key) {
-  GlobalAddress leaf;
-  LeafPeek peek;
-  if (AtPlace{*this, op}.BeginPeek(key, &leaf, &peek)) {
-    expected_.Note(op.worker.number(), key, leaf);
+  // By the cached nodes alone: a place that was expected before would be so for ever.
+  const AtPlace at{*this, op};
+  if (!at.takes(key)) return;
+  if (const auto leaf = at.FetchLeaf(key)) {
+    expected_.Note(op.worker.number(), key, *leaf);
   }
 }
 
@@ -236,7 +250,7 @@ std::optional<Result<ModifyResult>> BlinkTree::ModifyAtOnce(OpContext& op, std::
     return std::nullopt;
   }
   LockedPage leaf;
-  if (peek.Find(key, leaf.before) != PeekOutcome::kFound) return std::nullopt;
+  if (at.Find(key, peek, leaf.before) != PeekOutcome::kFound) return std::nullopt;
   const std::string_view current = peek.Value(leaf.before);
   if (!peek.Holds()) return std::nullopt;
   std::string replacement;
@@ -247,8 +261,9 @@ std::optional<Result<ModifyResult>> BlinkTree::ModifyAtOnce(OpContext& op, std::
     ++op.counts.round_trips;
     return result;
   }
+  // What is empty has no place of its own.
   if (result.action != ModifyAction::kWrite || replacement.size() != current.size() ||
-      !at.Lock(address, leaf)) {
+      current.empty() || !at.Lock(address, leaf)) {
     return std::nullopt;
   }
   at.Count(peek);

@@ -171,7 +171,6 @@ Task<void> OrderedConnection::RetrieveTogether(dsm::OpContext& op, size_t begin,
     keys_.push_back(std::string_view(keys_bytes_).substr(at, key_end - at));
     at = key_end;
   }
-  const size_t before = out().size();
   Answerer answerer(this, begin);
   const Status got = co_await environment_->store().Visit(op, keys_, answerer);
   if (!got.ok()) {
@@ -180,7 +179,7 @@ Task<void> OrderedConnection::RetrieveTogether(dsm::OpContext& op, size_t begin,
     co_return;
   }
   // What one batch holds in memory at once is to be a part of what may wait to be sent.
-  const bool large = out().size() - before > out_bytes_max_ / 4;
+  const bool large = answerer.bytes() > out_bytes_max_ / 4;
   batch_keys_ =
       large ? std::max<size_t>(batch_keys_ / 2, 2) : std::min(batch_keys_ * 2, kBatchKeysMax);
 }

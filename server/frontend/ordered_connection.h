@@ -125,17 +125,22 @@ class OrderedConnection : public Connection {
     Answerer(OrderedConnection* connection, size_t begin)
         : connection_(connection), begin_(begin), next_(begin) {}
     size_t next() const { return next_; }
+    /// Of the answers. (What is unsent meanwhile is not these alone.)
+    size_t bytes() const { return bytes_; }
     void Visit(size_t number, const Record* record, const Status& why) override {
       next_ = begin_ + number + 1;
       if (!why.ok() && connection_->retrieval_failure_.ok()) connection_->retrieval_failure_ = why;
       const bool failed = !connection_->retrieval_failure_.ok();
+      const size_t before = connection_->out().size();
       connection_->AnswerWanted(begin_ + number, failed ? nullptr : record);
+      bytes_ += connection_->out().size() - before;
     }
 
    private:
     OrderedConnection* const connection_;
     const size_t begin_;
     size_t next_;
+    size_t bytes_ = 0;
   };
 
   /// Has what the command behind the next one will look at be fetched meanwhile.

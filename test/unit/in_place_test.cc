@@ -245,6 +245,34 @@ TEST(InPlace, ValuesOfOtherLengthsAndDeletesGoTheUsualWay) {
   EXPECT_EQ(tree.Get(KeyOf(4)), std::string(3'000, 'm'));
 }
 
+TEST(InPlace, EmptyValuesAreReplacedByEmptyOnes) {
+  LocalTree tree({.geometry = Geometry::Bytes()});
+  for (uint64_t i = 0; i < 100; ++i) {  // at whatever place of the leaf their end is
+    const std::string key = std::string(1 + i % 9, 'k') + std::to_string(i);
+    EXPECT_TRUE(tree.Put(key, ""));
+    EXPECT_FALSE(tree.Put(key, ""));
+    EXPECT_EQ(tree.Get(key), "");
+  }
+}
+
+// A leaf that was expected splits: the key is looked for in it once, and then where it is.
+TEST(InPlace, AnExpectedLeafIsNotExpectedForEver) {
+  LocalTree tree({.geometry = Geometry::Bytes()});
+  const std::string key = KeyOf(99'999);
+  tree.Put(key, ValueOf(1, 'a'));
+  dsm::FabricCounts counts;
+  OpContext op{tree.worker(), counts};
+  tree.tree().Expect(op, key);
+  for (uint64_t i = 0; i < 2'000; ++i) tree.Put(KeyOf(i), ValueOf(i, 'a'));
+  for (int i = 0; i < 2; ++i) {
+    tree.tree().Expect(op, key);
+    EXPECT_EQ(tree.Get(key), ValueOf(1, 'a'));
+  }
+  EXPECT_LT(tree.cost().bytes_read, 1'000u);
+  EXPECT_FALSE(tree.Put(key, ValueOf(1, 'b')));
+  EXPECT_LT(tree.cost().bytes_read, 1'000u);
+}
+
 struct Visited final : ValueVisitor {
   std::vector<std::optional<std::string>> values;
   void Visit(size_t number, std::optional<std::string_view> value) override {
