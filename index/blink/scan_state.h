@@ -90,11 +90,4 @@ struct BlinkTree::ScanState {
   bool full() const { return rows.size() >= range.limit || bytes >= range.bytes_max; }
 };
 
-enum class BlinkTree::ScanTaken : uint8_t {
-  kLeaf,       ///< all that is wanted of it
-  kSome,       ///< `position` has moved, and is in the leaf still
-  kTooLittle,  ///< what was read proves nothing; what is remembered of the leaf is right now
-  kNoLeaf,     ///< it is not the next leaf, or torn
-};
-
 }  // namespace farleaf::index

@@ -158,7 +158,6 @@ class BlinkTree final : public RangeIndex {
   void PrefetchHome(OpContext& op, const SearchCache::LeafPath& path, uint64_t key) const;
   /// The parts of a leaf that hold the key if what is remembered of it, or known of most leaves, is right.
   PartMask UsualWindow(const SearchCache::LeafPath& path, uint64_t key) const;
-  /// The same for a change, which may add the key.
   PartMask WindowToChange(const SearchCache::LeafPath& path, const EntryChange& change) const;
   /// From the parts of one leaf, if the cached fences are its own: whether the key is there; nullopt:
   /// they cannot tell. Then `page` holds the leaf that covers the key, if the page led to one.
