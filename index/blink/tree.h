@@ -109,7 +109,6 @@ class BlinkTree final : public RangeIndex {
   enum class Freshness : uint8_t { kCached, kFromRoot };
   /// The address of a node at `level` from which moving right finds the key: from the cache, reading
   /// (and caching) what it lacks, or anew from the root word. Not complete: the tree is not that high.
-  /// Of a parted leaf with what its parent says of its fences.
   Task<Result<SearchCache::LeafPath>> FindNode(OpContext& op, std::string_view key, Side side,
                                                Level level, Freshness freshness);
   Task<Result<SearchCache::LeafPath>> DescendFromRoot(OpContext& op, std::string_view key,
@@ -476,7 +475,6 @@ class BlinkTree final : public RangeIndex {
   std::optional<WantedKeys> WantedOf(const ScanState& state, LeafRange range, LeafIs leaf_is) const;
   /// Begins to fetch what a scan will probably read of so many leaves, and what is remembered of them.
   void PrefetchScan(OpContext& op, const ScanState& state, double leaves) const;
-  /// Which parts of the cached leaves are to be read.
   void PlanScan(ScanState& state) const;
   enum class ScanTaken : uint8_t;
   ScanTaken TakeScanParts(ScanState& state, const ScanLeaf& planned, std::span<std::byte> image);
