@@ -379,6 +379,20 @@ TEST_F(RedisRoundsTest, WhatTouchesManyKeysOrMembersDoesSoSideBySide) {
   EXPECT_EQ(Rounds("GET a\r\n", "$1\r\n2\r\n"), 1);
 }
 
+// The room of a long request is given back while a retrieval at its end waits, and a line was taken behind it.
+TEST_F(RedisRoundsTest, ALineBehindRetrievalsAtTheEndOfALongRequestIsRun) {
+  std::vector<std::string> mset = {"MSET"};
+  for (int i = 0; i < 40'000; ++i) {
+    mset.push_back("k" + std::to_string(100'000 + i));
+    mset.push_back("x");
+  }
+  const std::string stream = Request(mset) + Request({"GET", "k100000"}) + "get k100001\r\n";
+  std::string_view rest = stream;
+  while (rest.size() > 60'000) ASSERT_TRUE(peer->Send(&rest, 50'000));
+  Rounds(rest, "+OK\r\n$1\r\nx\r\n$1\r\nx\r\n");
+  Rounds(Request({"GET", "k139999"}), "$1\r\nx\r\n");
+}
+
 TEST_F(RedisProtocolTest, CollectionsAreIteratedPieceByPieceAndACursorEndsWithItsCollection) {
   RedisPeer peer(worker.get(), {});
   for (int i = 100; i < 160; ++i) {

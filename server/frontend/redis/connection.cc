@@ -119,7 +119,8 @@ bool Connection::GatherRetrievals(size_t* count) {
   do {
     // Of an inline command the reader's room is written over by the next.
     const std::string_view key = reader_.arguments()[1];
-    const auto bytes = AsChars(block()->bytes());
+    // The block may have been given back meanwhile, or be another one: then nothing is gathered behind this key.
+    const auto bytes = block() ? AsChars(block()->bytes()) : std::string_view();
     const bool stays = key.data() >= bytes.data() && key.data() < bytes.data() + bytes.size();
     wanted_.push_back(key);
     if (!stays && wanted_.size() == 1) break;
