@@ -159,11 +159,14 @@ int Main(int argc, char** argv) {
   pool->excludes(server);
   app.add_option("--password-file", arguments.password_file,
                  "whose first line is the compute server's password");
-  app.add_flag("--tls", arguments.uses_tls, "speak TLS with the compute server");
+  CLI::Option* const tls =
+      app.add_flag("--tls", arguments.uses_tls, "speak TLS with the compute server");
+  // Whoever names a certificate does not mean the password to go in clear.
   app.add_option("--tls-ca", arguments.tls.ca_file,
-                 "who has to have signed its certificate; if not given, the machine's authorities");
-  app.add_option("--tls-certificate", arguments.tls.certificate_file, "of this client");
-  app.add_option("--tls-key", arguments.tls.key_file, "of this client's certificate");
+                 "who has to have signed its certificate; if not given, the machine's authorities")
+      ->needs(tls);
+  app.add_option("--tls-certificate", arguments.tls.certificate_file, "of this client")->needs(tls);
+  app.add_option("--tls-key", arguments.tls.key_file, "of this client's certificate")->needs(tls);
   app.add_option("--deadline-ms", arguments.deadline_ms,
                  "for each step; 10 s if not given, for a check an hour")
       ->check(CLI::Range(uint64_t{1}, uint64_t{86'400'000}));

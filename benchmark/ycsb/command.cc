@@ -53,14 +53,19 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
   app.add_option("--password-file", run.access.password_file,
                  "farleaf: its first line is the compute server's password")
       ->type_name("FILE");
-  app.add_flag("--tls", run.access.tls, "farleaf: speak TLS with the compute server");
+  CLI::Option* const tls =
+      app.add_flag("--tls", run.access.tls, "farleaf: speak TLS with the compute server");
+  // Whoever names a certificate does not mean the password to go in clear.
   app.add_option("--tls-ca", run.access.tls_ca_file,
                  "Who has to have signed its certificate; if not given, the machine's authorities")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->needs(tls);
   app.add_option("--tls-certificate", run.access.tls_certificate_file, "Of this client")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->needs(tls);
   app.add_option("--tls-key", run.access.tls_key_file, "Of this client's certificate")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->needs(tls);
   app.add_option("--threads", run.threads, "Threads")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{1}, uint64_t{1000}));

@@ -21,10 +21,15 @@ struct Lanes {
   dsm::FramePool* frame_pool() const { return op.frame_pool(); }
 };
 
+constexpr size_t kStepsOfATurn = 64;
+
 Task<void> RunLane(Lanes& lanes) {
-  while (lanes.next < lanes.count && lanes.failure.ok()) {
+  for (size_t steps = 1; lanes.next < lanes.count && lanes.failure.ok(); ++steps) {
     Status done = co_await lanes.step(lanes.next++);
     if (!done.ok() && lanes.failure.ok()) lanes.failure = std::move(done);
+    if (steps % kStepsOfATurn == 0) {
+      co_await lanes.op.worker.Sleep(0);  // others' turn, where no verb suspends
+    }
   }
   --lanes.running;
   // Not at once: the worker has to see this coroutine end.

@@ -118,6 +118,21 @@ TEST_F(RedisProtocolTest, GarbageIsToldAndCutOff) {
   EXPECT_EQ(Ask("POST / HTTP/1.1\r\nHost: x\r\n\r\nPING\r\n"), "-ERR this is not HTTP\r\n");
 }
 
+// Within a request, between requests, and where the last one had quotes.
+TEST_F(RedisProtocolTest, RoomThatIsGivenBackChangesNoAnswer) {
+  const std::string stream = Request({"SET", "a", "b"}) + "GET \"a\"\r\n" +
+                             Request({"MSET", "a", "1", "b", "2"}) + Request({"MGET", "a", "b"});
+  const std::string expected = Ask(stream);
+  for (size_t cut = 0; cut <= stream.size(); ++cut) {
+    RedisPeer peer(worker.get(), {});
+    peer.Ask(std::string_view(stream).substr(0, cut));
+    peer.connection().GiveBackRoom();
+    peer.Ask(std::string_view(stream).substr(cut));
+    peer.End();
+    EXPECT_EQ(peer.received(), expected) << cut;
+  }
+}
+
 TEST_F(RedisProtocolTest, QuitEndsTheConnectionBehindTheAnswersBeforeIt) {
   EXPECT_EQ(Ask("PING\r\nGET a\r\nQUIT\r\nPING\r\n"), "+PONG\r\n$-1\r\n+OK\r\n");
 }
@@ -308,6 +323,12 @@ TEST_F(RedisProtocolTest, PatternsMatchAsRedisSays) {
                MatchesPattern("[", ""));
   EXPECT_TRUE(MatchesPattern("[c-a]", "b") && MatchesPattern("[\\]]", "]"));
   EXPECT_EQ(LiteralPrefix("user:\\*1*x"), "user:*1");
+  // No key needs a longer one, and each row would have to be matched from each star on.
+  for (const std::string scan : {"SCAN 0", "HSCAN h 0", "ZSCAN z 0"}) {
+    EXPECT_EQ(Ask(scan + " MATCH " + std::string(8'192, '*') + "\r\n"), "*2\r\n$1\r\n0\r\n*0\r\n");
+    EXPECT_EQ(Ask(scan + " MATCH " + std::string(8'193, '*') + "\r\n"),
+              "-ERR a MATCH pattern of more than 8192 bytes\r\n");
+  }
   // Many stars take no exponential time.
   EXPECT_FALSE(MatchesPattern("a*a*a*a*a*a*a*a*a*a*b", std::string(5'000, 'a')));
 }
@@ -352,6 +373,33 @@ struct RedisRoundsTest : RedisProtocolTest {
     return rounds;
   }
 };
+
+// On memory that answers at once, too: 16 side by side, and some of each in a turn.
+TEST_F(RedisRoundsTest, ALongCommandLeavesTurnsToOthers) {
+  peer->index().set_before({});
+  std::vector<std::string> mset = {"MSET"};
+  for (int i = 0; i < 5'000; ++i) {
+    mset.push_back("k" + std::to_string(i));
+    mset.push_back("x");
+  }
+  const std::string request = Request(mset);
+  std::string_view rest = request;
+  while (!rest.empty()) {
+    const auto space = peer->connection().InputSpace();
+    const size_t piece = std::min(rest.size(), space.size());
+    std::copy_n(rest.data(), piece, reinterpret_cast<char*>(space.data()));
+    rest.remove_prefix(piece);
+    peer->connection().InputArrived(piece);
+  }
+  EXPECT_EQ(peer->connection().output(), "");
+  int turns = 0;
+  while (peer->connection().output().empty() && turns < 1'000) {
+    worker->RunOnce(dsm::Worker::Idle::kReturn);
+    ++turns;
+  }
+  EXPECT_GE(turns, 4);
+  EXPECT_EQ(peer->connection().output(), "+OK\r\n");
+}
 
 // An operation is a read (one round trip) or a read-modify-write (two).
 TEST_F(RedisRoundsTest, WhatTouchesManyKeysOrMembersDoesSoSideBySide) {

@@ -396,6 +396,9 @@ TEST_F(CommandTest, WrongFlagIsRefusedByName) {
       {{"-P", "/nowhere/workload"}, "/nowhere/workload"},
       {{"-p", "recordcount"}, "recordcount"},
       {{"-p", "recordcount=none"}, "recordcount=none"},
+      {{"--tls-ca", "ca.pem"}, "--tls-ca requires --tls"},
+      {{"--tls-certificate", "own.pem"}, "--tls-certificate requires --tls"},
+      {{"--tls-key", "key.pem"}, "--tls-key requires --tls"},
       {{"stray"}, "stray"}};
   for (const auto& [flags, named] : cases) {
     std::vector<std::string> arguments = {

@@ -35,7 +35,10 @@ class Connection final : public OrderedConnection {
   std::string_view GuessKey(std::string_view text) const override;
   CommandStats& stats() override { return environment_->counters().stats; }
   void CountRoundTrips(uint64_t count) override;
-  void FreeOwnRoom() override { Free(&wanted_, &reply_, &key_, &value_); }
+  void FreeOwnRoom() override {
+    Free(&wanted_, &reply_, &key_, &value_);
+    reader_.GiveBackRoom();
+  }
   std::string_view ProtocolName() const override { return "redis"; }
   std::string_view CommandName(size_t command) const override { return Commands()[command].name; }
   std::string_view KeyOfNext() const override;

@@ -15,6 +15,8 @@ namespace {
 
 constexpr uint64_t kCursorLifeMs = 60 * 60 * 1'000;
 constexpr uint64_t kScanRowsMax = 10'000;
+// Each row is matched from each star on, and this thread has others to serve. Keys have at most 1,023 bytes.
+constexpr size_t kPatternBytesMax = 8 << 10;
 
 std::string CursorKey(uint64_t cursor) {
   std::string key(1 + sizeof cursor, kCursorSpace);
@@ -46,6 +48,7 @@ std::string_view ParseScan(const Call& call, size_t at, ScanOptions* options) {
     const std::string_view word = call.at(i), argument = call.at(i + 1);
     int64_t rows = 0;
     if (IsWord(word, "match")) {
+      if (argument.size() > kPatternBytesMax) return "ERR a MATCH pattern of more than 8192 bytes";
       options->pattern = argument;
     } else if (IsWord(word, "type") && at == 1) {
       options->type = LowerCase(argument);

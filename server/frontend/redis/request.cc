@@ -111,6 +111,12 @@ RequestReader::Outcome RequestReader::Read(std::string_view text) {
   }
 }
 
+void RequestReader::GiveBackRoom() {
+  std::vector<std::string_view>().swap(arguments_);
+  std::string().swap(unquoted_);
+  if (!in_request_) std::vector<Span>().swap(spans_);
+}
+
 RequestReader::Outcome RequestReader::EndRequest(std::string_view text) {
   in_request_ = false;
   consumed_ = position_;

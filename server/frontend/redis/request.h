@@ -47,6 +47,8 @@ class RequestReader {
   /// How much of the text has been looked at.
   size_t position() const { return position_; }
   const std::vector<std::string_view>& arguments() const { return arguments_; }
+  /// Forgets the arguments, and keeps memory only for a request that is still coming.
+  void GiveBackRoom();
   /// One line, without its end.
   const std::string& error() const { return error_; }
 
