@@ -92,7 +92,7 @@ class Connection {
   virtual bool has_ring() const { return false; }
   /// Whether something has come through it.
   virtual bool RingReady() const { return false; }
-  /// Takes what has come through it, and starts what it asks for.
+  /// Takes of what has come through it, and starts what it asks for; if some is left, it is ready still.
   virtual void TakeRing() {}
   /// From now on the peer wakes this side by a byte on the socket; false: not now, something has come.
   virtual bool RingMaySleep() { return true; }

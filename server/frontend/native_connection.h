@@ -86,6 +86,7 @@ class NativeConnection final : public Connection {
   uint32_t in_flight() const override { return in_flight_; }
   void GiveBackRoom() override {
     if (taken_.empty()) Free(&taken_);
+    if (ring_) ring_->GiveBackRoom();
     Connection::GiveBackRoom();
   }
 

@@ -8,6 +8,10 @@ namespace farleaf::server {
 
 namespace ring = client::ring;
 
+namespace {
+constexpr uint32_t kMessagesMax = 1024;
+}  // namespace
+
 void NativeConnection::OpenRing(const protocol::Request& request, Token token) {
   protocol::Response answer;
   answer.id = request.id;
@@ -39,7 +43,10 @@ void NativeConnection::TakeRing() {
   if (abandoned()) return;
   Continue();
   DeliverDeferred();
-  while (failure().ok()) {
+  // As many as a client of ours has unanswered at once: one that goes on sending does not keep the thread from
+  // others, and what is left keeps the ring ready.
+  const uint32_t messages_max = std::min(limits_.in_flight_max, kMessagesMax);
+  for (uint32_t i = 0; failure().ok() && i < messages_max; ++i) {
     const auto next = ring_->half().Next();
     if (!next.ok()) return Refuse(next.status());
     if (!next->has_value()) return;

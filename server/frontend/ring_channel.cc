@@ -109,6 +109,12 @@ bool RingChannel::Answered(uint32_t reply, uint32_t count) {
   return ToWake();
 }
 
+void RingChannel::GiveBackRoom() {
+  if (free_replies_.size() != replies_.size()) return;
+  std::vector<Reply>().swap(replies_);
+  std::vector<uint32_t>().swap(free_replies_);
+}
+
 Result<bool> RingChannel::Continue(const ring::ArrivedMessage& message) {
   std::byte payload[8] = {};
   const bool fits = message.payload_bytes == sizeof payload;

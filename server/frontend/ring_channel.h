@@ -72,6 +72,8 @@ class RingChannel {
   /// The client asks for more of an answer. Returns whether it is to be woken.
   Result<bool> Continue(const client::ring::ArrivedMessage& message);
   uint64_t held_bytes() const { return held_bytes_; }
+  /// If no answer is being made: what is kept for the next ones.
+  void GiveBackRoom();
 
   bool MaySleep();
   void Awake() { SleepWord(client::ring::kServerSleepsAt).store(0); }

@@ -5,10 +5,21 @@
 
 namespace farleaf::server {
 
+namespace {
+
+constexpr int kWakeUpReceives = 4;
+
+/// What a ring holds whose peer is refused is never taken, and is nothing to stay awake for.
+bool TakesFromRing(const Peer& peer) {
+  return peer.socket.valid() && peer.connection->failure().ok();
+}
+
+}  // namespace
+
 bool ServerThread::PollRings() {
   bool any = false;
   for (Peer* peer : rings_) {
-    if (!peer->socket.valid() || !peer->connection->RingReady()) continue;
+    if (!TakesFromRing(*peer) || !peer->connection->RingReady()) continue;
     if (!any) arrival_ns_ = deps_.clock->NowNs();
     any = true;
     peer->last_input_ns = arrival_ns_;
@@ -23,15 +34,19 @@ bool ServerThread::PollRings() {
 bool ServerThread::RingsMaySleep() {
   // All of them say so: whoever is woken by one looks at the others, too.
   bool may = true;
-  for (Peer* peer : rings_) may &= peer->connection->RingMaySleep();
+  for (Peer* peer : rings_) may &= !TakesFromRing(*peer) || peer->connection->RingMaySleep();
   return may;
 }
 
-/// A ring's peer sends bytes to wake this thread, which they have done.
+/// A ring's peer sends bytes to wake this thread, which they have done. Of a peer that goes on sending, epoll tells
+/// again.
 void ServerThread::ReceiveWakeUps(Peer& peer) {
   char bytes[256];
   ssize_t n = 1;
-  while (n > 0) n = ::recv(peer.socket.get(), bytes, sizeof bytes, 0);
+  for (int i = 0; n > 0 && i < kWakeUpReceives; ++i) {
+    n = ::recv(peer.socket.get(), bytes, sizeof bytes, 0);
+  }
+  if (n > 0) return;
   if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) DropSocket(peer);
 }
 

@@ -237,6 +237,90 @@ TEST_F(RingFaultTest, BytesOfAHostileClientEndItsConnectionAndNoOther) {
   EXPECT_EQ(good.wrong() + other.wrong(), 0u);
 }
 
+/// A connection whose client sends the next message before the server has done with the last.
+class EndlessSender final : public NativeConnection::Runner {
+ public:
+  static constexpr uint32_t kInFlightMax = 16;
+
+  EndlessSender() {
+    connection_.set_peer_is_local(true);
+    std::string opening;
+    protocol::AppendClientHello({}, &opening);
+    Deliver(opening);
+    opening.clear();
+    protocol::Request request;
+    request.opcode = protocol::Opcode::kOpenRing;
+    request.ring = {ring::kAreaBytesMin, ring::kAreaBytesMin};
+    protocol::AppendBatch(0, 0, request, &opening);
+    Deliver(opening);
+    FARLEAF_CHECK(connection_.has_ring(), connection_.failure());
+    void* const at = ::mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_SHARED,
+                            connection_.descriptor_to_send().get(), 0);
+    FARLEAF_CHECK(at != MAP_FAILED, errno);
+    memory_ = static_cast<std::byte*>(at);
+    const std::span areas(memory_ + ring::kControlBytes, 2 * size_t{ring::kAreaBytesMin});
+    half_.emplace(ring::MappedWriter(areas.first(ring::kAreaBytesMin)), ring::kAreaBytesMin,
+                  areas.last(ring::kAreaBytesMin));
+    Send();
+  }
+  ~EndlessSender() override {
+    connection_.Abandon();
+    ::munmap(memory_, kMapped);
+  }
+
+  protocol::ServerHello Hello() override { return {}; }
+  uint32_t view() override { return 1; }
+  void StartRequest(NativeConnection& connection, InputBlockRef, protocol::Request request,
+                    NativeConnection::Token token) override {
+    protocol::Response answer;
+    answer.id = request.id;
+    answer.opcode = request.opcode;
+    connection.Answer(answer, token);
+    if (++taken_ == kSentMax) return;
+    std::string answers;
+    FARLEAF_CHECK(half_->Receive(&answers).ok());
+    Send();
+  }
+  NativeConnection& connection() { return connection_; }
+  uint32_t taken() const { return taken_; }
+
+ private:
+  static constexpr size_t kMapped = ring::kControlBytes + 2 * size_t{ring::kAreaBytesMin};
+  static constexpr uint32_t kSentMax = 10 * kInFlightMax;  // where the server does not stop before
+
+  void Deliver(std::string_view bytes) {
+    std::copy_n(AsBytes(bytes).begin(), bytes.size(), connection_.InputSpace().begin());
+    connection_.InputArrived(bytes.size());
+  }
+  void Send() {
+    protocol::Request request;
+    request.opcode = protocol::Opcode::kGet;
+    request.tree = 1;
+    request.key = "k";
+    std::string frame;
+    protocol::AppendBatch(0, 1, request, &frame);
+    FARLEAF_CHECK(half_->Send(AsBytes(frame), 1));
+  }
+
+  std::byte* memory_ = nullptr;
+  std::optional<ring::ClientHalf<ring::MappedWriter>> half_;
+  uint32_t taken_ = 0;
+  NativeConnection connection_{this, {.in_flight_max = kInFlightMax}};
+};
+
+TEST_F(RingFaultTest, AClientThatNeverPausesLeavesTurnsToOthers) {
+  EndlessSender sender;
+  for (uint32_t turn = 1; turn <= 3; ++turn) {
+    sender.connection().TakeRing();
+    EXPECT_EQ(sender.taken(), turn * EndlessSender::kInFlightMax);
+    EXPECT_TRUE(sender.connection().RingReady());
+    EXPECT_FALSE(sender.connection().RingMaySleep()) << "the rest would wait for a wake-up";
+    sender.connection().RingAwake();
+    sender.connection().GiveBackRoom();
+  }
+  EXPECT_TRUE(sender.connection().failure().ok()) << sender.connection().failure();
+}
+
 TEST_F(RingFaultTest, MemoryOfARingCannotBeCutShort) {
   StartServer();
   RawRing raw(options.unix_path);
