@@ -110,6 +110,7 @@ void NativeConnection::TakeRequest() {
   const size_t before = batch_rest_.size();
   const Status parsed = NextRequest(&batch_rest_, &request);
   if (!parsed.ok()) {
+    StartTaken();  // those before it; nothing is started behind a failure
     // Told under the id that could be read, for whoever debugs a client; then the end.
     protocol::Response refusal;
     refusal.id = request.id;
@@ -138,7 +139,10 @@ void NativeConnection::TakeRequest() {
     refusal.message = message;
     return Answer(refusal, token);
   }
-  if (request.opcode == protocol::Opcode::kOpenRing) return OpenRing(request, token);
+  if (request.opcode == protocol::Opcode::kOpenRing) {
+    StartTaken();  // it may be refused
+    return OpenRing(request, token);
+  }
   taken_.push_back({std::move(request), token});
 }
 
