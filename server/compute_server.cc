@@ -195,10 +195,9 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
   schema.AddEnum("hand_over", "a leaf's lock goes on to another write of this process, in turn",
                  &options->tree.hand_over,
                  {{"on", index::HandOver::kOn}, {"off", index::HandOver::kOff}});
-  schema.AddEnum("in_place",
-                 "over shared memory, leaves of byte strings are looked at where they are",
-                 &options->tree.in_place,
-                 {{"on", index::InPlace::kOn}, {"off", index::InPlace::kOff}});
+  schema.AddEnum(
+      "in_place", "over shared memory, leaves of byte strings are looked at where they are",
+      &options->tree.in_place, {{"on", index::InPlace::kOn}, {"off", index::InPlace::kOff}});
   schema.AddInteger("hop_threshold", "moves to the right after which the cache is refreshed",
                     &options->tree.hop_threshold, 1, 64);
   schema.AddInteger("deadline_ms", "deadline of a request that names none",

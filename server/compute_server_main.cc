@@ -59,8 +59,8 @@ void Withdraw(const ComputeServerOptions& options) {
 /// Until it works, or shutdown is asked for.
 Status Rejoin(const ComputeServerOptions& options, ComputeServer& server,
               const ShutdownSignal& shutdown) {
-  FARLEAF_LOG(warn, "dropping everything and joining again, since {}", server.fenced().ToString());
   Withdraw(options);
+  FARLEAF_LOG(warn, "dropping everything and joining again, since {}", server.fenced().ToString());
   bool told = false;
   do {
     const Status joined = server.Rejoin(DrawSeed());

@@ -20,7 +20,7 @@ constexpr uint64_t kOperationsMaxDefault = 20'000'000;
 struct RawFlags {
   std::vector<std::string> files, assignments;
   std::string phase = "run", cache = "on", share_reads = "on", combine_writes = "on",
-              hand_over = "on", clock = "wall";
+              hand_over = "on", in_place = "on", clock = "wall";
   std::optional<double> confidence_percent;
 };
 
@@ -112,6 +112,10 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
                  "A leaf's lock goes on to another write of this process without the network")
       ->capture_default_str()
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--in-place", raw->in_place,
+                 "Over shared memory, leaves of byte strings are looked at where they are")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--program", run.program,
                  "sim: the verb program of another design, its name or file")
       ->type_name("PROGRAM");
@@ -176,6 +180,7 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .share_reads = run.share_reads,
           .combine_writes = run.combine_writes,
           .hand_over = run.hand_over,
+          .in_place = run.in_place,
           .warm = run.warmup > 0,
           .seed = run.seed,
           .operation_timeout_ms = run.workload.operation_timeout_ms,
@@ -263,6 +268,7 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
   line.configuration.share_reads = raw.share_reads == "on";
   line.configuration.combine_writes = raw.combine_writes == "on";
   line.configuration.hand_over = raw.hand_over == "on";
+  line.configuration.in_place = raw.in_place == "on";
   line.cpu_clock = raw.clock == "cpu";
   if (line.cpu_clock && line.configuration.threads > 1) {
     return Status::InvalidArgument(

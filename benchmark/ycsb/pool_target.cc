@@ -92,6 +92,7 @@ class PoolTarget final : public IndexTarget {
     tree_options.write_combining =
         options_.combine_writes ? index::WriteCombining::kOn : index::WriteCombining::kOff;
     tree_options.hand_over = options_.hand_over ? index::HandOver::kOn : index::HandOver::kOff;
+    tree_options.in_place = options_.in_place ? index::InPlace::kOn : index::InPlace::kOff;
     tree_options.lock_wait_ms = options_.operation_timeout_ms;
     tree_.emplace(pool_.get(), std::move(*info), tree_options);
     if (options_.warm && options_.cache) return Warm();

@@ -138,6 +138,7 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["share_reads"] = configuration.share_reads;
   json["combine_writes"] = configuration.combine_writes;
   json["hand_over"] = configuration.hand_over;
+  json["in_place"] = configuration.in_place;
   if (configuration.cache_bytes != 0) json["cache_bytes"] = configuration.cache_bytes;
   if (configuration.sorted_leaves) json["leaf_layout"] = "sorted";
   if (configuration.hashed_leaves) json["leaf_placement"] = "hashed";

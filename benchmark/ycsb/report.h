@@ -28,7 +28,7 @@ struct RunConfiguration {
   uint32_t leaf_bytes = 0;     ///< of a tree that the load phase creates; 0: its layout's default
   uint32_t node_bytes = 0;
   bool cache = true;
-  bool share_reads = true, combine_writes = true, hand_over = true;
+  bool share_reads = true, combine_writes = true, hand_over = true, in_place = true;
   uint64_t cache_bytes = 0;  ///< the most that the cache may take; 0: no bound
   // Of targets in virtual time:
   std::string program;            ///< empty: the tree

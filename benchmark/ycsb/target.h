@@ -96,7 +96,8 @@ struct TargetOptions {
   bool share_reads = true;     ///< gets at a time of the same part of a leaf share a READ
   bool combine_writes = true;  ///< waiting changes of a leaf are written back together
   bool hand_over = true;       ///< a lock goes on in this process without the network
-  bool warm = false;           ///< fill the cache before the first operation, where there is one
+  bool in_place = true;  ///< leaves of byte strings in shared memory are looked at where they are
+  bool warm = false;     ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;
   uint64_t operation_timeout_ms = 10'000;
   ClientAccess access;  ///< of farleaf: targets

@@ -55,9 +55,9 @@ class ShmTransport final : public Transport {
   }
   const std::byte* Mapped(GlobalAddress from, uint32_t bytes) override {
     const ShmRegionTable::Entry* entry = regions_->Find(from.server());
-    if (entry == nullptr || from.offset() % 8 != 0 || bytes > entry->bytes.size() ||
-        from.offset() > entry->bytes.size() - bytes ||
-        entry->lost.load(std::memory_order_acquire)) [[unlikely]] {
+    if (entry == nullptr || entry->lost.load(std::memory_order_acquire)) return nullptr;
+    if (from.offset() % 8 != 0 || bytes > entry->bytes.size() ||
+        from.offset() > entry->bytes.size() - bytes) {
       return nullptr;
     }
     return entry->bytes.data() + from.offset();

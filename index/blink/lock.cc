@@ -66,6 +66,10 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
     }
   }
   if (give_up_ns == kFromFirstWait) give_up_ns = WaitDeadlineNs(op);
+  if (give_up_ns == kNoWait && first.word == 0) {
+    co_return Status::DeadlineExceeded("page " + address.ToString() + " of tree '" + info_.name +
+                                       "' is locked in this process");
+  }
   uint64_t wait_ns = kBackoffNsMin;
   for (;;) {
     auto attempt = co_await TryLockPage(op, lock_class, give_up_ns, locked, &first);

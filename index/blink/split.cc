@@ -126,7 +126,8 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   }
   status = co_await WriteBackAndUnlock(op, left, left_batch);
   if (!status.ok()) {
-    pool_->allocator().GiveUp();  // the right page, if nothing of the batch has landed: it is free yet
+    // The right page is free yet if nothing of the batch has landed.
+    pool_->allocator().GiveUp();
     AbandonPage(op, right, status);
     co_return status;
   }

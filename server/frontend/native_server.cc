@@ -328,7 +328,8 @@ void NativeServer::AppendRecordStats(std::string* text) const {
   fmt::format_to(std::back_inserter(*text),
                  "records.sweep_turns {}\nrecords.swept_records {}\nrecords.swept_expired {}\n"
                  "records.swept_members {}\n",
-                 swept.turns.load(), swept.records.load(), swept.expired.load(), swept.members.load());
+                 swept.turns.load(), swept.records.load(), swept.expired.load(),
+                 swept.members.load());
 }
 
 void NativeServer::AppendMetrics(MetricsText* out) const {

@@ -19,7 +19,8 @@ std::vector<Request> EveryRequest() {
     request.opcode = opcode;
     return all.emplace_back(request);
   };
-  for (Opcode opcode : {Opcode::kPing, Opcode::kListTrees, Opcode::kServerStats, Opcode::kSlowLog}) add(opcode);
+  for (Opcode opcode : {Opcode::kPing, Opcode::kListTrees, Opcode::kServerStats, Opcode::kSlowLog})
+    add(opcode);
   add(Opcode::kOpenTree).name = "accounts";
   Request& create = add(Opcode::kCreateTree);
   create.name = "accounts";

@@ -136,7 +136,7 @@ std::string Long(char c) { return std::string(1'000, c); }
 TEST(ValueHintsTest, AStaleHintCostsOneRoundTripAndNoAnswer) {
   LocalTree tree({.geometry = Geometry::Bytes(), .pool = {.allocator = {.grace_ms = 0}}});
   tree.Put("key", Long('a'));
-  OtherView other(tree, {});
+  OtherView other(tree, {.in_place = InPlace::kOff});
   EXPECT_EQ(other.Get("key"), Long('a'));  // the root word, the leaf, the block
   EXPECT_EQ(other.Get("key"), Long('a'));
   EXPECT_EQ(other.round_trips(), 1u);
