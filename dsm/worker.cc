@@ -139,7 +139,6 @@ void Worker::ResumeSoon(std::coroutine_handle<> handle) {
     const uint64_t one = 1;
     // A full counter means that the wake-up is already on its way.
     [[maybe_unused]] const ssize_t written = ::write(wake_fd_, &one, sizeof one);
-    woken_.store(true);
   }
 }
 
@@ -152,9 +151,7 @@ void Worker::TakeCrossThreadWork() {
 
 void Worker::set_sleeping(bool sleeping) {
   sleeping_.store(sleeping);
-  // The counter is read only if it was written: that is a system call. The writer's word comes behind its write: seen,
-  // there is something to read; seen late, the worker is woken once more for nothing, and reads it then.
-  if (sleeping || !woken_.exchange(false)) return;
+  if (sleeping) return;
   uint64_t count;
   [[maybe_unused]] const ssize_t drained = ::read(wake_fd_, &count, sizeof count);
 }

@@ -244,7 +244,6 @@ class Worker {
   std::vector<std::coroutine_handle<>> cross_thread_;
   std::atomic<bool> cross_thread_pending_{false};
   std::atomic<bool> sleeping_{false};
-  std::atomic<bool> woken_{false};  ///< by a write to wake_fd_ that may not have been read
   int wake_fd_ = -1;
 };
 

@@ -450,21 +450,6 @@ Task<Status> BlinkTree::PostUntilDone(OpContext& op, Batch& batch) {
   }
 }
 
-void BlinkTree::AbandonPage(OpContext& op, LockedPage& page, const Status& why) {
-  // It stays in this member's name, and this member recovers it like a dead one's.
-  UnresolvedLocks::Lock lock{
-      .address = page.address, .word = page.lock_word, .level = page.level()};
-  lock.keeps_slot = true;
-  lock.wait_ns = page.resolve_wait_ns;
-  if (page.redo_kind == dsm::RedoKind::kChange && !page.follow_up.is_null()) {
-    lock.old_block = page.follow_up;
-    lock.old_block_id = page.follow_up_word;
-  }
-  NoteUnresolved(op, lock, why);
-  page.lock_word = 0;
-  pool_->locks().Release(page.address);
-}
-
 bool BlinkTree::LetGo(LockedPage& locked, const Status& posted) {
   const bool done = posted.ok() || Mutated(Mutation::kIgnoreFailedBatch);
   if (!done || locked.handing_over) [[unlikely]]

@@ -405,6 +405,21 @@ void BlinkTree::NoteUnresolved(OpContext& op, UnresolvedLocks::Lock lock, const 
   pool_->unresolved_locks().Add(lock);
 }
 
+void BlinkTree::AbandonPage(OpContext& op, LockedPage& page, const Status& why) {
+  // It stays in this member's name, and this member recovers it like a dead one's.
+  UnresolvedLocks::Lock lock{
+      .address = page.address, .word = page.lock_word, .level = page.level()};
+  lock.keeps_slot = true;
+  lock.wait_ns = page.resolve_wait_ns;
+  if (page.redo_kind == dsm::RedoKind::kChange && !page.follow_up.is_null()) {
+    lock.old_block = page.follow_up;
+    lock.old_block_id = page.follow_up_word;
+  }
+  NoteUnresolved(op, lock, why);
+  page.lock_word = 0;
+  pool_->locks().Release(page.address);
+}
+
 void BlinkTree::Resolved(GlobalAddress address, uint64_t word) {
   const auto lock = pool_->unresolved_locks().Remove(address, word);
   if (!lock) return;
