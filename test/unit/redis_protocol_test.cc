@@ -229,6 +229,16 @@ TEST_F(RedisProtocolTest, ScanMeetsEachKeyOnceWhateverItsStep) {
   }
 }
 
+TEST_F(RedisProtocolTest, WalksThatAreNeverFinishedDoNotFillThePool) {
+  RedisPeer peer(worker.get(), {});
+  for (int i = 0; i < 50; ++i) peer.Ask(Request({"SET", "key" + std::to_string(i), "x"}));
+  const std::string first = peer.Ask("SCAN 0 COUNT 20\r\n");
+  const size_t records = peer.index().size();
+  EXPECT_EQ(records, 51u) << "with the cursor's";
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(peer.Ask("SCAN 0 COUNT 20\r\n"), first);
+  EXPECT_EQ(peer.index().size(), records);
+}
+
 TEST_F(RedisProtocolTest, GetsThatFollowOneAnotherAreOneMultiGet) {
   RedisPeer peer(worker.get(), {});
   uint64_t calls = 0;

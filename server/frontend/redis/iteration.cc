@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <utility>
 
 #include "dsm/base/bytes.h"
-#include "server/records/value_rules.h"
+#include "dsm/base/random.h"
+#include "server/records/record_store.h"
 
 namespace farleaf::server::redis {
 
@@ -14,6 +16,7 @@ using dsm::Task;
 namespace {
 
 constexpr uint64_t kCursorLifeMs = 60 * 60 * 1'000;
+constexpr uint64_t kCursorAttemptsMax = 8;
 constexpr uint64_t kScanRowsMax = 10'000;
 // Each row is matched from each star on, and this thread has others to serve. Keys have at most 1,023 bytes.
 constexpr size_t kPatternBytesMax = 8 << 10;
@@ -24,16 +27,44 @@ std::string CursorKey(uint64_t cursor) {
   return key;
 }
 
-Task<Result<uint64_t>> NewCursor(Call call, std::string position) {
-  // Clients take it for a number of 63 bits.
-  const uint64_t cursor = call.op.worker.random().Next() >> 1 | 1;
-  const std::string key = CursorKey(cursor);
-  SetRule rule;
+/// A number for `position`, the same at every server. Clients take it for a number of 63 bits.
+uint64_t CursorOf(std::string_view position, uint64_t attempt) {
+  uint64_t hash = Mix64(position.size() + (attempt << 32));
+  for (size_t at = 0; at < position.size(); at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, position.data() + at, std::min(sizeof word, position.size() - at));
+    hash = Mix64(hash ^ word);
+  }
+  return hash >> 1 | 1;
+}
+
+/// Stores a position under its number, or keeps it for longer, unless another one has the number.
+struct CursorRule final : RecordRule {
+  std::string_view position;
+  uint64_t expiry_ms = 0;
+  bool stored = false;
+
+  RecordAction Decide(const Record* current, Record* next, std::string_view*) override {
+    stored = !current || current->data == position;
+    if (!stored) return RecordAction::kKeep;
+    next->expiry_ms = expiry_ms;
+    next->data = position;
+    return RecordAction::kWrite;
+  }
+};
+
+Task<Result<uint64_t>> KeepCursor(Call call, std::string position) {
+  CursorRule rule;
+  rule.position = position;
   rule.expiry_ms = call.store().NowMs() + kCursorLifeMs;
-  rule.data = position;
-  const auto stored = co_await call.store().Update(call.op, key, rule);
-  if (!stored.ok()) co_return stored.status();
-  co_return cursor;
+  for (uint64_t attempt = 0; attempt < kCursorAttemptsMax; ++attempt) {
+    const uint64_t cursor = CursorOf(position, attempt);
+    const std::string key = CursorKey(cursor);
+    const auto updated = co_await call.store().Update(call.op, key, rule);
+    if (!updated.ok()) co_return updated.status();
+    if (rule.stored) co_return cursor;
+  }
+  co_return Status::Unavailable("no number is free for a cursor: go on with another COUNT");
 }
 
 }  // namespace
@@ -84,7 +115,7 @@ Task<Status> GoOn(Call call, const ScanOptions& options, PieceScan::Range all, I
   if (!scanned.ok()) co_return scanned;
   uint64_t next = 0;
   if (!scan.done()) {
-    const auto cursor = co_await NewCursor(call, scan.position());
+    const auto cursor = co_await KeepCursor(call, scan.position());
     if (!cursor.ok()) co_return cursor.status();
     next = *cursor;
   }
