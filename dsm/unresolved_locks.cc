@@ -9,14 +9,14 @@ void UnresolvedLocks::Add(const Lock& lock) {
   if (locks_.size() >= kLocksMax) {
     ++forgotten_;
   } else {
-    locks_.insert_or_assign({lock.address.server(), lock.word}, lock);
+    locks_.insert_or_assign({lock.address, lock.word}, lock);
   }
   Count();
 }
 
 const UnresolvedLocks::Lock* UnresolvedLocks::Find(GlobalAddress address, uint64_t word) const {
-  const auto at = locks_.find({address.server(), word});
-  return at != locks_.end() && at->second.address == address ? &at->second : nullptr;
+  const auto at = locks_.find({address, word});
+  return at != locks_.end() ? &at->second : nullptr;
 }
 
 bool UnresolvedLocks::Has(GlobalAddress address, uint64_t word, uint64_t worker) const {
@@ -40,7 +40,7 @@ std::optional<UnresolvedLocks::Lock> UnresolvedLocks::Remove(GlobalAddress addre
   const Lock* found = Find(address, word);
   if (found == nullptr) return std::nullopt;
   const Lock lock = *found;
-  locks_.erase({address.server(), word});
+  locks_.erase({address, word});
   Count();
   return lock;
 }

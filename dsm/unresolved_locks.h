@@ -32,7 +32,7 @@ class UnresolvedLocks {
   struct Lock {
     GlobalAddress address;
     uint64_t word = 0;
-    uint16_t tree = 0;        ///< that the page belongs to
+    uint16_t tree = 0;        ///< that the page belongs to; 0: it is the catalog's lock
     uint8_t level = 0;        ///< of the page in its tree
     uint64_t worker = 0;      ///< the only one that can find out (Worker::number); 0: any
     bool keeps_slot = false;  ///< the redo slot is in use until the lock is resolved
@@ -72,8 +72,8 @@ class UnresolvedLocks {
   void Count() { count_.store(locks_.size() + forgotten_, std::memory_order_relaxed); }
 
   mutable std::mutex mutex_;  // guards locks_ and forgotten_
-  /// By memory server and lock word: a word is unique on one server.
-  std::map<std::pair<ServerId, uint64_t>, Lock> locks_;
+  /// By address and lock word: among pages of one server words are unique, but the catalog's lock is no page's.
+  std::map<std::pair<GlobalAddress, uint64_t>, Lock> locks_;
   size_t forgotten_ = 0;  ///< were too many
   std::atomic<size_t> count_{0};
 };

@@ -134,7 +134,7 @@ index::BlinkTree* PoolTreeHost::FindTree(uint32_t id) {
 
 Task<Status> PoolTreeHost::OpenThoseToKeepUp(OpContext& op) {
   std::set<uint16_t> missing = pool_->unresolved_locks().TreesFor(op.worker.number());
-  std::erase_if(missing, [this](uint16_t id) { return FindTree(id) != nullptr; });
+  std::erase_if(missing, [this](uint16_t id) { return id == 0 || FindTree(id) != nullptr; });
   if (missing.empty()) co_return Status::Ok();
   auto all = co_await index::ListTrees(op, *pool_);
   if (!all.ok()) co_return all.status();
@@ -146,7 +146,9 @@ Task<Status> PoolTreeHost::OpenThoseToKeepUp(OpContext& op) {
 }
 
 Task<Status> PoolTreeHost::Upkeep(OpContext& op) {
-  Status kept = co_await OpenThoseToKeepUp(op);
+  Status kept = co_await index::SettleCatalogLock(op, *pool_);
+  Status opened = co_await OpenThoseToKeepUp(op);
+  if (kept.ok()) kept = std::move(opened);
   std::vector<index::BlinkTree*> open;
   {
     std::lock_guard lock(mutex_);

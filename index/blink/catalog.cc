@@ -72,30 +72,66 @@ Result<std::optional<TreeInfo>> DecodeEntry(TreeId id, std::span<const std::byte
   return std::optional<TreeInfo>(std::move(info));
 }
 
-Task<Status> LockCatalog(OpContext& op, uint64_t lock_word) {
+constexpr uint16_t kNoTree = 0;  ///< in UnresolvedLocks: the catalog's lock is of none
+constexpr int kReleaseAttemptsMax = 8;
+
+GlobalAddress CatalogLock() { return {dsm::kCatalogServer, dsm::kCatalogOffset}; }
+
+/// CAS of the catalog's lock, once. What was there before.
+Task<Result<uint64_t>> SwapCatalogLock(OpContext& op, uint64_t from, uint64_t to) {
+  uint64_t old = 0;
+  Batch batch(dsm::kCatalogServer);
+  batch.CompareAndSwap(dsm::kCatalogOffset, from, to, &old);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_return status;
+  co_return old;
+}
+
+/// The lock is let go, or an attempt at it whose outcome is unknown undone. A swap that succeeds is the
+/// last word: this worker has a connection then on which nothing of earlier attempts can land any more,
+/// and nobody is ever given this word again. Where none succeeds, the lock is this member's to settle.
+Task<void> ReleaseCatalog(OpContext& op, dsm::Pool& pool, uint64_t lock_word) {
+  uint64_t wait_ns = dsm::UnresolvedLocks::kWaitNsMin;
+  for (int attempt = 0; attempt < kReleaseAttemptsMax; ++attempt, wait_ns *= 2) {
+    if (attempt > 0) co_await op.worker.Sleep(wait_ns);
+    auto swapped = co_await SwapCatalogLock(op, lock_word, dsm::kUnlockedWord);
+    if (swapped.ok()) co_return;
+    if (swapped.status().code() == StatusCode::kFenced) co_return;  // for others to recover
+  }
+  dsm::UnresolvedLocks::Lock lock{.address = CatalogLock(), .word = lock_word, .tree = kNoTree};
+  if (op.worker.in_doubt()) lock.worker = op.worker.number();
+  pool.unresolved_locks().Add(lock);
+}
+
+/// Whether this member has lost sight of that word, which was seen in the pool: then it has landed, and is
+/// taken from as safely as it is undone.
+bool IsLost(OpContext& op, dsm::Pool& pool, uint64_t word) {
+  const dsm::UnresolvedLocks& lost = pool.unresolved_locks();
+  return lost.Has(CatalogLock(), word, op.worker.number()) ||
+         lost.IsBoundElsewhere(CatalogLock(), word, op.worker.number());
+}
+
+Task<Status> LockCatalog(OpContext& op, dsm::Pool& pool, uint64_t lock_word) {
   const uint64_t give_up_ns =
       std::min(op.deadline_ns, op.worker.clock().NowNs() + kCreationWaitMs * kNsPerMs);
+  uint64_t expected = dsm::kUnlockedWord;
   for (uint64_t wait_ns = 10 * kNsPerUs;; wait_ns = std::min(2 * wait_ns, kNsPerMs)) {
-    uint64_t old = 0;
-    Batch batch(dsm::kCatalogServer);
-    batch.CompareAndSwap(dsm::kCatalogOffset, dsm::kUnlockedWord, lock_word, &old);
-    Status status = co_await op.worker.RoundTrip(batch, op.counts);
-    if (!status.ok()) co_return status;
-    if (old == dsm::kUnlockedWord) co_return Status::Ok();
+    auto old = co_await SwapCatalogLock(op, expected, lock_word);
+    if (!old.ok()) {
+      co_await ReleaseCatalog(op, pool, lock_word);  // it may have been had
+      co_return old.status();
+    }
+    if (*old == expected) {
+      pool.unresolved_locks().Remove(CatalogLock(), expected);
+      co_return Status::Ok();
+    }
+    expected = IsLost(op, pool, *old) ? *old : dsm::kUnlockedWord;
     if (op.worker.clock().NowNs() >= give_up_ns) {
       co_return Status::DeadlineExceeded("the catalog's lock is held by compute server " +
-                                         std::to_string(dsm::LockWord::Decode(old).owner));
+                                         std::to_string(dsm::LockWord::Decode(*old).owner));
     }
     co_await op.worker.Sleep(wait_ns);
   }
-}
-
-Task<Status> UnlockCatalog(OpContext& op) {
-  const uint64_t unlocked = dsm::kUnlockedWord;
-  Batch batch(dsm::kCatalogServer);
-  batch.WriteWord(dsm::kCatalogOffset, &unlocked);
-  Status status = co_await op.worker.RoundTrip(batch, op.counts);
-  co_return status;
 }
 
 /// Allocates and writes the tree's first leaf, which is its root.
@@ -179,22 +215,40 @@ Task<Result<TreeInfo>> CreateTree(OpContext& op, dsm::Pool& pool, std::string na
   }
   Status claimed = co_await ClaimRedoAreas(op, pool);
   if (!claimed.ok()) co_return claimed;
-  dsm::LockWord lock;
-  lock.state = dsm::LockWord::State::kLocked;
-  lock.owner = pool.self().id;
-  lock.incarnation = pool.self().short_incarnation();
-  Status locked = co_await LockCatalog(op, lock.Encode());
+  const uint64_t lock_word = NewCatalogWord(pool);
+  Status locked = co_await LockCatalog(op, pool, lock_word);
   if (!locked.ok()) co_return locked;
   TreeInfo info;
   info.name = std::move(name);
   info.geometry = geometry;
   auto created = co_await CreateLocked(op, pool, std::move(info));
-  Status unlocked = co_await UnlockCatalog(op);
-  if (!unlocked.ok()) {
-    pool.allocator().GiveUp();  // the lock may stand in this member's name
-    co_return unlocked;
-  }
+  co_await ReleaseCatalog(op, pool, lock_word);
   co_return created;
+}
+
+uint64_t NewCatalogWord(dsm::Pool& pool) {
+  return dsm::LockWord{
+      .state = dsm::LockWord::State::kLocked,
+      .owner = pool.self().id,
+      .incarnation = pool.self().short_incarnation(),
+      .sequence = static_cast<uint32_t>(pool.NextUniqueId() >> 26 & dsm::kLockSequenceMax)}
+      .Encode();
+}
+
+Task<Status> SettleCatalogLock(OpContext& op, dsm::Pool& pool) {
+  const uint64_t now_ns = op.worker.clock().NowNs();
+  const auto due = pool.unresolved_locks().TakeDue(kNoTree, op.worker.number(), now_ns,
+                                                   dsm::UnresolvedLocks::kWaitNsMax);
+  for (const dsm::UnresolvedLocks::Lock& lock : due) {
+    auto old = co_await SwapCatalogLock(op, lock.word, dsm::kUnlockedWord);
+    if (old.status().code() == StatusCode::kFenced) co_return old.status();
+    if (!old.ok()) {
+      co_return Status::Unavailable("the catalog's lock may be in this compute server's name: " +
+                                    old.status().ToString());
+    }
+    pool.unresolved_locks().Remove(CatalogLock(), lock.word);
+  }
+  co_return Status::Ok();
 }
 
 Task<Result<std::vector<TreeInfo>>> ListTrees(OpContext& op, dsm::Pool& /*pool*/) {

@@ -1,8 +1,8 @@
 // Catalog: the named trees of a pool, in the catalog area of memory server 0.
 //
 // Entry 0 is not a tree: its first word locks the catalog while a tree is created, its second one names
-// who recovers a member of the pool (recover_member.h). Entry i (1..127)
-// is tree i, 512 bytes:
+// who recovers a member of the pool (recover_member.h); both are LockWords that are given once.
+// Entry i (1..127) is tree i, 512 bytes:
 //
 //   offset  bytes  what
 //   0       8      state: 0 unused, 1 a tree
@@ -51,6 +51,11 @@ struct TreeInfo {
 /// DeadlineExceeded, naming the compute server, if another holds the catalog's lock for too long.
 Task<Result<TreeInfo>> CreateTree(OpContext& op, dsm::Pool& pool, std::string name,
                                   Geometry geometry);
+/// A word for the catalog's lock, or for a claim: it names this member, and is never given again.
+uint64_t NewCatalogWord(dsm::Pool& pool);
+/// Lets go the catalog's lock where this member has lost sight of it, since connections broke, and this
+/// worker can (dsm/unresolved_locks.h). Ok: nothing is left for it. No round trip if nothing was.
+Task<Status> SettleCatalogLock(OpContext& op, dsm::Pool& pool);
 /// NotFound, listing the names there are, if there is no such tree.
 Task<Result<TreeInfo>> OpenTree(OpContext& op, dsm::Pool& pool, std::string name);
 Task<Result<std::vector<TreeInfo>>> ListTrees(OpContext& op, dsm::Pool& pool);

@@ -429,9 +429,11 @@ void BlinkTree::Resolved(GlobalAddress address, uint64_t word) {
 
 Task<Status> BlinkTree::Upkeep(OpContext& op) {
   if (Mutated(Mutation::kNoUpkeep)) co_return Status::Ok();
+  Status catalog = co_await SettleCatalogLock(op, *pool_);
   Status resolved = co_await ResolveDue(op, UnresolvedLocks::kWaitNsMax);  // all of them
+  if (resolved.ok()) resolved = catalog;
   const size_t left = pool_->unresolved_locks().CountFor(info_.id, op.worker.number());
-  if (left == 0 && late_blocks_.empty()) co_return Status::Ok();
+  if (left == 0 && late_blocks_.empty()) co_return catalog;
   if (resolved.code() == StatusCode::kFenced) co_return resolved;
   co_return Status::Unavailable(std::to_string(left) + " locks, and value blocks, of tree '" +
                                 info_.name + "' that connections broke under are not let go yet" +

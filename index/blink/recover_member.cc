@@ -70,23 +70,6 @@ Task<Result<uint64_t>> SwapCatalogWord(OpContext& op, uint64_t offset, uint64_t 
   co_return old;
 }
 
-/// The word by which a member locks the catalog.
-uint64_t CatalogLockOf(const MemberIdentity& self) {
-  return LockWord{
-      .state = LockWord::State::kLocked, .owner = self.id, .incarnation = self.short_incarnation()}
-      .Encode();
-}
-
-/// Never given twice: a member may have several runs.
-uint64_t NewClaimWord(dsm::Pool& pool) {
-  return LockWord{
-      .state = LockWord::State::kLocked,
-      .owner = pool.self().id,
-      .incarnation = pool.self().short_incarnation(),
-      .sequence = static_cast<uint32_t>(pool.NextUniqueId() >> 26 & dsm::kLockSequenceMax)}
-      .Encode();
-}
-
 /// Ok after that time; DeadlineExceeded: cancelled meanwhile.
 Task<Status> Wait(OpContext& op, const RecoverMemberOptions& options, uint64_t ns) {
   const uint64_t end_ns = op.worker.clock().NowNs() + ns;
@@ -115,7 +98,7 @@ Task<Status> ReleaseClaim(OpContext& op, MemberRun& run) {
 /// is fenced everywhere.
 Task<Status> Claim(OpContext& op, MemberRun& run) {
   dsm::Pool& pool = *run.pool;
-  run.claim_word = NewClaimWord(pool);
+  run.claim_word = NewCatalogWord(pool);
   for (uint64_t expected = 0;;) {
     auto old = co_await SwapCatalogWord(op, kRecoveryClaimOffset, expected, run.claim_word);
     if (!old.ok()) {
@@ -204,13 +187,12 @@ Task<Result<uint64_t>> TakeAndRetire(OpContext& op, MemberRun& run, std::vector<
   co_return taken->size();
 }
 
-/// Leaves only those that are in none of the trees from number `first` on.
-Task<Status> RemoveReached(OpContext& op, MemberRun& run, size_t first,
-                           std::vector<HeldPage>* pages) {
+/// Leaves only those that are in none of the trees.
+Task<Status> RemoveReached(OpContext& op, MemberRun& run, std::vector<HeldPage>* pages) {
   std::vector<HeldPage> rest;
   for (const HeldPage& page : *pages) {
     bool reached = false;
-    for (size_t i = first; i < run.trees.size() && !reached; ++i) {
+    for (size_t i = 0; i < run.trees.size() && !reached; ++i) {
       if (!MayBeOf(run.trees[i]->info(), page.page_class)) continue;
       auto reaches =
           co_await run.trees[i]->Reaches(op, page.address, LowestLevelOf(page.page_class));
@@ -223,27 +205,59 @@ Task<Status> RemoveReached(OpContext& op, MemberRun& run, size_t first,
   co_return Status::Ok();
 }
 
+/// What stands at one word of each of these pages.
+enum class PageWord : uint8_t { kLock, kVersion };
+Task<Result<std::vector<uint64_t>>> ReadPageWords(OpContext& op, const std::vector<HeldPage>& pages,
+                                                  PageWord which) {
+  std::vector<uint64_t> words(pages.size());
+  if (pages.empty()) co_return words;
+  std::vector<Batch> batches;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const HeldPage& page = pages[i];
+    const uint64_t at = which == PageWord::kLock ? dsm::LockWordOffset(page.page_class)
+                                                 : dsm::VersionOffset(page.page_class);
+    dsm::BatchFor(batches, page.address.server()).ReadWord(page.address.offset() + at, &words[i]);
+  }
+  Status status = co_await op.worker.RoundTrip(batches, op.counts);
+  if (!status.ok()) co_return status;
+  co_return words;
+}
+
+/// Leaves only those that are not locked.
+Task<Status> RemoveLocked(OpContext& op, std::vector<HeldPage>* pages) {
+  auto words = co_await ReadPageWords(op, *pages, PageWord::kLock);
+  if (!words.ok()) co_return words.status();
+  size_t i = 0;
+  std::erase_if(*pages, [&](const HeldPage&) { return (*words)[i++] != dsm::kUnlockedWord; });
+  co_return Status::Ok();
+}
+
 /// Pages of the dead one's chunks that are in use, not locked, and in no tree: it died in the middle of
 /// their first write, ahead of the lock word. (A page that came to another member was free before, and its
 /// lock word names somebody until it is linked, or it is the first leaf of a tree that is being made.)
+///
+/// The order of the looks is what tells such a page: version; lock word; reached; lock word; version. Had it
+/// been linked at the first look at its lock word, which found none, then also when it was looked for from
+/// the roots, unless it was dying: but then it was locked until it had its dead image, which the second
+/// looks would have shown, the one or the other. One that was not linked then never is: nothing leads to
+/// it, so nobody but a recovery touches it, and it may be taken at any later time.
 Task<Status> ReturnGivenUp(OpContext& op, MemberRun& run, const dsm::MemberHoldings& holdings) {
-  std::vector<HeldPage> unreached = holdings.unlocked, given_up;
-  Status status = co_await RemoveReached(op, run, 0, &unreached);
-  if (status.ok() && unreached.empty()) co_return status;
-  const size_t known = run.trees.size();
+  std::vector<HeldPage> pages = holdings.unlocked;
+  Status status = co_await RemoveReached(op, run, &pages);  // most of them
+  if (!status.ok() || pages.empty()) co_return status;
+  auto versions = co_await ReadPageWords(op, pages, PageWord::kVersion);
+  if (!versions.ok()) co_return versions.status();
+  for (size_t i = 0; i < pages.size(); ++i) pages[i].version = (*versions)[i];
+  status = co_await RemoveLocked(op, &pages);
   if (status.ok()) status = co_await OpenNewTrees(op, run);
-  if (status.ok()) status = co_await RemoveReached(op, run, known, &unreached);
+  if (status.ok()) status = co_await RemoveReached(op, run, &pages);
+  if (status.ok()) status = co_await RemoveLocked(op, &pages);
   if (!status.ok()) co_return status;
-  for (const HeldPage& page : unreached) {
-    // A page that was linked when it was scanned, and is not now, has died since: it has another version.
-    uint64_t version = 0;
-    Batch batch(page.address.server());
-    batch.ReadWord(page.address.offset() + dsm::VersionOffset(page.page_class), &version);
-    status = co_await op.worker.RoundTrip(batch, op.counts);
-    if (!status.ok()) co_return status;
-    if (version <= page.version) given_up.push_back(page);
-  }
-  auto taken = co_await TakeAndRetire(op, run, std::move(given_up));
+  versions = co_await ReadPageWords(op, pages, PageWord::kVersion);
+  if (!versions.ok()) co_return versions.status();
+  size_t i = 0;
+  std::erase_if(pages, [&](const HeldPage& page) { return page.version != (*versions)[i++]; });
+  auto taken = co_await TakeAndRetire(op, run, std::move(pages));
   if (!taken.ok()) co_return taken.status();
   run.result.given_up_pages += *taken;
   co_return Status::Ok();
@@ -368,6 +382,22 @@ Task<Status> ReturnHoldings(OpContext& op, MemberRun& run) {
   co_return Status::Ok();
 }
 
+/// Whatever word it had locked it with: it changes no more, and nobody is given it again.
+Task<Status> UnlockCatalogOf(OpContext& op, const MemberIdentity& dead) {
+  uint64_t word = 0;
+  Batch batch(dsm::kCatalogServer);
+  batch.ReadWord(dsm::kCatalogOffset, &word);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) co_return status;
+  const LockWord lock = LockWord::Decode(word);
+  if (lock.state != LockWord::State::kLocked || lock.owner != dead.id ||
+      lock.incarnation != dead.short_incarnation()) {
+    co_return Status::Ok();
+  }
+  auto swapped = co_await SwapCatalogWord(op, dsm::kCatalogOffset, word, dsm::kUnlockedWord);
+  co_return swapped.status();
+}
+
 /// The part that runs under the claim.
 Task<Status> RecoverClaimed(OpContext& op, MemberRun& run) {
   const uint64_t member_offset = dsm::kMembersOffset + run.dead.id * uint64_t{8};
@@ -379,8 +409,8 @@ Task<Status> RecoverClaimed(OpContext& op, MemberRun& run) {
   const uint64_t live = MemberWord{true, run.dead.incarnation}.Encode();
   if (member_word != live) co_return Status::Ok();
   run.result.was_member = true;
-  auto catalog = co_await SwapCatalogWord(op, dsm::kCatalogOffset, CatalogLockOf(run.dead), 0);
-  if (!catalog.ok()) co_return catalog.status();
+  status = co_await UnlockCatalogOf(op, run.dead);
+  if (!status.ok()) co_return status;
   status = co_await OpenTrees(op, run);
   if (!status.ok()) co_return status;
   std::vector<BlinkTree*> trees;
