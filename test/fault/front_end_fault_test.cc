@@ -205,6 +205,21 @@ TEST_F(FrontEndFaultTest, NonsenseIsAnsweredWithWhatIsWrong) {
   ExpectServing();
 }
 
+TEST_F(FrontEndFaultTest, ARefusedPeerThatDoesNotReadIsNotWaitedFor) {
+  options.hello_timeout_ms = 100;
+  options.memcached.limits.out_bytes_max = 64 << 20;  // so that the nonsense is met
+  StartServer();
+  const std::string large(1 << 20, 'x');
+  TextClient writer(memcached_url());
+  writer.Send("set large 0 0 " + std::to_string(large.size()) + "\r\n" + large + "\r\nquit\r\n");
+  EXPECT_EQ(writer.ReceiveAll(), "STORED\r\n");
+  TextClient stalled(memcached_url());
+  std::string gets;
+  for (int i = 0; i < 32; ++i) gets += "get large\r\n";
+  stalled.Send(gets + std::string(2 * options.memcached.limits.line_bytes_max, 'x'));
+  EXPECT_TRUE(AllClosed());
+}
+
 // A tenth of the clients dies at random in the midst of its requests, others do not read, or send nonsense.
 TEST_F(FrontEndFaultTest, OthersAreServedRightAndMemoryIsFlatWhileClientsDieStallAndLie) {
   constexpr uint64_t kSeed = 41, kClients = 60, kRounds = 8, kWarmRounds = 3;
