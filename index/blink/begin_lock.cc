@@ -1,4 +1,10 @@
-// A lock that is taken beside something else, in the same round trip.
+// A lock that is taken beside something else, in the same round trip: the parent's, beside the write-back
+// that it is to be told of.
+//
+// It is asked for once, and not waited for; without it the publication finds and locks the parent. Nobody may
+// read anything into the parent's image but what it is at the time of the lock: it is edited only behind the
+// write-back's completion.
+#include "index/blink/publication.h"
 #include "index/blink/tree.h"
 
 namespace farleaf::index {
@@ -20,6 +26,33 @@ bool BlinkTree::BeginLock(GlobalAddress address, LockClass lock_class, LockedPag
   locked.begun.word = *word;
   AddLockVerbs(locked, *word, &locked.begun.old, batch);
   return true;
+}
+
+GlobalAddress BlinkTree::CachedParentOf(const Publication& publication) const {
+  const SearchCache::Path path = cache_.Find(publication.low, Side::kAt, publication.level);
+  return path.complete && path.level == publication.level ? path.node : GlobalAddress();
+}
+
+Task<void> BlinkTree::PostBesideParent(OpContext& op, std::span<Batch, 2> batches,
+                                       GlobalAddress known, Publication& publication) {
+  LockedPage& parent = *publication.parent;
+  const LockClass parent_class = LeftLockClass(publication.level);
+  const bool begun = !known.is_null() && BeginLock(known, parent_class, parent, batches[1]);
+  // Each batch holds its own status.
+  [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(batches, op.counts);
+  if (begun) {
+    parent.begun.status = batches[1].status();
+    // Without it the publication finds and locks the parent.
+    [[maybe_unused]] Status taken = co_await LockPage(op, known, parent_class, kNoWait, parent);
+  }
+  if (!parent.held()) publication.parent = nullptr;
+}
+
+Task<void> BlinkTree::LetParentGo(OpContext& op, Publication& publication) {
+  LockedPage* const parent = std::exchange(publication.parent, nullptr);
+  if (parent == nullptr) co_return;
+  Status unlocked = co_await Unlock(op, *parent);
+  stats_.upkeep_given_up.fetch_add(!unlocked.ok(), std::memory_order_relaxed);
 }
 
 }  // namespace farleaf::index

@@ -152,36 +152,22 @@ Task<Status> BlinkTree::WriteMerged(OpContext& op, LockedPage& left, LockedPage&
   AddWriteBack(left, left_batch);
   // No record of it: the announcement stays, or a death between record and image would leave neither.
   AddDeadPage(right.address, right.Pack(geometry), level, &free_word, kill_batch);
-  // The parent's lock comes beside, if it is to be had at once.
-  LockedPage& parent = *publication.parent;
-  const LockClass parent_class = LeftLockClass(publication.level);
-  const SearchCache::Path path = cache_.Find(publication.low, Side::kAt, publication.level);
-  const bool found = path.complete && path.level == publication.level && !path.node.is_null();
-  Batch first[2] = {std::move(left_batch),
-                    Batch(found ? path.node.server() : left.address.server())};
-  const bool begun = found && BeginLock(path.node, parent_class, parent, first[1]);
-  [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(first, op.counts);
-  if (begun) {
-    parent.begun.status = first[1].status();
-    // Without it the publication finds and locks the parent.
-    [[maybe_unused]] Status taken = co_await LockPage(op, path.node, parent_class, kNoWait, parent);
-  }
+  const GlobalAddress known = CachedParentOf(publication);
+  Batch first[2] = {std::move(left_batch), Batch(known.server())};
+  co_await PostBesideParent(op, first, known, publication);
   // Idempotent: both locks are ours until the free word lands, and that is the last verb.
   Status status = first[0].status();
-  if (!status.ok()) status = co_await PostWithoutParent(op, first[0], parent);
+  if (!status.ok()) {
+    // For as long as a leaf's server does not answer, nobody is to wait for the parent, which others want too.
+    co_await LetParentGo(op, publication);
+    status = co_await PostUntilDone(op, first[0]);
+  }
   if (!status.ok() || same_server) co_return status;
   status = co_await op.worker.RoundTrip(right_batch, op.counts);
-  if (!status.ok()) status = co_await PostWithoutParent(op, right_batch, parent);
-  co_return status;
-}
-
-// For as long as a leaf's server does not answer, nobody is to wait for the parent, which others want too.
-Task<Status> BlinkTree::PostWithoutParent(OpContext& op, Batch& batch, LockedPage& parent) {
-  if (parent.held()) {
-    Status unlocked = co_await Unlock(op, parent);
-    stats_.upkeep_given_up.fetch_add(!unlocked.ok(), std::memory_order_relaxed);
+  if (!status.ok()) {
+    co_await LetParentGo(op, publication);
+    status = co_await PostUntilDone(op, right_batch);
   }
-  Status status = co_await PostUntilDone(op, batch);
   co_return status;
 }
 
@@ -194,7 +180,6 @@ Task<Status> BlinkTree::MergeLocked(OpContext& op, LockedPage& left, LockedPage&
   LockedPage parent;
   publication.parent = &parent;
   Status status = co_await WriteMerged(op, left, right, publication);
-  if (!parent.held()) publication.parent = nullptr;
   if (!status.ok()) {             // half a merge, which is finished when the server answers again
     pool_->allocator().GiveUp();  // the right page, if its free word has landed
     AbandonPage(op, right, status);

@@ -34,6 +34,12 @@ struct Publication {
   bool root_has_one_child = false;   ///< out
 };
 
+/// The entry that made a leaf overflow, where it belongs into the right one: it is added to that with its unlock.
+struct LateEntry {
+  const PendingEntry* pending = nullptr;
+  const PageBuffer* leaf = nullptr;  ///< the right leaf with it, of one that stands as its node
+};
+
 /// What one parent's edit came to.
 struct ParentEdit {
   bool changed = false;

@@ -39,6 +39,15 @@ enum class RecoveryPlan : uint8_t {
   kVoid,       ///< the page is not in the tree: it dies and is free
 };
 
+/// Whether a block to be freed may say so already, by a verb in doubt, and be in no free list.
+enum class BlockWas : uint8_t { kNamed, kFreedPerhaps };
+
+/// The fence word of a lock's owner, as read beside the lock word.
+struct FenceLook {
+  dsm::MemberId owner = 0;
+  uint64_t fence_word = 0;
+};
+
 /// A lock word that stands, perhaps, at a page.
 struct PageLock {
   GlobalAddress address;

@@ -73,6 +73,12 @@ struct CachedLeaf {
   LeafRange range;
 };
 
+/// A parent that led to a node.
+struct CachedParent {
+  GlobalAddress node;
+  uint64_t version = 0;  ///< that named the node
+};
+
 class SearchCache {
  public:
   /// `budget_bytes`: the most that bytes() is to be, 0 for no bound.

@@ -1,6 +1,8 @@
 // Split: the new right node first, locked until the parent names it, so that nobody changes it
 // through a stale pointer; then the left node with its new fence and sibling, and its unlock; then
-// the parent's separator, and the right node's unlock with it.
+// the parent's separator, and the right node's unlock with it. Beside the left node's WRITE the parent
+// is locked and read, if its lock is to be had at once: so a split adds one round trip, or two, if its pages
+// are on two servers.
 //
 // Cases for a reader at any moment:
 //   before the left WRITE       the left node still covers all; the right one is unreachable
@@ -124,7 +126,29 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
     cache_.Install(right.address, right.node(geometry).image());
     cache_.Install(left.address, left.node(geometry).image());
   }
-  status = co_await WriteBackAndUnlock(op, left, left_batch);
+  status = co_await LinkRight(op, left, left_batch, {&pending, &late}, publication);
+  co_return status;
+}
+
+Task<Status> BlinkTree::LinkRight(OpContext& op, LockedPage& left, Batch& left_batch,
+                                  LateEntry late, Publication& publication) {
+  const Geometry& geometry = info_.geometry;
+  const Level level = left.level();
+  LockedPage& right = *publication.child_lock;
+  LockedPage parent;
+  publication.parent = &parent;
+  AddWriteBackAndUnlock(left, left_batch);
+  const GlobalAddress known = CachedParentOf(publication);
+  Batch batches[2] = {std::move(left_batch), Batch(known.server())};
+  co_await PostBesideParent(op, batches, known, publication);
+  Status status = batches[0].status();
+  if (!LetGo(left, status)) {
+    if (!status.ok()) co_await LetParentGo(op, publication);
+    Status finished = co_await Finish(op, left, batches[0]);
+    status = std::move(finished);
+  } else {
+    status = Status::Ok();
+  }
   if (!status.ok()) {
     // The right page is free yet if nothing of the batch has landed.
     pool_->allocator().GiveUp();
@@ -133,9 +157,9 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
   }
   pool_->allocator().NoteWritten(PageClassOf(level), right.address);
   if (publication.child_changed && StandsAsNode(geometry, level)) {
-    std::memcpy(right.buffer.bytes, late.bytes, geometry.image_bytes(level));
+    std::memcpy(right.buffer.bytes, late.leaf->bytes, geometry.image_bytes(level));
   } else if (publication.child_changed) {
-    publication.child_parts = PutLate(right, pending);
+    publication.child_parts = PutLate(right, *late.pending);
   }
   // The split is done. A separator that cannot be inserted now (a full or failing pool) is a slow
   // path, not an error: whoever moves right to the new node completes it. What must not fail is the

@@ -121,10 +121,6 @@ class BlinkTree final : public RangeIndex {
   Task<Result<GlobalAddress>> ReadNode(OpContext& op, std::string_view key, Side side, Level level,
                                        PageBuffer& page,
                                        std::optional<SearchCache::LeafPath> known = std::nullopt);
-  struct CachedParent {
-    GlobalAddress node;
-    uint64_t version = 0;  ///< that named the node hopped from
-  };
   /// Whether a parent that led to a leaf which has split is to be read again, rather than told of that split.
   bool ParentIsDue(GlobalAddress parent) const;
   /// Reads `next`, of `level`, and re-reads `parent` beside it, in one round trip, unless somebody else
@@ -230,6 +226,12 @@ class BlinkTree final : public RangeIndex {
   /// process has it. Then its status goes into `locked.begun`, and LockPage is called in any case.
   bool BeginLock(GlobalAddress address, LockClass lock_class, LockedPage& locked, Batch& batch);
   static constexpr uint64_t kNoWait = 1;  ///< of LockPage: DeadlineExceeded where it would wait
+  /// Null: not known.
+  GlobalAddress CachedParentOf(const Publication& publication) const;
+  /// Posts batches[0], and beside it what locks `known`. Then publication.parent is held, or null.
+  Task<void> PostBesideParent(OpContext& op, std::span<Batch, 2> batches, GlobalAddress known,
+                              Publication& publication);
+  Task<void> LetParentGo(OpContext& op, Publication& publication);
   using FirstTry = LockedPage::FirstTry;
   enum class LockAttempt : uint8_t { kEnded, kNoSlot, kRecovering };
   Task<Result<LockAttempt>> TryLockPage(OpContext& op, LockClass lock_class, uint64_t give_up_ns,
@@ -287,19 +289,13 @@ class BlinkTree final : public RangeIndex {
   /// Lets go a page whose write-back and unlock have ended as `posted`, if that is all there is to do.
   bool LetGo(LockedPage& locked, const Status& posted);
   Task<Status> PostAndFinish(OpContext& op, LockedPage& locked, Batch& batch);
+  void AddWriteBackAndUnlock(LockedPage& locked, Batch& batch);
   /// Behind what `batch` holds already. REQUIRES: sealed.
   Task<Status> WriteBackAndUnlock(OpContext& op, LockedPage& locked, Batch& batch);
   /// REQUIRES: the buffer holds the page as it is in the pool.
   Task<Status> Unlock(OpContext& op, LockedPage& locked);
 
   // recover.cc: locks whose owner is gone.
-  /// Whether a block to be freed may say so already, by a verb in doubt, and be in no free list.
-  enum class BlockWas : uint8_t { kNamed, kFreedPerhaps };
-  /// The fence word of a lock's owner, as read beside the lock word.
-  struct FenceLook {
-    dsm::MemberId owner = 0;
-    uint64_t fence_word = 0;
-  };
   bool IsOwn(uint64_t word) const;
   /// Whether nothing can come any more of the holder of a lock: it is fenced there, or this member, and
   /// the lock is on its list.
@@ -375,6 +371,9 @@ class BlinkTree final : public RangeIndex {
   /// go ahead (a value block). ResourceExhausted: nothing has happened. `left` is let go in any case.
   Task<Status> SplitAndInsert(OpContext& op, LockedPage& left, PendingEntry pending,
                               Batch& left_batch);
+  /// Writes `left`, which names the new right page, and tells the parents.
+  Task<Status> LinkRight(OpContext& op, LockedPage& left, Batch& left_batch, LateEntry late,
+                         Publication& publication);
   /// Puts the pending entry, which came with the split, into the new right leaf.
   PartMask PutLate(LockedPage& right, const PendingEntry& pending) const;
   Task<Status> ClaimSibling(OpContext& op, const LockedPage& left, LockedPage& right);
@@ -417,7 +416,6 @@ class BlinkTree final : public RangeIndex {
   /// The left image, then the right's dead one; beside, publication.parent is locked, if it is free.
   Task<Status> WriteMerged(OpContext& op, LockedPage& left, LockedPage& right,
                            Publication& publication);
-  Task<Status> PostWithoutParent(OpContext& op, Batch& batch, LockedPage& parent);
   void BuildMerged(LockedPage& left, LockedPage& right, Publication& publication);
   Task<Status> ShrinkRoot(OpContext& op);
 

@@ -134,11 +134,15 @@ void BlinkTree::AddChangeCounter(const LockedPage& locked, std::span<const std::
   if (locked.level() > 0) batch.Write(ChangeCounterOffset(locked.address), raw.subspan(8, 8));
 }
 
-Task<Status> BlinkTree::WriteBackAndUnlock(OpContext& op, LockedPage& locked, Batch& batch) {
+void BlinkTree::AddWriteBackAndUnlock(LockedPage& locked, Batch& batch) {
   const bool unlock_first = Mutated(Mutation::kUnlockBeforeWriteBack);
   if (unlock_first) AddUnlock(locked, batch);
   AddWriteBack(locked, batch);
   if (!unlock_first) AddUnlock(locked, batch);
+}
+
+Task<Status> BlinkTree::WriteBackAndUnlock(OpContext& op, LockedPage& locked, Batch& batch) {
+  AddWriteBackAndUnlock(locked, batch);
   Status status = co_await PostAndFinish(op, locked, batch);
   co_return status;
 }
