@@ -135,11 +135,8 @@ TEST_F(WatchProcessTest, TheSlowLogHasCommandsOfAllProtocols) {
   const auto server = cluster.StartComputeServer(
       {"--slow-log-us", "1", "--memcached-listen", memcached, "--redis-listen", redis});
   test::TextClient text("memcached://" + memcached), resp("redis://" + redis);
-  text.Send("set a 0 0 1\r\nx\r\nget b\r\nversion\r\n");
-  EXPECT_TRUE(text.ReceiveUntil("END\r\nVERSION").starts_with("STORED"))
-      << server.process->Output();
-  resp.Send("SET c 1\r\nGET d\r\n");
-  EXPECT_EQ(resp.ReceiveUntil("$-1\r\n"), "+OK\r\n$-1\r\n");
+  EXPECT_EQ(text.Ask("set a 0 0 1\r\nx\r\nget b\r\n"), "STORED\r\nEND\r\n");
+  EXPECT_EQ(resp.AskRedis("SET c 1\r\nGET d\r\n"), "+OK\r\n$-1\r\n");
   const Ended ended = cluster.Run("farleafctl", {"--server", server.url(), "--json", "slow-log"});
   const Json json = Json::parse(ended.output, nullptr, false);
   ASSERT_TRUE(json.is_array()) << ended.output;
