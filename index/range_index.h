@@ -7,8 +7,8 @@
 // Guarantees: single-key operations are linearizable, ReadModifyWrite included. A scan is not a
 // snapshot: each leaf is read consistently, keys come in order, and no key that stays throughout the
 // scan is missed or repeated. An operation that fails with Unknown may or may not have happened;
-// one that fails otherwise has not, save Unavailable and DeadlineExceeded on a scan, whose output so
-// far is correct.
+// one that fails otherwise has not. The rows of a scan that fails are the first of its range, each whole; more
+// may be missing.
 //
 // Every view passed in must live until the operation ends.
 // Thread rule: thread-safe; an operation runs on the worker of its OpContext.
@@ -89,7 +89,7 @@ class RangeIndex {
 
   /// Whether the key is there; if so its value is in `value`.
   virtual Task<Result<bool>> Get(OpContext& op, std::string_view key, std::string* value) = 0;
-  /// Like Get for each key; `values` has one element a key, nullopt where absent.
+  /// Like Get for each key; `values` has one element a key, nullopt where absent. Where it fails, none.
   virtual Task<Status> MultiGet(OpContext& op, std::span<const std::string_view> keys,
                                 std::vector<std::optional<std::string>>* values) = 0;
   /// The same for whoever needs no copies: visits the keys in their order, each once. Where it fails, those before the

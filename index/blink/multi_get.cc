@@ -29,6 +29,15 @@ namespace {
 constexpr size_t kLeavesPerRoundTripMax = 256;
 constexpr size_t kGuessesPerRoundTripMax = 1024;
 
+/// Of a MultiGet that fails: a key that was not answered would look like one that is absent.
+struct AllOrNone {
+  std::vector<std::optional<std::string>>* values;
+  bool all = false;
+  ~AllOrNone() {
+    if (!all) values->clear();
+  }
+};
+
 /// Puts the keys of one leaf together, in the order of addresses.
 template <typename Leaf>
 void JoinSameLeaves(std::vector<Leaf>& wanted) {
@@ -140,6 +149,7 @@ Task<Status> BlinkTree::FetchWanted(OpContext& op, MultiGetState& state) {
 Task<Status> BlinkTree::MultiGet(OpContext& op, std::span<const std::string_view> keys,
                                  std::vector<std::optional<std::string>>* values) {
   values->assign(keys.size(), std::nullopt);
+  AllOrNone answers{values};
   MultiGetState state{.keys = keys, .values = values};
   if (value_hints_.enabled()) state.guesses.resize(keys.size());
   std::vector<WantedLeaf> wanted;
@@ -192,6 +202,7 @@ Task<Status> BlinkTree::MultiGet(OpContext& op, std::span<const std::string_view
     if (!found.ok()) co_return found.status();
     if (*found) (*values)[k] = std::move(value);
   }
+  answers.all = true;
   co_return Status::Ok();
 }
 

@@ -21,7 +21,6 @@ using dsm::MemberIdentity;
 using dsm::MemberWord;
 
 constexpr uint64_t kClaimWaitNs = 10 * kNsPerMs, kWaitStepNs = 50 * kNsPerMs;
-constexpr uint64_t kTreeIsMadeWaitMs = 60'000;
 constexpr int kReleaseAttemptsMax = 8;
 
 /// One run of RecoverMember.
@@ -143,42 +142,11 @@ Task<Status> OpenTrees(OpContext& op, MemberRun& run) {
   co_return Status::Ok();
 }
 
-/// And those that others are making, or have made since: a tree has its first leaf before the catalog names
-/// it. Whoever makes one has the catalog's lock from before that until behind it, or dies.
-Task<Status> OpenNewTrees(OpContext& op, MemberRun& run) {
-  const uint64_t give_up_ns =
-      std::min(op.deadline_ns, op.worker.clock().NowNs() + kTreeIsMadeWaitMs * kNsPerMs);
-  for (uint64_t first_word = 0;;) {
-    uint64_t word = 0;
-    Batch batch(dsm::kCatalogServer);
-    batch.ReadWord(dsm::kCatalogOffset, &word);
-    Status status = co_await op.worker.RoundTrip(batch, op.counts);
-    if (!status.ok()) co_return status;
-    if (first_word == 0) first_word = word;
-    if (word == dsm::kUnlockedWord || word != first_word) break;
-    const LockWord holder = LockWord::Decode(word);
-    auto not_fenced = co_await FirstNotFenced(op, *run.pool, holder.owner, holder.incarnation);
-    if (!not_fenced.ok()) co_return not_fenced.status();
-    if (!*not_fenced) break;
-    if (op.worker.clock().NowNs() >= give_up_ns) {
-      co_return Status::DeadlineExceeded("compute server " + std::to_string(holder.owner) +
-                                         " has been making a tree for long");
-    }
-    status = co_await Wait(op, *run.options, kClaimWaitNs);
-    if (!status.ok()) co_return status;
-  }
-  Status opened = co_await OpenTrees(op, run);
-  co_return opened;
-}
-
-constexpr uint64_t kUnseenVersionsMax = 4;
-
 /// Takes pages over and gives them to this member's allocator. How many there were.
 Task<Result<uint64_t>> TakeAndRetire(OpContext& op, MemberRun& run, std::vector<HeldPage> pages) {
   auto taken = co_await dsm::TakePages(op, run.pool->self(), pages);
   if (!taken.ok()) co_return taken.status();
   for (const HeldPage& page : *taken) {
-    // Of a page that was half-written the version's first place may hold a later one, by a write or two.
     run.pool->allocator().Retire(run.pool->clock(), page.page_class,
                                  {page.address, page.version + kUnseenVersionsMax});
   }
@@ -234,7 +202,7 @@ Task<Status> RemoveLocked(OpContext& op, std::vector<HeldPage>* pages) {
 
 /// Pages of the dead one's chunks that are in use, not locked, and in no tree: it died in the middle of
 /// their first write, ahead of the lock word. (A page that came to another member was free before, and its
-/// lock word names somebody until it is linked, or it is the first leaf of a tree that is being made.)
+/// lock word names somebody until it is linked.)
 ///
 /// The order of the looks is what tells such a page: version; lock word; reached; lock word; version. Had it
 /// been linked at the first look at its lock word, which found none, then also when it was looked for from
@@ -249,7 +217,7 @@ Task<Status> ReturnGivenUp(OpContext& op, MemberRun& run, const dsm::MemberHoldi
   if (!versions.ok()) co_return versions.status();
   for (size_t i = 0; i < pages.size(); ++i) pages[i].version = (*versions)[i];
   status = co_await RemoveLocked(op, &pages);
-  if (status.ok()) status = co_await OpenNewTrees(op, run);
+  if (status.ok()) status = co_await OpenTrees(op, run);  // those that were made since, too
   if (status.ok()) status = co_await RemoveReached(op, run, &pages);
   if (status.ok()) status = co_await RemoveLocked(op, &pages);
   if (!status.ok()) co_return status;

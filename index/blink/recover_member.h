@@ -22,6 +22,8 @@ namespace farleaf::index {
 /// What tells the size of a page: the leaves' level, or one of the others.
 Level LowestLevelOf(const dsm::PageClass& page_class);
 bool MayBeOf(const TreeInfo& tree, const dsm::PageClass& page_class);
+/// Of a page that was half-written the version's first place may hold a later one, by a write or two.
+inline constexpr uint64_t kUnseenVersionsMax = 4;
 
 /// Takes over every lock that `dead` holds in pages of these trees, which are all trees of the pool, and
 /// finishes what it had begun under them. Returns how many there were. DeadlineExceeded: some are left.

@@ -52,9 +52,16 @@ Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValu
     state.position = range.end ? std::string(*range.end) : HighestKey();
   }
   while (!state.done && !state.full()) {
-    if (op.expired()) co_return Status::DeadlineExceeded("scan of tree '" + info_.name + "'");
-    Status status = co_await ReadScanLeaves(op, state);
-    if (!status.ok()) co_return status;
+    Status status;
+    if (op.expired()) {
+      status = Status::DeadlineExceeded("scan of tree '" + info_.name + "'");
+    } else {
+      status = co_await ReadScanLeaves(op, state);
+    }
+    if (!status.ok()) {
+      state.CutUnfetched();
+      co_return status;
+    }
     // Those of all leaves together, if there are not too many.
     if (!state.done && !state.full() && state.to_fetch.size() < kFetchedTogether) continue;
     status = co_await FetchScanValues(op, state);
@@ -236,13 +243,20 @@ Task<Status> BlinkTree::FetchScanValues(OpContext& op, ScanState& state) {
   fetches.reserve(to_fetch.size());
   for (const auto& [row, where] : to_fetch) fetches.push_back({where, &state.rows[row].value});
   Status status = co_await ReadValues(op, fetches);
-  if (!status.ok()) co_return status;
   for (size_t i = 0; i < fetches.size(); ++i) {
     if (fetches[i].state == ValueState::kRead) continue;
+    if (!status.ok()) {  // what is in hand up to here is right
+      state.rows.Cut(to_fetch[i].first);
+      break;
+    }
     // Overwritten or deleted since the leaf was read: the key's present state serves as well.
     KeyValue& row = state.rows[to_fetch[i].first];
     auto found = co_await Get(op, row.key, &row.value);
-    if (!found.ok()) co_return found.status();
+    if (!found.ok()) {
+      status = found.status();
+      state.rows.Cut(to_fetch[i].first);
+      break;
+    }
     state.bytes -= row.key.size() + fetches[i].where.length;
     if (*found) {
       state.bytes += row.key.size() + row.value.size();
@@ -251,7 +265,7 @@ Task<Status> BlinkTree::FetchScanValues(OpContext& op, ScanState& state) {
     }
   }
   for (auto row = gone.rbegin(); row != gone.rend(); ++row) state.rows.Erase(*row);
-  co_return Status::Ok();
+  co_return status;
 }
 
 }  // namespace farleaf::index

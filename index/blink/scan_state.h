@@ -50,6 +50,8 @@ class ScanRows {
     if (text->capacity() > kBytesKept) [[unlikely]]
       std::string().swap(*text);
   }
+  /// Leaves only the first ones.
+  void Cut(size_t count) { count_ = std::min(count_, count); }
   void Erase(size_t i) {
     rows_->erase(rows_->begin() + static_cast<ptrdiff_t>(i));
     --count_;
@@ -78,6 +80,10 @@ struct BlinkTree::ScanState {
   size_t images_max = 0;                                    ///< that there is room for
   std::vector<std::pair<size_t, OutOfLineValue>> to_fetch;  ///< row, where its value is
 
+  /// The scan fails: rows whose values are not in hand are none, nor is what lies behind the first of them.
+  void CutUnfetched() {
+    if (!to_fetch.empty()) rows.Cut(to_fetch.front().first);
+  }
   bool forward() const { return range.direction == ScanDirection::kForward; }
   uint64_t bytes = 0;  ///< of keys and values in the rows
   /// How many rows of so many bytes each are to be added until it is full.

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "dsm/page_scan.h"
 #include "index/blink/check.h"
 #include "index/blink/recover_member.h"
 #include "test/support/crashing_member.h"
+#include "test/support/page_account.h"
 #include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
@@ -233,34 +233,8 @@ class CrashWorld {
     for (const Finding& finding : report->findings.described()) ADD_FAILURE() << finding.text;
     ASSERT_TRUE(report->ok());
     ASSERT_EQ(report->keys(), model_.size());
-    PageAccount account;
-    for (const dsm::RegionLayout& layout : actor.pool->layouts()) {
-      Status scanned = actor.worker->Run(dsm::ScanPages(op, layout, account));
-      ASSERT_TRUE(scanned.ok()) << scanned;
-      scanned = actor.worker->Run(dsm::ScanFreeLists(op, layout, account));
-      ASSERT_TRUE(scanned.ok()) << scanned;
-    }
-    ASSERT_EQ(account.owned_chunks, 0u);
-    ASSERT_EQ(account.free_pages, account.listed_pages) << "pages are lost";
-    ASSERT_EQ(account.held_pages, 0u);
-    ASSERT_EQ(account.never_used_in_carved_chunks, 0u) << "pages are lost";
+    test::ExpectNoPageLost(*actor.pool, *actor.worker);
   }
-  struct PageAccount final : dsm::PageVisitor, dsm::ListVisitor {
-    void OnChunk(const dsm::ScannedChunk& chunk) override {
-      carved = chunk.word.carved;
-      owned_chunks += chunk.word.owner != 0 && chunk.use != dsm::ChunkUse::kExtent;
-    }
-    void OnPage(const dsm::ScannedPage& page) override {
-      const bool is_free = page.state == dsm::PageState::kFree;
-      free_pages += is_free;
-      held_pages += is_free && page.lock.owner != 0;
-      never_used_in_carved_chunks += carved && page.state == dsm::PageState::kNeverUsed;
-    }
-    void OnListedPage(const dsm::ListedPage&) override { ++listed_pages; }
-    bool carved = false;
-    uint64_t owned_chunks = 0, free_pages = 0, listed_pages = 0, held_pages = 0;
-    uint64_t never_used_in_carved_chunks = 0;
-  };
 
   const Scenario& scenario_;
   ManualClock clock_;

@@ -48,7 +48,10 @@ class MapIndex final : public index::RangeIndex {
     for (size_t i = 0; i < keys.size(); ++i) {
       std::string value;
       auto found = co_await Get(op, keys[i], &value);
-      if (!found.ok()) co_return found.status();
+      if (!found.ok()) {
+        values->clear();
+        co_return found.status();
+      }
       if (*found) (*values)[i] = std::move(value);
     }
     co_return Status::Ok();

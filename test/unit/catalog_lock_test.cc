@@ -146,6 +146,62 @@ TEST_P(CatalogLockTest, IsNeverLockedTwiceWithOneWord) {
   ExpectAllLeaveInGoodOrder();
 }
 
+/// Of a CreateTree, `count` batches from number `first` on fail, the first of them behind its effect, if it
+/// `lands`. Returns whether there were so many.
+bool CreateWhileBatchesFail(Status failure, int first, int count, bool lands) {
+  ScriptedPool pool(1);
+  ScriptedMember a(pool), b(pool);
+  a.Create("tree", kGeometry);
+  int batches = 0;
+  a.script().rule = [&](const dsm::Batch&, const dsm::RunVerbs& run) -> std::optional<Status> {
+    const int number = batches++;
+    const bool fails = number >= first && number < first + count;
+    if (!fails || (number == first && lands)) run(dsm::kAllVerbs);
+    return fails ? failure : Status::Ok();
+  };
+  OpContext op = a.Op();
+  const Status created = a.Run(CreateTree(op, a.pool(), "late", Geometry::Fixed8(512))).status();
+  a.script().rule = nullptr;
+  EXPECT_TRUE(a.Run(a.tree().Upkeep(op)).ok());
+  if (created.ok()) {
+    a.Open("late");
+    a.Put(1, 2, 1);
+    EXPECT_TRUE(a.Run(a.tree(1).Upkeep(op)).ok());
+  }
+  // Whoever lives keeps nobody from making trees.
+  EXPECT_EQ(pool.HolderOf(kLock), 0);
+  b.Create("of b", Geometry::Fixed8(512));
+  b.Put(3, 4);
+  if (a.pool().allocator().has_given_up() || !a.pool().unresolved_locks().empty()) {
+    a.Die();
+    OpContext recovers = b.Op();
+    auto recovered = b.Run(RecoverMember(recovers, b.pool(), a.pool().self(), {}));
+    EXPECT_TRUE(recovered.ok()) << recovered.status();
+  } else {
+    a.ExpectLeavesInGoodOrder();
+  }
+  EXPECT_EQ(b.Get(3), 4u);
+  if (created.ok()) {
+    b.Open("late");
+    EXPECT_EQ(b.Get(1, 1), 2u);
+    b.Put(1, 3, 1);
+  }
+  b.ExpectWholePool();
+  b.ExpectLeavesInGoodOrder();
+  return batches > first;
+}
+
+TEST_P(CatalogLockTest, ACreationAtWhichBatchesFailKeepsNobodyWaitingAndLosesNoPage) {
+  for (const int count : {1, 3, 1'000}) {
+    for (const bool lands : {false, true}) {
+      for (int first = 0; CreateWhileBatchesFail(Failure(), first, count, lands); ++first) {
+        ASSERT_FALSE(HasFailure()) << count << " batches fail from number " << first << " on"
+                                   << (lands ? ", which lands" : "");
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Failures, CatalogLockTest,
                          testing::Values(StatusCode::kUnavailable, StatusCode::kUnknown));
 

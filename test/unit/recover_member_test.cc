@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "index/blink/recover_member.h"
 #include "test/support/scripted_members.h"
@@ -125,6 +127,59 @@ TEST_F(ReusedPageTest, IsNotTakenFromTheTreeThatItIsInByNow) {
   alive_.ExpectWholePool();
   alive_.ExpectLeavesInGoodOrder();
   recoverer_.ExpectWholePool();
+}
+
+/// Somebody dies at a verb of CreateTree; when its recovery has let go the catalog's lock, and has not seen to
+/// other locks, another tree gets the number that was meant for it. Returns how many verbs ran.
+uint64_t GiveNumberToAnotherTree(uint64_t verb, Geometry died_at, Geometry other) {
+  ScriptedPool pool(1);
+  ScriptedMember alive(pool), recoverer(pool);
+  dsm::CrashPlan plan;
+  ScriptedMember dead(pool,
+                      std::make_unique<dsm::CrashingFabric>(pool.servers(), pool.clock(), &plan));
+  plan.verbs_run = 0;
+  plan.verbs_left = verb;
+  {
+    OpContext op = dead.Op();
+    const Status created = dead.Run(CreateTree(op, dead.pool(), "never made", died_at)).status();
+    EXPECT_TRUE(created.ok() || plan.dead) << created;
+  }
+  const uint64_t ran = plan.verbs_run;
+  plan.dead = true;
+  dead.Die();
+  const GlobalAddress lock(dsm::kCatalogServer, dsm::kCatalogOffset);
+  bool made = false;
+  const auto make = [&] {
+    if (std::exchange(made, true)) return;
+    alive.Create("other", other);
+    alive.Put(1, 2);
+  };
+  recoverer.script().rule = [&](const dsm::Batch& batch,
+                                const dsm::RunVerbs& run) -> std::optional<Status> {
+    run(dsm::kAllVerbs);
+    if (Touches(batch, dsm::VerbKind::kCompareAndSwap, lock, 8)) make();
+    return Status::Ok();
+  };
+  OpContext op = recoverer.Op();
+  auto recovered = recoverer.Run(RecoverMember(op, recoverer.pool(), dead.pool().self(), {}));
+  EXPECT_TRUE(recovered.ok()) << recovered.status();
+  make();
+  EXPECT_EQ(alive.Get(1), 2u);
+  alive.ExpectLeavesInGoodOrder();
+  recoverer.ExpectWholePool();
+  return ran;
+}
+
+TEST(RecoverMemberTest, ATreeThatWasNeverMadeIsNotTakenForTheOneThatGetsItsNumber) {
+  const Geometry sorted = Geometry::Fixed8(576, 256), parted = Geometry::Parted(4, 256);
+  ASSERT_EQ(sorted.leaf_bytes, parted.leaf_bytes);
+  for (const auto& [died_at, other] :
+       {std::pair(kGeometry, kGeometry), std::pair(kGeometry, Geometry::Fixed8(512)),
+        std::pair(sorted, parted), std::pair(parted, sorted)}) {
+    for (uint64_t verb = 0; GiveNumberToAnotherTree(verb, died_at, other) == verb; ++verb) {
+      ASSERT_FALSE(testing::Test::HasFailure()) << "verb " << verb;
+    }
+  }
 }
 
 }  // namespace
