@@ -53,7 +53,7 @@ constexpr Case kCases[] = {
     {Mutation::kRightUnlockedBeforeLeft, "right_unlocked_before_left", "tiny_tree", "none", 1000},
     {Mutation::kSplitUnlocksBeforePublish, "split_unlocks_before_publish", "many_members", "none",
      1500},
-    {Mutation::kMergeKillsRightFirst, "merge_kills_right_first", "moving_window", "crashes", 1000},
+    {Mutation::kMergeKillsRightFirst, "merge_kills_right_first", "moving_window", "crashes", 2000},
     {Mutation::kMergeForgetsParents, "merge_forgets_parents", "moving_window", "none", 500},
     {Mutation::kRootSwappedByWrite, "root_swapped_by_write", "tiny_tree", "none", 1000},
     {Mutation::kScanSkipsFences, "scan_skips_fences", "scans", "none", 100},

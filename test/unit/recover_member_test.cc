@@ -114,6 +114,7 @@ TEST_F(ReusedPageTest, IsNotTakenFromTheTreeThatItIsInByNow) {
   OpContext op = recoverer_.Op();
   auto recovered =
       recoverer_.Run(RecoverMember(op, recoverer_.pool(), dead_.pool().self(), options));
+  recoverer_.script().rule = nullptr;
   ASSERT_TRUE(recovered.ok()) << recovered.status();
   EXPECT_EQ(recovered->given_up_pages, 0u);
   ASSERT_GE(stage, Stage::kMerges);
@@ -162,6 +163,7 @@ uint64_t GiveNumberToAnotherTree(uint64_t verb, Geometry died_at, Geometry other
   };
   OpContext op = recoverer.Op();
   auto recovered = recoverer.Run(RecoverMember(op, recoverer.pool(), dead.pool().self(), {}));
+  recoverer.script().rule = nullptr;
   EXPECT_TRUE(recovered.ok()) << recovered.status();
   make();
   EXPECT_EQ(alive.Get(1), 2u);
