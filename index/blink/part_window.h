@@ -85,7 +85,7 @@ inline FreshHints HintsOfScan(const LeafParts& leaf, PartHints before) {
   const auto seen = static_cast<double>(leaf.count());
   const double entries = known ? seen + *known * (1 - share) : seen / share;
   fresh.about |= PartHints::kCountMask;
-  fresh.bits |= static_cast<uint64_t>(std::lround(entries) + 1) << PartHints::kCountShift;
+  fresh.bits |= (static_cast<uint64_t>(entries + 0.5) + 1) << PartHints::kCountShift;
   return fresh;
 }
 

@@ -125,6 +125,7 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
     return std::span(state.images.get() + i * image_bytes, image_bytes);
   };
   std::vector<Batch> batches;
+  batches.reserve(std::min(state.leaves.size(), pool_->layouts().size()));
   for (size_t i = 0; i < state.leaves.size(); ++i) {
     const ScanLeaf& leaf = state.leaves[i];
     const auto image = image_of(i);

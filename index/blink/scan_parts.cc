@@ -143,6 +143,7 @@ bool Collect(const LeafParts& leaf, const LeafHomes& homes, LeafRange range, Wan
     const uint64_t used = part.used(), base = Entries::kEntry | p << Entries::kSlotBits;
     uint64_t taken = 0;
     double slots[kPartSlots];
+#pragma GCC unroll 7
     for (size_t slot = 0; slot < kPartSlots; ++slot) {
       const uint64_t offset = part.key(slot) - range.low;
       const uint64_t takes = uint64_t{offset - first < span} & used >> slot;

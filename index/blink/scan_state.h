@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <boost/container/small_vector.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -75,7 +76,7 @@ struct BlinkTree::ScanState {
   bool find_one_leaf = false;  ///< the cache's chain broke
   bool stalled = false;        ///< the last round trip brought no parts that suffice
   std::vector<CachedLeaf> cached;
-  std::vector<ScanLeaf> leaves;
+  boost::container::small_vector<ScanLeaf, 6> leaves;       ///< to be read in one round trip
   std::unique_ptr<std::byte[]> images;                      ///< a leaf's each
   size_t images_max = 0;                                    ///< that there is room for
   std::vector<std::pair<size_t, OutOfLineValue>> to_fetch;  ///< row, where its value is
