@@ -42,15 +42,6 @@ Task<Result<bool>> RangeIndex::Put(OpContext& op, std::string_view key, std::str
   co_return !result->existed;
 }
 
-std::optional<Result<bool>> RangeIndex::PutAtOnce(OpContext& op, std::string_view key,
-                                                  std::string_view value) {
-  const auto result =
-      ModifyAtOnce(op, key, WriteIf(true, true, value), CurrentValue::kPresenceOnly);
-  if (!result) return std::nullopt;
-  if (!result->ok()) return result->status();
-  return !(*result)->existed;
-}
-
 Task<Result<bool>> RangeIndex::Update(OpContext& op, std::string_view key, std::string_view value) {
   const ModifyFunction modify = WriteIf(true, false, value);
   auto result = co_await Modify(op, key, modify, CurrentValue::kMustExist);

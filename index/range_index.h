@@ -83,6 +83,17 @@ class ValueVisitor {
   virtual void Visit(size_t number, std::optional<std::string_view> value) = 0;
 };
 
+/// Changes of some keys, one after the other.
+class KeyChanges {
+ public:
+  virtual ~KeyChanges() = default;
+  /// What is to become of the key of this number: as a ModifyFunction.
+  virtual ModifyAction Decide(size_t number, std::optional<std::string_view> current,
+                              std::string* replacement) = 0;
+  /// It is done, or has failed: told of each before the next is decided.
+  virtual void Done(size_t number, const Result<ModifyResult>& result) = 0;
+};
+
 class RangeIndex {
  public:
   virtual ~RangeIndex() = default;
@@ -106,12 +117,11 @@ class RangeIndex {
                              ValueVisitor& /*visitor*/) {
     return 0;
   }
-  /// Modify; nullopt: it was not done, and `modify` may have been called.
-  virtual std::optional<Result<ModifyResult>> ModifyAtOnce(OpContext& /*op*/,
-                                                           std::string_view /*key*/,
-                                                           const ModifyFunction& /*modify*/,
-                                                           CurrentValue /*current*/) {
-    return std::nullopt;
+  /// Modify of some keys, from the first on, in their order. Returns how many are done. The next one may have been
+  /// decided, and is not done.
+  virtual size_t ModifyAtOnce(OpContext& /*op*/, std::span<const std::string_view> /*keys*/,
+                              CurrentValue /*use*/, KeyChanges& /*changes*/) {
+    return 0;
   }
   /// An operation on the key is about to run: what it will look at may be fetched meanwhile.
   virtual void Expect(OpContext& /*op*/, std::string_view /*key*/) {}
@@ -138,9 +148,6 @@ class RangeIndex {
   Task<Result<bool>> Update(OpContext& op, std::string_view key, std::string_view value);
   /// Returns whether the key was there.
   Task<Result<bool>> Delete(OpContext& op, std::string_view key);
-  /// Put by ModifyAtOnce.
-  std::optional<Result<bool>> PutAtOnce(OpContext& op, std::string_view key,
-                                        std::string_view value);
   /// Deletes if the key's value equals `expected`.
   Task<Result<DeleteIfResult>> DeleteIf(OpContext& op, std::string_view key,
                                         std::string_view expected);

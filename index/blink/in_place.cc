@@ -38,8 +38,15 @@ struct BlinkTree::AtPlace {
   /// The leaf that the cached nodes name for the key, if it can be looked at where it is. Begins to fetch it. REQUIRES:
   /// takes(key).
   std::optional<GlobalAddress> FetchLeaf(std::string_view key) const;
+  /// A key's leaf, and what a look at it has told.
+  struct Look {
+    GlobalAddress leaf;
+    LeafPeek peek;
+    PeekOutcome outcome = PeekOutcome::kNotHere;
+  };
   /// Whether there is such a leaf, or one was expected.
-  bool BeginPeek(std::string_view key, GlobalAddress* leaf, LeafPeek* peek) const;
+  bool BeginLook(std::string_view key, Look* look) const;
+  bool BeginLookAt(std::optional<GlobalAddress> leaf, Look* look) const;
   PeekOutcome Find(std::string_view key, LeafPeek& peek, PageBuffer& image) const {
     const PeekOutcome outcome = peek.Find(key, image);
     // Another leaf's key by now, perhaps: the cached nodes will know.
@@ -55,6 +62,18 @@ struct BlinkTree::AtPlace {
   /// VisitAtOnce of a few.
   size_t VisitSome(std::span<const std::string_view> keys, size_t first_number,
                    ValueVisitor& visitor) const;
+  /// BeginLook of keys, from the first on. Returns of how many.
+  size_t BeginLooks(std::span<const std::string_view> keys, std::span<Look> looks) const;
+  /// Find, and begins to fetch what was found.
+  void FindSome(std::span<const std::string_view> keys, std::span<Look> looks,
+                PageBuffer& image) const;
+  /// Modify, if its value takes the place of one of the same length, or none is written; nullopt: it is not done.
+  template <typename Decision>
+  std::optional<Result<ModifyResult>> Change(std::string_view key, Look& look, CurrentValue use,
+                                             const Decision& decide) const;
+  /// ModifyAtOnce of a few.
+  size_t ChangeSome(std::span<const std::string_view> keys, size_t first_number, CurrentValue use,
+                    KeyChanges& changes) const;
   /// Takes the lock, if nobody has it, and reads nothing.
   bool Lock(GlobalAddress address, LockedPage& leaf) const;
   /// WRITEs of `value` in the place of what was looked at into `leaf.before`, which has its length.
@@ -80,25 +99,27 @@ std::optional<GlobalAddress> BlinkTree::AtPlace::FetchLeaf(std::string_view key)
   return path.node;
 }
 
-bool BlinkTree::AtPlace::BeginPeek(std::string_view key, GlobalAddress* leaf,
-                                   LeafPeek* peek) const {
-  if (!takes(key)) return false;
-  auto found = tree.expected_.Find(op.worker.number(), key);
-  if (!found) found = FetchLeaf(key);
-  if (!found) return false;
+bool BlinkTree::AtPlace::BeginLookAt(std::optional<GlobalAddress> leaf, Look* look) const {
+  if (!leaf) return false;
   const Geometry& geometry = tree.info_.geometry;
-  const std::byte* const page = op.worker.transport().Mapped(*found, geometry.page_bytes(0));
+  const std::byte* const page = op.worker.transport().Mapped(*leaf, geometry.page_bytes(0));
   if (page == nullptr) return false;
-  *leaf = *found;
-  *peek = LeafPeek(geometry, tree.info_.id, MappedPage(page));
+  look->leaf = *leaf;
+  look->peek = LeafPeek(geometry, tree.info_.id, MappedPage(page));
   return true;
+}
+
+bool BlinkTree::AtPlace::BeginLook(std::string_view key, Look* look) const {
+  if (!takes(key)) return false;
+  const auto expected = tree.expected_.Find(op.worker.number(), key);
+  return BeginLookAt(expected ? expected : FetchLeaf(key), look);
 }
 
 std::optional<bool> BlinkTree::GetInPlace(OpContext& op, std::string_view key, std::string* value) {
   const AtPlace at{*this, op};
-  GlobalAddress leaf;
-  LeafPeek peek;
-  if (!at.BeginPeek(key, &leaf, &peek)) return std::nullopt;
+  AtPlace::Look look;
+  if (!at.BeginLook(key, &look)) return std::nullopt;
+  LeafPeek& peek = look.peek;
   PageBuffer image;
   const PeekOutcome outcome = at.Find(key, peek, image);
   std::string_view found;
@@ -110,25 +131,40 @@ std::optional<bool> BlinkTree::GetInPlace(OpContext& op, std::string_view key, s
   return outcome == PeekOutcome::kFound;
 }
 
+size_t BlinkTree::AtPlace::BeginLooks(std::span<const std::string_view> keys,
+                                      std::span<Look> looks) const {
+  if (keys.size() == 1) return BeginLook(keys[0], &looks[0]) ? 1 : 0;
+  if (!can_peek()) return 0;
+  const size_t wanted = std::min(keys.size(), looks.size());
+  size_t count = 0;
+  while (count < wanted && tree.CheckKey(keys[count]).ok() &&
+         BeginLookAt(FetchLeaf(keys[count]), &looks[count])) {
+    ++count;
+  }
+  return count;
+}
+
+void BlinkTree::AtPlace::FindSome(std::span<const std::string_view> keys, std::span<Look> looks,
+                                  PageBuffer& image) const {
+  for (size_t i = 0; i < looks.size(); ++i) {
+    looks[i].outcome = Find(keys[i], looks[i].peek, image);
+    if (looks[i].outcome == PeekOutcome::kFound) looks[i].peek.PrefetchValue();
+  }
+}
+
 size_t BlinkTree::AtPlace::VisitSome(std::span<const std::string_view> keys, size_t first_number,
                                      ValueVisitor& visitor) const {
-  std::array<LeafPeek, kPeeksTogether> peeks;
-  std::array<PeekOutcome, kPeeksTogether> outcomes;
-  const size_t wanted = std::min(keys.size(), kPeeksTogether);
-  size_t count = 0;
-  GlobalAddress leaf;
-  while (count < wanted && BeginPeek(keys[count], &leaf, &peeks[count])) ++count;
+  std::array<Look, kPeeksTogether> looks;
+  const size_t count = BeginLooks(keys, looks);
   PageBuffer image;
-  for (size_t i = 0; i < count; ++i) {
-    outcomes[i] = Find(keys[i], peeks[i], image);
-    if (outcomes[i] == PeekOutcome::kFound) peeks[i].PrefetchValue();
-  }
+  FindSome(keys, std::span(looks).first(count), image);
   size_t visited = 0;
   for (; visited < count; ++visited) {
-    LeafPeek& peek = peeks[visited];
+    const PeekOutcome outcome = looks[visited].outcome;
+    LeafPeek& peek = looks[visited].peek;
     std::optional<std::string_view> value;
-    if (outcomes[visited] == PeekOutcome::kFound) value = peek.Value(image);
-    if (outcomes[visited] == PeekOutcome::kNotHere || !peek.Holds()) break;
+    if (outcome == PeekOutcome::kFound) value = peek.Value(image);
+    if (outcome == PeekOutcome::kNotHere || !peek.Holds()) break;
     Count(peek);
     visitor.Visit(first_number + visited, value);
   }
@@ -240,46 +276,93 @@ void BlinkTree::AtPlace::AddReplacedValue(LockedPage& leaf, const LeafPeek& peek
   }
 }
 
-std::optional<Result<ModifyResult>> BlinkTree::ModifyAtOnce(OpContext& op, std::string_view key,
-                                                            const ModifyFunction& modify,
-                                                            CurrentValue use) {
-  GlobalAddress address;
-  LeafPeek peek;
-  const AtPlace at{*this, op};
-  if (pool_->self().id == 0 || HasUnfinished() || !at.BeginPeek(key, &address, &peek)) {
-    return std::nullopt;
-  }
+template <typename Decision>
+std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view key, Look& look,
+                                                               CurrentValue use,
+                                                               const Decision& decide) const {
   LockedPage leaf;
-  if (at.Find(key, peek, leaf.before) != PeekOutcome::kFound) return std::nullopt;
+  LeafPeek& peek = look.peek;
+  if (peek.Holds()) {
+    peek.LoadEnds(leaf.before);
+  } else {  // it has been changed since, by the change in front of this one, perhaps
+    look.outcome = Find(key, peek, leaf.before);
+  }
+  if (look.outcome != PeekOutcome::kFound) return std::nullopt;
   const std::string_view current = peek.Value(leaf.before);
   if (!peek.Holds()) return std::nullopt;
   std::string replacement;
   const bool sees_value = use == CurrentValue::kRead;
-  const ModifyResult result{true, modify(sees_value ? current : std::string_view(), &replacement)};
+  const ModifyResult result{true, decide(sees_value ? current : std::string_view(), &replacement)};
   if (result.action == ModifyAction::kKeep) {
-    at.Count(peek);
+    Count(peek);
     ++op.counts.round_trips;
     return result;
   }
   // What is empty has no place of its own.
   if (result.action != ModifyAction::kWrite || replacement.size() != current.size() ||
-      current.empty() || !at.Lock(address, leaf)) {
+      current.empty() || !Lock(look.leaf, leaf)) {
     return std::nullopt;
   }
-  at.Count(peek);
-  Batch batch(address.server());
+  Count(peek);
+  Batch batch(look.leaf.server());
   const bool same = peek.SameVersion();
-  if (same) at.AddReplacedValue(leaf, peek, replacement, batch);
-  AddUnlock(leaf, batch);
-  const Status posted = at.Post(batch);
-  if (!LetGo(leaf, posted)) [[unlikely]] {
-    AbandonPage(op, leaf, posted);
+  if (same) AddReplacedValue(leaf, peek, replacement, batch);
+  tree.AddUnlock(leaf, batch);
+  const Status posted = Post(batch);
+  if (!tree.LetGo(leaf, posted)) [[unlikely]] {
+    tree.AbandonPage(op, leaf, posted);
     if (same) {
-      return Status::Unknown("write-back of page " + address.ToString() + ": " + posted.ToString());
+      return Status::Unknown("write-back of page " + look.leaf.ToString() + ": " +
+                             posted.ToString());
     }
   }
   if (!same) return std::nullopt;
   return result;
+}
+
+size_t BlinkTree::AtPlace::ChangeSome(std::span<const std::string_view> keys, size_t first_number,
+                                      CurrentValue use, KeyChanges& changes) const {
+  std::array<Look, kPeeksTogether> looks;
+  const size_t count = BeginLooks(keys, looks);
+  PageBuffer image;
+  FindSome(keys, std::span(looks).first(count), image);
+  for (size_t i = 0; i < count; ++i) {
+    const auto result =
+        Change(keys[i], looks[i], use,
+               [&](std::optional<std::string_view> current, std::string* replacement) {
+                 return changes.Decide(first_number + i, current, replacement);
+               });
+    if (!result) return i;
+    changes.Done(first_number + i, *result);
+    if (!result->ok()) return i + 1;
+  }
+  return count;
+}
+
+size_t BlinkTree::ModifyAtOnce(OpContext& op, std::span<const std::string_view> keys,
+                               CurrentValue use, KeyChanges& changes) {
+  size_t done = 0;
+  while (done < keys.size() && pool_->self().id != 0 && !HasUnfinished()) {
+    const auto some = keys.subspan(done, std::min(keys.size() - done, kPeeksTogether));
+    const size_t changed = AtPlace{*this, op}.ChangeSome(some, done, use, changes);
+    done += changed;
+    if (changed < some.size()) break;
+  }
+  return done;
+}
+
+std::optional<Result<ModifyResult>> BlinkTree::ModifyInPlace(OpContext& op, std::string_view key,
+                                                             const ModifyFunction& modify,
+                                                             CurrentValue use) {
+  const AtPlace at{*this, op};
+  AtPlace::Look look;
+  if (pool_->self().id == 0 || HasUnfinished() || !at.BeginLook(key, &look)) {
+    return std::nullopt;
+  }
+  PageBuffer image;
+  look.outcome = at.Find(key, look.peek, image);
+  if (look.outcome != PeekOutcome::kFound) return std::nullopt;
+  return at.Change(key, look, use, modify);
 }
 
 }  // namespace farleaf::index

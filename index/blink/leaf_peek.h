@@ -83,6 +83,12 @@ class BasicLeafPeek {
     }
     return Search(key, image);
   }
+  /// Loads the first words and the last, beside the value all that its replacement changes. Find has done so, if `image`
+  /// has been no other leaf's since.
+  void LoadEnds(PageBuffer& image) {
+    Load(0, kEndBytes, image);
+    Load(image_bytes() - internal::kTailBytes, internal::kTailBytes, image);
+  }
   /// Loads the value that was found. REQUIRES: Find gave kFound.
   std::string_view Value(PageBuffer& image) {
     Load(slot_.offset + slot_.rest, slot_.value, image);
@@ -108,6 +114,7 @@ class BasicLeafPeek {
   using BytesPage = internal::BytesPage;
   static constexpr size_t kVersionAt = offsetof(internal::PageHeader, version);
   static constexpr size_t kFirstBytes = 128;
+  static constexpr size_t kEndBytes = 16;  // checksum and version
   static_assert(kFirstBytes <= kPageBytesMin - 8);
 
   size_t image_bytes() const { return geometry_->image_bytes(0); }

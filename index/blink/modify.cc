@@ -33,7 +33,7 @@ Task<Result<ModifyResult>> BlinkTree::Modify(OpContext& op, std::string_view key
 
 Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_view key,
                                                    const ModifyFunction& modify, CurrentValue use) {
-  if (auto done = ModifyAtOnce(op, key, modify, use)) co_return std::move(*done);
+  if (auto done = ModifyInPlace(op, key, modify, use)) co_return std::move(*done);
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
   if (HasUnfinished()) [[unlikely]] {
     // What cannot be resolved yet is no reason to fail this write.

@@ -60,9 +60,8 @@ class BlinkTree final : public RangeIndex {
                      ValueVisitor& visitor) override;
   Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
                                     const ModifyFunction& modify, CurrentValue current) override;
-  std::optional<Result<ModifyResult>> ModifyAtOnce(OpContext& op, std::string_view key,
-                                                   const ModifyFunction& modify,
-                                                   CurrentValue current) override;
+  size_t ModifyAtOnce(OpContext& op, std::span<const std::string_view> keys, CurrentValue use,
+                      KeyChanges& changes) override;
   void Expect(OpContext& op, std::string_view key) override;
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
   /// Lets go locks of this member that were left when connections broke (dsm/unresolved_locks.h), and frees
@@ -164,6 +163,9 @@ class BlinkTree final : public RangeIndex {
   struct AtPlace;
   /// Whether the key is there; nullopt: it cannot be told in place.
   std::optional<bool> GetInPlace(OpContext& op, std::string_view key, std::string* value);
+  /// Modify, if it can be done in place.
+  std::optional<Result<ModifyResult>> ModifyInPlace(OpContext& op, std::string_view key,
+                                                    const ModifyFunction& modify, CurrentValue use);
 
   // multi_get.cc
   struct WantedLeaf;
@@ -297,8 +299,7 @@ class BlinkTree final : public RangeIndex {
 
   // recover.cc: locks whose owner is gone.
   bool IsOwn(uint64_t word) const;
-  /// Whether nothing can come any more of the holder of a lock: it is fenced there, or this member, and
-  /// the lock is on its list.
+  /// Whether nothing can come any more of a lock's holder: fenced there, or this member, and it is on its list.
   bool IsGone(OpContext& op, GlobalAddress address, uint64_t word, const FenceLook& look) const;
   Task<Result<bool>> IsConfirmed(OpContext& op, uint64_t word, dsm::ServerId server);
   /// Where the slot that a lock word names is on that server; 0: nowhere.

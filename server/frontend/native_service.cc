@@ -57,22 +57,19 @@ void NativeService::StartRequests(NativeConnection& connection, const InputBlock
   const bool at_once = !deps_.thread->stopping();
   for (size_t i = 0; i < taken.size();) {
     const protocol::Request& first = taken[i].request;
-    size_t gets = 0;
-    while (at_once && i + gets < taken.size() && taken[i + gets].request.opcode == Opcode::kGet &&
-           taken[i + gets].request.tree == first.tree) {
-      ++gets;
+    const bool puts = first.opcode == Opcode::kPut;
+    size_t alike = 0;
+    while (at_once && (puts || first.opcode == Opcode::kGet) && i + alike < taken.size() &&
+           taken[i + alike].request.opcode == first.opcode &&
+           taken[i + alike].request.tree == first.tree) {
+      ++alike;
     }
-    if (gets > 0) {
-      const size_t answered = AnswerGets(connection, taken.subspan(i, gets));
-      i += answered;
-      if (answered == gets) continue;
-    } else if (at_once && first.opcode == Opcode::kPut) {
-      if (i + 1 < taken.size()) ExpectRequest(taken[i + 1].request);
-      if (AnswerPut(connection, taken[i])) {
-        ++i;
-        continue;
-      }
-    }
+    const auto some = taken.subspan(i, alike);
+    const size_t answered = alike == 0 ? 0
+                            : puts     ? AnswerPuts(connection, some)
+                                       : AnswerGets(connection, some);
+    i += answered;
+    if (alike > 0 && answered == alike) continue;
     StartRequest(connection, block, std::move(taken[i].request), taken[i].token);
     ++i;
   }
@@ -122,25 +119,63 @@ size_t NativeService::AnswerGets(NativeConnection& connection,
   return answered;
 }
 
-bool NativeService::AnswerPut(NativeConnection& connection, const NativeConnection::Taken& put) {
-  const HostedTree tree = FindTree(put.request.tree);
-  if (tree.index == nullptr) return false;
-  OperationRecord record{protocol::Opcode::kPut, StatusCode::kOk, 0, {}};
-  dsm::OpContext op{deps_.thread->worker(), record.counts};
-  const auto done = tree.index->PutAtOnce(op, put.request.key, put.request.value);
-  if (!done) return false;
-  protocol::Response response;
-  response.id = put.request.id;
-  response.opcode = put.request.opcode;
-  response.code = record.code = done->ok() ? StatusCode::kOk : done->status().code();
-  if (done->ok()) {
-    response.changed = **done;
-  } else {
-    response.message = done->status().message();
+class NativeService::Puts final : public index::KeyChanges {
+ public:
+  Puts(NativeConnection& connection, std::span<const NativeConnection::Taken> puts)
+      : connection_(connection), puts_(puts) {}
+  index::ModifyAction Decide(size_t number, std::optional<std::string_view>,
+                             std::string* replacement) override {
+    replacement->assign(puts_[number].request.value);
+    return index::ModifyAction::kWrite;
   }
-  connection.Answer(response, put.token);
-  NoteAnswered(connection, put.request, record, deps_.clock->NowNs());
-  return true;
+  void Done(size_t number, const Result<index::ModifyResult>& result) override {
+    protocol::Response response;
+    response.id = puts_[number].request.id;
+    response.opcode = protocol::Opcode::kPut;
+    if (result.ok()) {
+      response.changed = !result->existed;
+    } else {
+      response.code = last_code_ = result.status().code();
+      response.message = result.status().message();
+    }
+    connection_.Answer(response, puts_[number].token);
+  }
+  /// Of the put that was answered last: none is done behind one that has failed.
+  StatusCode last_code() const { return last_code_; }
+
+ private:
+  NativeConnection& connection_;
+  const std::span<const NativeConnection::Taken> puts_;
+  StatusCode last_code_ = StatusCode::kOk;
+};
+
+size_t NativeService::AnswerPuts(NativeConnection& connection,
+                                 std::span<const NativeConnection::Taken> puts) {
+  const HostedTree tree = FindTree(puts.front().request.tree);
+  if (tree.index == nullptr) return 0;
+  size_t answered = 0;
+  for (bool all = true; all && answered < puts.size();) {
+    const auto some =
+        puts.subspan(answered, std::min(puts_together_.count(), puts.size() - answered));
+    if (some.size() == 1 && answered + 1 < puts.size()) ExpectRequest(puts[answered + 1].request);
+    keys_.clear();
+    for (const auto& put : some) keys_.push_back(put.request.key);
+    OperationRecord record{protocol::Opcode::kPut, StatusCode::kOk, 0, {}};
+    dsm::OpContext op{deps_.thread->worker(), record.counts};
+    Puts changes(connection, some);
+    const size_t done =
+        tree.index->ModifyAtOnce(op, keys_, index::CurrentValue::kPresenceOnly, changes);
+    const uint64_t now_ns = done > 0 ? deps_.clock->NowNs() : 0;
+    for (const auto& put : some.first(done)) {
+      if (&put == &some[done - 1]) record.code = changes.last_code();
+      NoteAnswered(connection, put.request, record, now_ns);
+      record.counts = {};  // those that were done together share it
+    }
+    puts_together_.Note(some.size(), done);
+    answered += done;
+    all = done == some.size();
+  }
+  return answered;
 }
 
 void NativeService::NoteAnswered(const NativeConnection& connection,

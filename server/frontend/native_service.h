@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dsm/base/clock.h"
+#include "server/frontend/at_once.h"
 #include "server/frontend/authenticator.h"
 #include "server/frontend/execute.h"
 #include "server/frontend/native_connection.h"
@@ -60,12 +61,13 @@ class NativeService final : public ProtocolService, public NativeConnection::Run
 
  private:
   class Answerer;
+  class Puts;
   /// Answers gets of one tree, from the first on, that need not wait. Returns how many.
   size_t AnswerGets(NativeConnection& connection, std::span<const NativeConnection::Taken> gets);
   /// Has what it will look at be fetched meanwhile.
   void ExpectRequest(const protocol::Request& request);
-  /// Whether the put is done, and answered: it needed not wait.
-  bool AnswerPut(NativeConnection& connection, const NativeConnection::Taken& put);
+  /// Does puts of one tree, from the first on, that need not wait. Returns how many.
+  size_t AnswerPuts(NativeConnection& connection, std::span<const NativeConnection::Taken> puts);
   void NoteAnswered(const NativeConnection& connection, const protocol::Request& request,
                     OperationRecord& record, uint64_t now_ns);
   dsm::Task<void> RunRequest(NativeConnection& connection, InputBlockRef block,
@@ -78,6 +80,7 @@ class NativeService final : public ProtocolService, public NativeConnection::Run
   const Options options_;
   std::unordered_map<uint32_t, HostedTree> trees_;  // those found so far
   std::vector<std::string_view> keys_;              // room that is used again
+  AtOnce puts_together_;
 };
 
 }  // namespace farleaf::server

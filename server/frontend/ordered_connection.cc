@@ -77,6 +77,11 @@ Task<void> OrderedConnection::Pump() {
       took_next = GatherRetrievals(&count);
       key_of = KeyOf::kWanted;
       co_await RunRetrievals(op, count);
+    } else if (NextIsSet() && !thread.stopping()) {
+      size_t count = 0;
+      took_next = GatherSets(AtOnce::kMax, &count);
+      key_of = KeyOf::kSet;
+      co_await RunSets(op, count);
     } else {
       ExpectFollowing(op);
       co_await RunNext(op);
@@ -84,7 +89,7 @@ Task<void> OrderedConnection::Pump() {
     CountEnded(&begin_ns, &counts, key_of);
     if (abandoned()) out().clear();
     thread.Flush(*this);
-    // A command that was taken behind retrievals is in the same block, and has to be run.
+    // A command that was taken behind those that were gathered is in the same block, and has to be run.
     if (took_next) continue;
     more = !quit_ && failure().ok() && !output_full() && TakeCommand();
     if (more) kept = block();
@@ -135,7 +140,7 @@ void OrderedConnection::NoteSlow(uint64_t duration_ns, uint64_t round_trips, Key
   if (key_of == KeyOf::kNext) {
     slow.key = KeyOfNext();
   } else {
-    AppendWantedKey(0, &slow.key);
+    key_of == KeyOf::kWanted ? AppendWantedKey(0, &slow.key) : AppendSetKey(0, &slow.key);
     slow.key.erase(0, 1);  // the space of keys that users name
   }
   slow.client = environment_->thread().PeerName(*this);
@@ -158,12 +163,13 @@ Task<void> OrderedConnection::RunRetrievals(dsm::OpContext& op, size_t count) {
   }
 }
 
-Task<void> OrderedConnection::RetrieveTogether(dsm::OpContext& op, size_t begin, size_t end) {
+template <typename Append>
+void OrderedConnection::MakeKeys(size_t begin, size_t end, const Append& append) {
   keys_bytes_.clear();
   key_ends_.clear();
   keys_.clear();
   for (size_t i = begin; i < end; ++i) {
-    AppendWantedKey(i, &keys_bytes_);
+    append(i);
     key_ends_.push_back(keys_bytes_.size());
   }
   size_t at = 0;
@@ -171,6 +177,27 @@ Task<void> OrderedConnection::RetrieveTogether(dsm::OpContext& op, size_t begin,
     keys_.push_back(std::string_view(keys_bytes_).substr(at, key_end - at));
     at = key_end;
   }
+}
+
+Task<void> OrderedConnection::RunSets(dsm::OpContext& op, size_t count) {
+  MakeKeys(0, count, [this](size_t i) { AppendSetKey(i, &keys_bytes_); });
+  const RecordStore& store = environment_->store();
+  for (size_t begin = 0; begin < count;) {
+    const size_t tried = std::min(sets_together_.count(), count - begin);
+    if (tried == 1 && begin + 1 < count) store.tree().Expect(op, keys_[begin + 1]);
+    SetAnswerer answerer(this, begin);
+    const size_t done = store.UpdateAtOnce(op, std::span(keys_).subspan(begin, tried), answerer);
+    sets_together_.Note(tried, done);
+    begin += done;
+    if (done == tried) continue;
+    const auto updated = co_await store.Update(op, keys_[begin], RuleOfSet(begin));
+    AnswerSet(begin, updated.ok() ? Status::Ok() : updated.status());
+    ++begin;
+  }
+}
+
+Task<void> OrderedConnection::RetrieveTogether(dsm::OpContext& op, size_t begin, size_t end) {
+  MakeKeys(begin, end, [this](size_t i) { AppendWantedKey(i, &keys_bytes_); });
   Answerer answerer(this, begin);
   const Status got = co_await environment_->store().Visit(op, keys_, answerer);
   if (!got.ok()) {

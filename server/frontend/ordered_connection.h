@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/frontend/at_once.h"
 #include "server/frontend/authenticator.h"
 #include "server/frontend/command_stats.h"
 #include "server/frontend/connection.h"
@@ -63,6 +64,16 @@ class OrderedConnection : public Connection {
   virtual void AppendWantedKey(size_t i, std::string* out) const = 0;
   /// `record`: null where there is none, and where retrieval_failure() says why it is not known.
   virtual void AnswerWanted(size_t i, const Record* record) = 0;
+  /// Whether the next command stores a value of a key, whatever it has.
+  virtual bool NextIsSet() const = 0;
+  /// The next command, and sets behind it, up to `max`, become those that are to be run together, each with its tree
+  /// key. Returns whether another command was taken, as of GatherRetrievals.
+  virtual bool GatherSets(size_t max, size_t* count) = 0;
+  virtual void AppendSetKey(size_t i, std::string* out) const = 0;
+  /// Good until the next call.
+  virtual RecordRule& RuleOfSet(size_t i) = 0;
+  /// Behind the rule of this set: what has come of it.
+  virtual void AnswerSet(size_t i, const Status& status) = 0;
   virtual dsm::Task<void> RunNext(dsm::OpContext& op) = 0;
   /// Which key a command that begins `text` seems to name, if it can be told in passing; a guess.
   virtual std::string_view GuessKey(std::string_view text) const = 0;
@@ -111,7 +122,7 @@ class OrderedConnection : public Connection {
   };
 
   /// Whose key stands for commands that have ended together.
-  enum class KeyOf : uint8_t { kWanted, kNext };
+  enum class KeyOf : uint8_t { kWanted, kSet, kNext };
   /// Commands that have ended together, and alike.
   struct Ended {
     size_t command;
@@ -143,6 +154,21 @@ class OrderedConnection : public Connection {
     size_t bytes_ = 0;
   };
 
+  /// Answers sets as they are done, from `begin` on.
+  class SetAnswerer final : public RecordChanges {
+   public:
+    SetAnswerer(OrderedConnection* connection, size_t begin)
+        : connection_(connection), begin_(begin) {}
+    RecordRule& RuleOf(size_t number) override { return connection_->RuleOfSet(begin_ + number); }
+    void Done(size_t number, const Result<RecordUpdate>& update) override {
+      connection_->AnswerSet(begin_ + number, update.ok() ? Status::Ok() : update.status());
+    }
+
+   private:
+    OrderedConnection* const connection_;
+    const size_t begin_;
+  };
+
   /// Has what the command behind the next one will look at be fetched meanwhile.
   void ExpectFollowing(dsm::OpContext& op);
   bool TakeCommand() { return end_.ok() && TakeNext(); }
@@ -151,6 +177,10 @@ class OrderedConnection : public Connection {
   void CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent, KeyOf key_of);
   void NoteSlow(uint64_t duration_ns, uint64_t round_trips, KeyOf key_of);
   dsm::Task<void> RunRetrievals(dsm::OpContext& op, size_t count);
+  dsm::Task<void> RunSets(dsm::OpContext& op, size_t count);
+  /// Makes keys_ of the keys that `append` appends for begin to end.
+  template <typename Append>
+  void MakeKeys(size_t begin, size_t end, const Append& append);
   dsm::Task<void> RetrieveTogether(dsm::OpContext& op, size_t begin, size_t end);
   dsm::Task<void> RetrieveOneByOne(dsm::OpContext& op, size_t begin, size_t end);
 
@@ -163,6 +193,7 @@ class OrderedConnection : public Connection {
   std::coroutine_handle<> waiting_;
   Status retrieval_failure_;
   size_t batch_keys_ = 64;  // of the next MultiGet
+  AtOnce sets_together_;
   // Room that is used again from one command to the next.
   std::string key_, value_, keys_bytes_;
   std::vector<Ended> ended_;

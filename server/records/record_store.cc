@@ -81,13 +81,33 @@ Task<Result<RecordUpdate>> RecordStore::Update(OpContext& op, std::string_view k
   co_return OutcomeOf(attempt);
 }
 
-std::optional<Result<RecordUpdate>> RecordStore::UpdateAtOnce(OpContext& op, std::string_view key,
-                                                              RecordRule& rule) const {
-  Attempt attempt{&rule, wall_->NowNs(), {}, {}};
-  const auto done = tree_->ModifyAtOnce(op, key, FunctionOf(&attempt), index::CurrentValue::kRead);
-  if (!done) return std::nullopt;
-  if (!done->ok()) return done->status();
-  return OutcomeOf(attempt);
+namespace {
+
+class Updates final : public index::KeyChanges {
+ public:
+  Updates(RecordChanges& changes, uint64_t now_ns)
+      : changes_(changes), attempt_{nullptr, now_ns, {}, {}} {}
+
+  ModifyAction Decide(size_t number, std::optional<std::string_view> current,
+                      std::string* replacement) override {
+    attempt_.rule = &changes_.RuleOf(number);
+    return attempt_.Run(current, replacement);
+  }
+  void Done(size_t number, const Result<index::ModifyResult>& result) override {
+    changes_.Done(number, result.ok() ? OutcomeOf(attempt_) : result.status());
+  }
+
+ private:
+  RecordChanges& changes_;
+  Attempt attempt_;
+};
+
+}  // namespace
+
+size_t RecordStore::UpdateAtOnce(OpContext& op, std::span<const std::string_view> keys,
+                                 RecordChanges& changes) const {
+  Updates updates(changes, wall_->NowNs());
+  return tree_->ModifyAtOnce(op, keys, index::CurrentValue::kRead, updates);
 }
 
 Task<Status> RecordStore::DeleteExpired(OpContext& op, std::string_view key) const {

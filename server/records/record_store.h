@@ -42,6 +42,15 @@ class RecordVisitor {
   virtual void Visit(size_t number, const Record* record, const Status& why) = 0;
 };
 
+/// Changes of some keys, one after the other.
+class RecordChanges {
+ public:
+  virtual ~RecordChanges() = default;
+  /// Of the key of this number; good until it is Done.
+  virtual RecordRule& RuleOf(size_t number) = 0;
+  virtual void Done(size_t number, const Result<RecordUpdate>& update) = 0;
+};
+
 class RecordStore {
  public:
   /// Both outlive the store. `wall` gives time since 1970.
@@ -62,9 +71,9 @@ class RecordStore {
                              std::vector<std::optional<Record>>* records) const;
   dsm::Task<Result<RecordUpdate>> Update(dsm::OpContext& op, std::string_view key,
                                          RecordRule& rule) const;
-  /// The same without waiting; nullopt: it was not done (index/range_index.h).
-  std::optional<Result<RecordUpdate>> UpdateAtOnce(dsm::OpContext& op, std::string_view key,
-                                                   RecordRule& rule) const;
+  /// The same of some keys, from the first on, without waiting. Returns how many are done (index/range_index.h).
+  size_t UpdateAtOnce(dsm::OpContext& op, std::span<const std::string_view> keys,
+                      RecordChanges& changes) const;
   /// Deletes the record if it is there and has expired.
   dsm::Task<Status> DeleteExpired(dsm::OpContext& op, std::string_view key) const;
 

@@ -173,6 +173,40 @@ void Connection::AnswerWanted(size_t i, const Record* record) {
   }
 }
 
+bool Connection::GatherSets(size_t max, size_t* count) {
+  sets_.clear();
+  bool took_another = false;
+  do {
+    sets_.push_back({next_.key, next_.value, next_.exptime, next_.flags, next_.quiet});
+    took_another = sets_.size() < max && TakeNext();
+  } while (took_another && NextIsSet());
+  Counters::Add(environment_->counters().commands[static_cast<size_t>(Verb::kSet)], sets_.size());
+  *count = sets_.size();
+  return took_another;
+}
+
+void Connection::AppendSetKey(size_t i, std::string* out) const {
+  AppendTreeKey(sets_[i].key, out);
+}
+
+RecordRule& Connection::RuleOfSet(size_t i) {
+  const Stored& stored = sets_[i];
+  set_rule_.flags = stored.flags;
+  set_rule_.expiry_ms =
+      stored.exptime == 0 ? 0 : ExpiryMs(stored.exptime, environment_->store().NowMs());
+  set_rule_.data = stored.value;
+  set_rule_.data_bytes_max = limits_.value_bytes_max;
+  return set_rule_;
+}
+
+void Connection::AnswerSet(size_t i, const Status& status) {
+  NoteEnded(static_cast<size_t>(Verb::kSet), status);
+  if (!status.ok()) Counters::Add(environment_->counters().failed);
+  if (sets_[i].quiet) return;
+  if (!status.ok()) return AppendFailure(status, &out());
+  AppendLine(StoreAnswer(set_rule_.outcome), &out());
+}
+
 void Connection::CountRoundTrips(uint64_t count) {
   Counters::Add(environment_->counters().round_trips, count);
 }
@@ -185,15 +219,7 @@ Call Connection::CallOf(dsm::OpContext& op) {
 Task<void> Connection::RunNext(dsm::OpContext& op) {
   Counters& counters = environment_->counters();
   Counters::Add(counters.commands[static_cast<size_t>(next_.verb)]);
-  std::optional<Status> at_once;
-  if (next_.verb == Verb::kSet && next_.refusal.empty() && !environment_->thread().stopping()) {
-    at_once = SetAtOnce(CallOf(op), next_);
-  }
-  if (!at_once) {
-    const Status executed = co_await Execute(op, next_);
-    at_once = executed;
-  }
-  const Status& status = *at_once;
+  const Status status = co_await Execute(op, next_);
   NoteEnded(static_cast<size_t>(next_.verb), status);
   if (status.ok()) co_return;
   Counters::Add(counters.failed);

@@ -61,6 +61,14 @@ class Connection final : public OrderedConnection {
     bool ends = false;
   };
 
+  /// What a `set` stores.
+  struct Stored {
+    std::string_view key, value;
+    int64_t exptime;
+    uint32_t flags;
+    bool quiet;
+  };
+
   bool TakeInput() override;
   size_t BytesWanted() const override;
   bool TakeNext() override;
@@ -68,11 +76,16 @@ class Connection final : public OrderedConnection {
   bool GatherRetrievals(size_t* count) override;
   void AppendWantedKey(size_t i, std::string* out) const override;
   void AnswerWanted(size_t i, const Record* record) override;
+  bool NextIsSet() const override { return next_.verb == Verb::kSet && next_.refusal.empty(); }
+  bool GatherSets(size_t max, size_t* count) override;
+  void AppendSetKey(size_t i, std::string* out) const override;
+  RecordRule& RuleOfSet(size_t i) override;
+  void AnswerSet(size_t i, const Status& status) override;
   dsm::Task<void> RunNext(dsm::OpContext& op) override;
   std::string_view GuessKey(std::string_view text) const override;
   CommandStats& stats() override { return environment_->counters().stats; }
   void CountRoundTrips(uint64_t count) override;
-  void FreeOwnRoom() override { Free(&key_, &value_, &wanted_); }
+  void FreeOwnRoom() override { Free(&key_, &value_, &wanted_, &sets_); }
   std::string_view ProtocolName() const override { return "memcached"; }
   std::string_view CommandName(size_t command) const override {
     return VerbName(static_cast<Verb>(command));
@@ -105,6 +118,8 @@ class Connection final : public OrderedConnection {
   // Room that is used again from one command to the next.
   std::string key_, value_;
   std::vector<Wanted> wanted_;
+  std::vector<Stored> sets_;
+  StoreRule set_rule_;
 };
 
 }  // namespace farleaf::server::memcached

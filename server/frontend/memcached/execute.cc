@@ -53,6 +53,21 @@ void AppendFailure(const Status& status, std::string* out) {
   AppendLine(text, out);
 }
 
+std::string_view StoreAnswer(RuleOutcome outcome) {
+  switch (outcome) {
+    case RuleOutcome::kDone:
+      return "STORED";
+    case RuleOutcome::kExists:
+      return "EXISTS";
+    case RuleOutcome::kNotFound:
+      return "NOT_FOUND";
+    case RuleOutcome::kTooLarge:
+      return kTooLarge;
+    default:
+      return "NOT_STORED";
+  }
+}
+
 Task<Status> ExecuteGetAndTouch(Call call, const Command& command) {
   const ValueForm form{command.verb == Verb::kGats};
   const uint64_t expiry_ms = ExpiryMs(command.exptime, call.store.NowMs());
@@ -88,21 +103,6 @@ StoreMode ModeOf(Verb verb) {
       return StoreMode::kPrepend;
     default:
       return StoreMode::kSet;
-  }
-}
-
-std::string_view StoreAnswer(RuleOutcome outcome) {
-  switch (outcome) {
-    case RuleOutcome::kDone:
-      return "STORED";
-    case RuleOutcome::kExists:
-      return "EXISTS";
-    case RuleOutcome::kNotFound:
-      return "NOT_FOUND";
-    case RuleOutcome::kTooLarge:
-      return kTooLarge;
-    default:
-      return "NOT_STORED";
   }
 }
 
@@ -172,16 +172,6 @@ Task<Status> Delete(Call call, const Command& command) {
 }
 
 }  // namespace
-
-std::optional<Status> SetAtOnce(Call call, const Command& command) {
-  MakeTreeKey(command.key, &call.key);
-  StoreRule rule = RuleOf(call, command);
-  const auto stored = call.store.UpdateAtOnce(call.op, call.key, rule);
-  if (!stored) return std::nullopt;
-  if (!stored->ok()) return stored->status();
-  if (!command.quiet) AppendLine(StoreAnswer(rule.outcome), &call.out);
-  return Status::Ok();
-}
 
 Task<Status> ExecuteWrite(Call call, const Command& command) {
   MakeTreeKey(command.key, &call.key);

@@ -8,6 +8,7 @@
 #include "server/frontend/memcached/command.h"
 #include "server/frontend/memcached/counters.h"
 #include "server/records/record_store.h"
+#include "server/records/string_rules.h"
 
 namespace farleaf::server::memcached {
 
@@ -39,11 +40,11 @@ void AppendValue(std::string_view key, const Record& record, ValueForm form, std
 /// "SERVER_ERROR unavailable: ...", on one line.
 void AppendFailure(const Status& status, std::string* out);
 
+/// To a command that stores.
+std::string_view StoreAnswer(RuleOutcome outcome);
 /// gat, gats: each key by itself. A failure, of which the caller tells the client.
 dsm::Task<Status> ExecuteGetAndTouch(Call call, const Command& command);
 /// set, add, replace, append, prepend, cas, incr, decr, touch, delete.
-/// A `set`; nullopt: it would have to wait, and nothing has been done.
-std::optional<Status> SetAtOnce(Call call, const Command& command);
 dsm::Task<Status> ExecuteWrite(Call call, const Command& command);
 /// mg, ms, md, ma, me.
 dsm::Task<Status> ExecuteMeta(Call call, const Command& command);

@@ -4,8 +4,6 @@
 // Thread rule: coroutines on the worker of their OpContext.
 #pragma once
 
-#include <optional>
-
 #include "server/frontend/redis/command.h"
 
 namespace farleaf::server::redis {
@@ -25,8 +23,6 @@ dsm::Task<Status> SlowLogCommand(Call call);
 
 // strings.cc
 dsm::Task<Status> Set(Call call);
-/// SET without options; nullopt: it would have to wait, and nothing has been done.
-std::optional<Status> SetAtOnce(Call& call);
 dsm::Task<Status> SetNx(Call call);
 dsm::Task<Status> SetEx(Call call);
 dsm::Task<Status> GetSet(Call call);

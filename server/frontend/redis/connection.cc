@@ -74,6 +74,16 @@ void Connection::CutOff(std::string error) {
   RefusePeer(last_error_, why);
 }
 
+void Connection::FindNextCommand() {
+  // Most often the one of before, spelled alike.
+  const std::string_view name = reader_.arguments()[0];
+  if (found_command_ == nullptr || name != found_name_) {
+    found_command_ = FindCommand(name);
+    if (found_command_ != nullptr) found_name_ = name;
+  }
+  next_command_ = found_command_;
+}
+
 bool Connection::TakeNext() {
   for (;;) {
     const std::string_view text = AsChars(unparsed());
@@ -93,7 +103,7 @@ bool Connection::TakeNext() {
       case RequestReader::Outcome::kRequest:
         if (reader_.arguments().empty()) continue;
         next_is_too_large_ = false;
-        next_command_ = FindCommand(reader_.arguments()[0]);
+        FindNextCommand();
         // Not a client of ours, but a browser that was made to send this.
         if (next_command_ == nullptr &&
             (IsWord(reader_.arguments()[0], "post") || IsWord(reader_.arguments()[0], "host:"))) {
@@ -112,16 +122,20 @@ bool Connection::NextIsRetrieval() const {
          next_command_->first_key > 0 && reader_.arguments().size() == 2;
 }
 
+bool Connection::Stays(std::string_view argument) const {
+  // Of an inline command the reader's room is written over by the next. And the block may have been given back meanwhile, or
+  // be another one.
+  const auto bytes = block() ? AsChars(block()->bytes()) : std::string_view();
+  return argument.data() >= bytes.data() && argument.data() < bytes.data() + bytes.size();
+}
+
 bool Connection::GatherRetrievals(size_t* count) {
   wanted_.clear();
   wanted_command_ = IndexOf(*next_command_);
   bool took_another = false;
   do {
-    // Of an inline command the reader's room is written over by the next.
     const std::string_view key = reader_.arguments()[1];
-    // The block may have been given back meanwhile, or be another one: then nothing is gathered behind this key.
-    const auto bytes = block() ? AsChars(block()->bytes()) : std::string_view();
-    const bool stays = key.data() >= bytes.data() && key.data() < bytes.data() + bytes.size();
+    const bool stays = Stays(key);
     wanted_.push_back(key);
     if (!stays && wanted_.size() == 1) break;
     if (!stays) {
@@ -133,6 +147,40 @@ bool Connection::GatherRetrievals(size_t* count) {
   } while (took_another && NextIsRetrieval());
   *count = wanted_.size();
   return took_another;
+}
+
+bool Connection::NextIsSet() const {
+  return client_.authenticated && next_command_ != nullptr && next_command_->run == Set &&
+         reader_.arguments().size() == 3;
+}
+
+bool Connection::GatherSets(size_t max, size_t* count) {
+  sets_.clear();
+  set_command_ = IndexOf(*next_command_);
+  bool took_another = false;
+  do {
+    const Stored set{reader_.arguments()[1], reader_.arguments()[2]};
+    const bool stays = Stays(set.key) && Stays(set.value);
+    if (!stays && !sets_.empty()) {  // by itself
+      took_another = true;
+      break;
+    }
+    sets_.push_back(set);
+    took_another = stays && sets_.size() < max && TakeNext();
+  } while (took_another && NextIsSet());
+  *count = sets_.size();
+  return took_another;
+}
+
+RecordRule& Connection::RuleOfSet(size_t i) {
+  set_rule_.data = sets_[i].value;
+  return set_rule_;
+}
+
+void Connection::AnswerSet(size_t, const Status& status) {
+  NoteEnded(set_command_, status);
+  if (!status.ok()) return AnswerFailure(status);
+  OutReply().Ok();
 }
 
 void Connection::AnswerWanted(size_t, const Record* record) {
@@ -198,13 +246,7 @@ Task<void> Connection::RunNext(dsm::OpContext& op) {
   Call call{
       op,   *environment_, client_, limits_, reader_.arguments(), Reply(&reply_, client_.version),
       key_, value_};
-  std::optional<Status> at_once;
-  if (next_command_->run == Set && call.count() == 3) at_once = SetAtOnce(call);
-  if (!at_once) {
-    const Status ran = co_await next_command_->run(call);
-    at_once = ran;
-  }
-  const Status& status = *at_once;
+  const Status status = co_await next_command_->run(call);
   NoteEnded(IndexOf(*next_command_), status);
   reader_.set_limits(RequestLimitsNow());
   if (!status.ok()) {

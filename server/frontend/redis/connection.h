@@ -11,6 +11,7 @@
 
 #include "server/frontend/ordered_connection.h"
 #include "server/frontend/redis/command.h"
+#include "server/records/value_rules.h"
 
 namespace farleaf::server::redis {
 
@@ -31,12 +32,17 @@ class Connection final : public OrderedConnection {
     AppendTreeKey(wanted_[i], out);
   }
   void AnswerWanted(size_t i, const Record* record) override;
+  bool NextIsSet() const override;
+  bool GatherSets(size_t max, size_t* count) override;
+  void AppendSetKey(size_t i, std::string* out) const override { AppendTreeKey(sets_[i].key, out); }
+  RecordRule& RuleOfSet(size_t i) override;
+  void AnswerSet(size_t i, const Status& status) override;
   dsm::Task<void> RunNext(dsm::OpContext& op) override;
   std::string_view GuessKey(std::string_view text) const override;
   CommandStats& stats() override { return environment_->counters().stats; }
   void CountRoundTrips(uint64_t count) override;
   void FreeOwnRoom() override {
-    Free(&wanted_, &reply_, &key_, &value_);
+    Free(&wanted_, &sets_, &reply_, &key_, &value_);
     reader_.GiveBackRoom();
   }
   std::string_view ProtocolName() const override { return "redis"; }
@@ -45,9 +51,18 @@ class Connection final : public OrderedConnection {
 
   static constexpr size_t kLoginBytesMax = 2 << 10;
 
+  /// What a SET without options stores.
+  struct Stored {
+    std::string_view key, value;
+  };
+  /// Whether what the reader has given stays where it is when the next request is read.
+  bool Stays(std::string_view argument) const;
+
   /// What a peer may send before and after it has authenticated.
   RequestLimits RequestLimitsNow() const;
   void CutOff(std::string error);
+  /// The next command is the one that the reader's first argument names, or none.
+  void FindNextCommand();
   void AnswerFailure(const Status& failure);
   /// What is wrong with the next command; empty: nothing, and it is `next_command_`.
   std::string WrongWith();
@@ -59,9 +74,14 @@ class Connection final : public OrderedConnection {
   RequestReader reader_;
   const CommandSpec* next_command_ = nullptr;
   bool next_is_too_large_ = false;
+  const CommandSpec* found_command_ = nullptr;  // that was asked for last
+  std::string found_name_;                      // as it was spelled
   std::string last_error_;
   std::vector<std::string_view> wanted_;
   size_t wanted_command_ = 0;  // its place in the table
+  std::vector<Stored> sets_;
+  size_t set_command_ = 0;  // likewise
+  SetRule set_rule_;
   std::string reply_;
   // Room that is used again from one command to the next.
   std::string key_, value_;

@@ -129,17 +129,6 @@ Task<Status> Set(Call call) {
   co_return Status::Ok();
 }
 
-std::optional<Status> SetAtOnce(Call& call) {
-  SetRule rule;
-  rule.data = call.at(2);
-  MakeTreeKey(call.at(1), &call.key);
-  const auto set = call.store().UpdateAtOnce(call.op, call.key, rule);
-  if (!set) return std::nullopt;
-  if (!set->ok()) return set->status();
-  call.reply.Ok();
-  return Status::Ok();
-}
-
 Task<Status> SetNx(Call call) {
   SetRule rule;
   rule.when = SetRule::When::kAbsent;
