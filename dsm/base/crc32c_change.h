@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #if defined(__x86_64__)
@@ -68,6 +69,19 @@ __attribute__((target("sse4.2,pclmul"))) inline uint32_t ShiftCrcByInstructions(
                            _mm_cvtsi32_si128(static_cast<int>(kCrcPowersLess33[words])), 0);
   return static_cast<uint32_t>(_mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(product))));
 }
+
+/// What ISA-L begins with costs more than all of a few words.
+inline constexpr size_t kCrcFewBytes = 256;
+__attribute__((target("sse4.2,pclmul"))) inline uint32_t CrcChangeOfFew(
+    std::span<const std::byte> difference, size_t words_behind) {
+  uint64_t crc = 0;
+  for (size_t at = 0; at < difference.size(); at += 8) {
+    uint64_t word;
+    std::memcpy(&word, difference.data() + at, sizeof word);
+    crc = _mm_crc32_u64(crc, word);
+  }
+  return ShiftCrcByInstructions(static_cast<uint32_t>(crc), words_behind);
+}
 #endif
 
 }  // namespace internal
@@ -85,6 +99,12 @@ inline uint32_t ShiftCrc32c(uint32_t crc, size_t words) {
 /// What the CRC32C of some bytes has to be xor-ed with, if those that `difference` (old xor new) is of change, and
 /// `words_behind` x 8 bytes stand behind them.
 inline uint32_t Crc32cChange(std::span<const std::byte> difference, size_t words_behind) {
+#if defined(__x86_64__)
+  if (difference.size() <= internal::kCrcFewBytes && difference.size() % 8 == 0 &&
+      __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2")) {
+    return internal::CrcChangeOfFew(difference, words_behind);
+  }
+#endif
   // ISA-L takes a non-const pointer and does not write through it.
   auto* data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(difference.data()));
   return ShiftCrc32c(crc32_iscsi(data, static_cast<int>(difference.size()), 0), words_behind);

@@ -37,7 +37,10 @@ struct BlinkTree::AtPlace {
   bool takes(std::string_view key) const { return can_peek() && tree.CheckKey(key).ok(); }
   /// The leaf that the cached nodes name for the key, if it can be looked at where it is. Begins to fetch it. REQUIRES:
   /// takes(key).
-  std::optional<GlobalAddress> FetchLeaf(std::string_view key) const;
+  std::optional<GlobalAddress> FetchLeaf(std::string_view key) const {
+    return FetchLeaf(tree.cache_.Find(key, Side::kAt, 0));
+  }
+  std::optional<GlobalAddress> FetchLeaf(const SearchCache::Path& path) const;
   /// A key's leaf, and what a look at it has told.
   struct Look {
     GlobalAddress leaf;
@@ -87,8 +90,7 @@ struct BlinkTree::AtPlace {
   }
 };
 
-std::optional<GlobalAddress> BlinkTree::AtPlace::FetchLeaf(std::string_view key) const {
-  const SearchCache::Path path = tree.cache_.Find(key, Side::kAt, 0);
+std::optional<GlobalAddress> BlinkTree::AtPlace::FetchLeaf(const SearchCache::Path& path) const {
   if (!path.complete || path.node.is_null()) return std::nullopt;
   const Geometry& geometry = tree.info_.geometry;
   dsm::Transport& transport = op.worker.transport();
@@ -135,10 +137,14 @@ size_t BlinkTree::AtPlace::BeginLooks(std::span<const std::string_view> keys,
                                       std::span<Look> looks) const {
   if (keys.size() == 1) return BeginLook(keys[0], &looks[0]) ? 1 : 0;
   if (!can_peek()) return 0;
-  const size_t wanted = std::min(keys.size(), looks.size());
-  size_t count = 0;
-  while (count < wanted && tree.CheckKey(keys[count]).ok() &&
-         BeginLookAt(FetchLeaf(keys[count]), &looks[count])) {
+  const size_t wanted = std::min({keys.size(), looks.size(), kPeeksTogether});
+  std::array<SearchCache::Path, kPeeksTogether> paths;
+  size_t begun = 0, count = 0;
+  for (; begun < wanted && tree.CheckKey(keys[begun]).ok(); ++begun) {
+    paths[begun] = tree.cache_.BeginFind(keys[begun]);
+  }
+  while (count < begun &&
+         BeginLookAt(FetchLeaf(tree.cache_.EndFind(keys[count], paths[count])), &looks[count])) {
     ++count;
   }
   return count;

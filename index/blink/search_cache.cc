@@ -27,9 +27,11 @@ uint64_t AllocatedBytes(uint64_t bytes) {
 
 /// Header and the first entries' keys, all at once instead of one miss after another as the binary
 /// search goes: a level-1 node is rarely in the nearer caches.
-void PrefetchKeys(const std::byte* image) {
-  for (size_t line = 0; line < 512; line += 64) __builtin_prefetch(image + line);
+void PrefetchKeys(const std::byte* image, size_t bytes = 512) {
+  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(image + line);
 }
+/// Of a node of byte strings: header, fences and the slots of a hundred entries.
+constexpr size_t kSlotsPrefetchBytes = 1'088;
 
 /// A fence or separator of a node of byte strings in one piece, without allocation.
 class KeyBuffer {
@@ -283,10 +285,20 @@ uint64_t SearchCache::VersionOf(GlobalAddress address) const {
   return node ? View(node).version() : 0;
 }
 
-SearchCache::Path SearchCache::Descend(std::string_view key, Side side, Level level,
-                                       Parent* parent) const {
-  const RootWord top = root();
-  Path path{top.address, top.level};
+SearchCache::Path SearchCache::BeginFind(std::string_view key) const {
+  Parent parent;
+  Path path = Descend(key, Side::kAt, 1, &parent);
+  const CachedNode* const next = path.complete && path.level == 1 ? Load(path.node) : nullptr;
+  if (next) PrefetchKeys(next->image(), kSlotsPrefetchBytes);
+  return path;
+}
+
+SearchCache::Path SearchCache::DescendFrom(Path path, std::string_view key, Side side, Level level,
+                                           Parent* parent) const {
+  const Level top_level = path.level;
+  path.complete = false;
+  if (path.stale) [[unlikely]]
+    return path;
   int hops = 0;
   while (path.level > level) {
     const CachedNode* cached = Load(path.node);
@@ -302,7 +314,8 @@ SearchCache::Path SearchCache::Descend(std::string_view key, Side side, Level le
     const bool past = side == Side::kAt ? node.AtOrPastHigh(key) : node.PastHigh(key);
     if (past) [[unlikely]] {
       // To the right of the root there is nothing: the tree has grown since.
-      if (path.level == top.level || ++hops > kCachedHopsMax || node.right().is_null()) {
+      if ((path.level == top_level && path.parent.is_null()) || ++hops > kCachedHopsMax ||
+          node.right().is_null()) {
         path.stale = true;
         return path;
       }

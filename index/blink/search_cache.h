@@ -102,6 +102,13 @@ class SearchCache {
     Parent parent;
     return Descend(key, side, level, &parent);
   }
+  /// Find(key, Side::kAt, 0) in two steps, so that searches for several keys overlap: the first ends at the level-1 node, and
+  /// begins to fetch it. Between the two no coroutine is suspended.
+  Path BeginFind(std::string_view key) const;
+  Path EndFind(std::string_view key, const Path& begun) const {
+    Parent parent;
+    return DescendFrom(begun, key, Side::kAt, 0, &parent);
+  }
 
   /// The leaf that the cached nodes name for a key, and the FenceDigest (fence_digest.h) of the fences
   /// that they give it: its separator and the next one, or the node's own fences at its ends. Entries in
@@ -179,7 +186,11 @@ class SearchCache {
     const CachedNode* node = nullptr;  ///< null: the root itself was wanted
     size_t entry = 0;
   };
-  Path Descend(std::string_view key, Side side, Level level, Parent* parent) const;
+  Path Descend(std::string_view key, Side side, Level level, Parent* parent) const {
+    const RootWord top = root();
+    return DescendFrom({top.address, top.level}, key, side, level, parent);
+  }
+  Path DescendFrom(Path path, std::string_view key, Side side, Level level, Parent* parent) const;
   const CachedNode* Load(GlobalAddress address) const;
   ConstNode View(const CachedNode* node) const {
     return ConstNode(geometry_, {node->image(), node->image_bytes});

@@ -274,8 +274,7 @@ class BlinkTree final : public RangeIndex {
   void AddImage(const LockedPage& locked, std::span<const std::byte> raw, Batch& batch);
   /// The same of a parted leaf to which the write-back adds a key.
   void AddLeafAndEntry(LockedPage& locked, std::span<std::byte> raw, Batch& batch);
-  /// WRITE of the redo record, of the image and, in the search layer, of its change counter. Once a
-  /// batch while the page is locked.
+  /// WRITE of the redo record, image and, in the search layer, change counter. Once a batch while it is locked.
   void AddWriteBack(LockedPage& locked, Batch& batch);
   /// WRITE of the unlock, unless the lock will be handed over to a local waiter.
   void AddUnlock(LockedPage& locked, Batch& batch);

@@ -15,8 +15,10 @@ bool OrderedConnection::TakeInput() {
     SayLastWords();
     return false;
   }
+  Gathered sets;
+  if (NextIsSet() && !environment_->thread().stopping() && RunSetsAtOnce(&sets)) return true;
   pumping_ = true;
-  environment_->thread().Serve(*this, Pump());
+  environment_->thread().Serve(*this, Pump(sets));
   return true;
 }
 
@@ -55,7 +57,24 @@ void OrderedConnection::GiveBackRoom() {
 
 // ---- Commands ----
 
-Task<void> OrderedConnection::Pump() {
+bool OrderedConnection::RunSetsAtOnce(Gathered* sets) {
+  dsm::Worker& worker = environment_->thread().worker();
+  dsm::FabricCounts counts;
+  dsm::OpContext op{worker, counts, UINT64_MAX};  // nothing is waited for
+  uint64_t begin_ns = worker.clock().NowNs();
+  ended_.clear();
+  GatherAllSets(sets);
+  while (sets->done < sets->count && DoSomeSets(op, sets)) {
+  }
+  CountEnded(&begin_ns, &counts, KeyOf::kSet);
+  if (abandoned()) out().clear();
+  sets->waits = sets->done < sets->count;
+  if (sets->waits) return false;
+  *sets = {.took_next = sets->took_next};
+  return !sets->took_next;
+}
+
+Task<void> OrderedConnection::Pump(Gathered begun) {
   ServingThread& thread = environment_->thread();
   dsm::FabricCounts counts;
   dsm::OpContext op{thread.worker(), counts, UINT64_MAX};
@@ -72,16 +91,21 @@ Task<void> OrderedConnection::Pump() {
     bool took_next = false;
     ended_.clear();
     KeyOf key_of = KeyOf::kNext;
-    if (NextIsRetrieval() && !thread.stopping()) {
+    if (begun.done < begun.count) {
+      took_next = begun.took_next;
+      key_of = KeyOf::kSet;
+      co_await RunSets(op, std::exchange(begun, {}));
+    } else if (NextIsRetrieval() && !thread.stopping()) {
       size_t count = 0;
       took_next = GatherRetrievals(&count);
       key_of = KeyOf::kWanted;
       co_await RunRetrievals(op, count);
     } else if (NextIsSet() && !thread.stopping()) {
-      size_t count = 0;
-      took_next = GatherSets(AtOnce::kMax, &count);
+      Gathered sets;
+      GatherAllSets(&sets);
+      took_next = sets.took_next;
       key_of = KeyOf::kSet;
-      co_await RunSets(op, count);
+      co_await RunSets(op, sets);
     } else {
       ExpectFollowing(op);
       co_await RunNext(op);
@@ -179,20 +203,30 @@ void OrderedConnection::MakeKeys(size_t begin, size_t end, const Append& append)
   }
 }
 
-Task<void> OrderedConnection::RunSets(dsm::OpContext& op, size_t count) {
-  MakeKeys(0, count, [this](size_t i) { AppendSetKey(i, &keys_bytes_); });
+void OrderedConnection::GatherAllSets(Gathered* sets) {
+  sets->took_next = GatherSets(AtOnce::kMax, &sets->count);
+  MakeKeys(0, sets->count, [this](size_t i) { AppendSetKey(i, &keys_bytes_); });
+}
+
+bool OrderedConnection::DoSomeSets(dsm::OpContext& op, Gathered* sets) {
   const RecordStore& store = environment_->store();
-  for (size_t begin = 0; begin < count;) {
-    const size_t tried = std::min(sets_together_.count(), count - begin);
-    if (tried == 1 && begin + 1 < count) store.tree().Expect(op, keys_[begin + 1]);
-    SetAnswerer answerer(this, begin);
-    const size_t done = store.UpdateAtOnce(op, std::span(keys_).subspan(begin, tried), answerer);
-    sets_together_.Note(tried, done);
-    begin += done;
-    if (done == tried) continue;
-    const auto updated = co_await store.Update(op, keys_[begin], RuleOfSet(begin));
-    AnswerSet(begin, updated.ok() ? Status::Ok() : updated.status());
-    ++begin;
+  const auto left = std::span(keys_).subspan(sets->done, sets->count - sets->done);
+  const auto tried = left.first(std::min(sets_together_.count(), left.size()));
+  if (tried.size() == 1 && left.size() > 1) store.tree().Expect(op, left[1]);
+  SetAnswerer answerer(this, sets->done);
+  const size_t done = store.UpdateAtOnce(op, tried, answerer);
+  sets_together_.Note(tried.size(), done);
+  sets->done += done;
+  return done == tried.size();
+}
+
+Task<void> OrderedConnection::RunSets(dsm::OpContext& op, Gathered sets) {
+  while (sets.done < sets.count) {
+    if (!std::exchange(sets.waits, false) && DoSomeSets(op, &sets)) continue;
+    const auto updated =
+        co_await environment_->store().Update(op, keys_[sets.done], RuleOfSet(sets.done));
+    AnswerSet(sets.done, updated.ok() ? Status::Ok() : updated.status());
+    ++sets.done;
   }
 }
 

@@ -172,12 +172,24 @@ class OrderedConnection : public Connection {
   /// Has what the command behind the next one will look at be fetched meanwhile.
   void ExpectFollowing(dsm::OpContext& op);
   bool TakeCommand() { return end_.ok() && TakeNext(); }
-  dsm::Task<void> Pump();
+  /// Sets that were gathered, of which the first `done` are.
+  struct Gathered {
+    size_t count = 0, done = 0;
+    bool took_next = false;
+    bool waits = false;  ///< the first that is not done is known to have to wait
+  };
+  /// Runs the next command, and sets behind it, without a coroutine, as far as they need not wait. True: nothing is left
+  /// to be run of what was taken.
+  bool RunSetsAtOnce(Gathered* sets);
+  dsm::Task<void> Pump(Gathered begun);
   /// Counts those that were noted; they began at `begin_ns`, and cost `spent`. Sets both for the next ones.
   void CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent, KeyOf key_of);
   void NoteSlow(uint64_t duration_ns, uint64_t round_trips, KeyOf key_of);
   dsm::Task<void> RunRetrievals(dsm::OpContext& op, size_t count);
-  dsm::Task<void> RunSets(dsm::OpContext& op, size_t count);
+  void GatherAllSets(Gathered* sets);
+  /// Does what need not wait of the next few. False: it is for the first of them to wait.
+  bool DoSomeSets(dsm::OpContext& op, Gathered* sets);
+  dsm::Task<void> RunSets(dsm::OpContext& op, Gathered sets);
   /// Makes keys_ of the keys that `append` appends for begin to end.
   template <typename Append>
   void MakeKeys(size_t begin, size_t end, const Append& append);

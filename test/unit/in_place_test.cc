@@ -304,6 +304,73 @@ TEST(InPlace, AVisitTellsOfTheKeysInTheirOrder) {
   }
 }
 
+/// Appends a letter in the place of a value's first one, or stores `value`.
+struct Changes final : KeyChanges {
+  std::string value;  ///< empty: a letter
+  std::vector<bool> existed;
+  StatusCode failure = StatusCode::kOk;
+  ModifyAction Decide(size_t, std::optional<std::string_view> current,
+                      std::string* replacement) override {
+    if (!value.empty()) {
+      *replacement = value;
+    } else {
+      if (!current || current->empty()) return ModifyAction::kKeep;
+      replacement->assign(current->substr(1)).push_back('+');
+    }
+    return ModifyAction::kWrite;
+  }
+  void Done(size_t number, const Result<ModifyResult>& result) override {
+    EXPECT_EQ(number, existed.size());
+    existed.push_back(result.ok() && result->existed);
+    if (!result.ok()) failure = result.status().code();
+  }
+};
+
+TEST(InPlace, ChangesOfManyKeysAreMadeInTheirOrder) {
+  LocalTree tree({.geometry = Geometry::Bytes()});
+  for (uint64_t i = 0; i < 2'000; ++i) tree.Put(KeyOf(i), ValueOf(i, 'a'));
+  // Of one leaf, of many, and one key again and again: each sees those in front of it.
+  std::vector<std::string> keys;
+  for (uint64_t i = 0; i < 60; ++i) keys.push_back(KeyOf(i % 3 == 0 ? 7 : i % 3 == 1 ? i : i * 31));
+  std::map<std::string, std::string> expected;
+  for (const std::string& key : keys) {
+    auto at = expected.find(key);
+    if (at == expected.end()) at = expected.emplace(key, *tree.Get(key)).first;
+    at->second = at->second.substr(1) + '+';
+  }
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  dsm::FabricCounts counts;
+  OpContext op{tree.worker(), counts};
+  Changes changes;
+  EXPECT_EQ(tree.tree().ModifyAtOnce(op, views, CurrentValue::kRead, changes), keys.size());
+  EXPECT_EQ(changes.existed, std::vector<bool>(keys.size(), true));
+  EXPECT_EQ(counts.round_trips, 2 * keys.size());
+  for (const auto& [key, value] : expected) EXPECT_EQ(tree.Get(key), value) << key;
+}
+
+TEST(InPlace, ManyChangesEndAheadOfOneThatHasToWait) {
+  LocalTree tree({.geometry = Geometry::Bytes()});
+  for (uint64_t i = 0; i < 500; ++i) tree.Put(KeyOf(i), ValueOf(i, 'a'));
+  tree.Put(KeyOf(120), "short");
+  const std::string value = ValueOf(100, 'b');
+  std::vector<std::string> keys;
+  for (uint64_t i = 0; i < 40; ++i) keys.push_back(KeyOf(100 + i));
+  std::vector<std::string_view> views(keys.begin(), keys.end());
+  dsm::FabricCounts counts;
+  OpContext op{tree.worker(), counts};
+  for (size_t waiting : {0, 3, 20}) {  // an absent key, an empty one, a value of another length
+    views[3] = waiting == 3 ? std::string_view() : std::string_view(keys[3]);
+    views[0] = waiting == 0 ? std::string_view("absent") : std::string_view(keys[0]);
+    Changes changes;
+    changes.value = value;
+    EXPECT_EQ(tree.tree().ModifyAtOnce(op, views, CurrentValue::kPresenceOnly, changes), waiting);
+    EXPECT_EQ(changes.existed.size(), waiting);
+  }
+  for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(tree.Get(keys[i]), value);
+  for (uint64_t i = 21; i < 40; ++i) EXPECT_EQ(tree.Get(keys[i]), ValueOf(100 + i, 'a'));
+  EXPECT_EQ(tree.Get("absent"), std::nullopt);
+}
+
 TEST(InPlace, AServerThatIsLostIsToldAsEver) {
   LocalTree tree({.geometry = Geometry::Bytes(), .fabric = {.servers = 1}});
   for (uint64_t i = 0; i < 100; ++i) tree.Put(KeyOf(i), ValueOf(i, 'a'));
