@@ -64,17 +64,16 @@ bool OrderedConnection::RunSetsAtOnce(Gathered* sets) {
   uint64_t begin_ns = worker.clock().NowNs();
   ended_.clear();
   GatherAllSets(sets);
-  while (sets->done < sets->count && DoSomeSets(op, sets)) {
-  }
+  while (sets->done < sets->count && !sets->waits) DoSomeSets(op, sets);
+  first_ended_set_ = 0;
   CountEnded(&begin_ns, &counts, KeyOf::kSet);
   if (abandoned()) out().clear();
-  sets->waits = sets->done < sets->count;
   if (sets->waits) return false;
   *sets = {.took_next = sets->took_next};
   return !sets->took_next;
 }
 
-Task<void> OrderedConnection::Pump(Gathered begun) {
+Task<void> OrderedConnection::Pump(Gathered sets) {
   ServingThread& thread = environment_->thread();
   dsm::FabricCounts counts;
   dsm::OpContext op{thread.worker(), counts, UINT64_MAX};
@@ -91,21 +90,21 @@ Task<void> OrderedConnection::Pump(Gathered begun) {
     bool took_next = false;
     ended_.clear();
     KeyOf key_of = KeyOf::kNext;
-    if (begun.done < begun.count) {
-      took_next = begun.took_next;
+    if (sets.done == sets.count && NextIsSet() && !thread.stopping()) GatherAllSets(&sets);
+    if (sets.done < sets.count) {
       key_of = KeyOf::kSet;
-      co_await RunSets(op, std::exchange(begun, {}));
+      if (sets.waits) {
+        co_await RunWaitingSet(op, sets);
+      } else {
+        DoSomeSets(op, &sets);
+      }
+      took_next = sets.done < sets.count || sets.took_next;
+      if (sets.done == sets.count) sets = {};
     } else if (NextIsRetrieval() && !thread.stopping()) {
       size_t count = 0;
       took_next = GatherRetrievals(&count);
       key_of = KeyOf::kWanted;
       co_await RunRetrievals(op, count);
-    } else if (NextIsSet() && !thread.stopping()) {
-      Gathered sets;
-      GatherAllSets(&sets);
-      took_next = sets.took_next;
-      key_of = KeyOf::kSet;
-      co_await RunSets(op, sets);
     } else {
       ExpectFollowing(op);
       co_await RunNext(op);
@@ -164,7 +163,8 @@ void OrderedConnection::NoteSlow(uint64_t duration_ns, uint64_t round_trips, Key
   if (key_of == KeyOf::kNext) {
     slow.key = KeyOfNext();
   } else {
-    key_of == KeyOf::kWanted ? AppendWantedKey(0, &slow.key) : AppendSetKey(0, &slow.key);
+    key_of == KeyOf::kWanted ? AppendWantedKey(0, &slow.key)
+                             : AppendSetKey(first_ended_set_, &slow.key);
     slow.key.erase(0, 1);  // the space of keys that users name
   }
   slow.client = environment_->thread().PeerName(*this);
@@ -208,7 +208,8 @@ void OrderedConnection::GatherAllSets(Gathered* sets) {
   MakeKeys(0, sets->count, [this](size_t i) { AppendSetKey(i, &keys_bytes_); });
 }
 
-bool OrderedConnection::DoSomeSets(dsm::OpContext& op, Gathered* sets) {
+void OrderedConnection::DoSomeSets(dsm::OpContext& op, Gathered* sets) {
+  first_ended_set_ = sets->done;
   const RecordStore& store = environment_->store();
   const auto left = std::span(keys_).subspan(sets->done, sets->count - sets->done);
   const auto tried = left.first(std::min(sets_together_.count(), left.size()));
@@ -217,17 +218,17 @@ bool OrderedConnection::DoSomeSets(dsm::OpContext& op, Gathered* sets) {
   const size_t done = store.UpdateAtOnce(op, tried, answerer);
   sets_together_.Note(tried.size(), done);
   sets->done += done;
-  return done == tried.size();
+  sets->waits = done < tried.size();
 }
 
-Task<void> OrderedConnection::RunSets(dsm::OpContext& op, Gathered sets) {
-  while (sets.done < sets.count) {
-    if (!std::exchange(sets.waits, false) && DoSomeSets(op, &sets)) continue;
-    const auto updated =
-        co_await environment_->store().Update(op, keys_[sets.done], RuleOfSet(sets.done));
-    AnswerSet(sets.done, updated.ok() ? Status::Ok() : updated.status());
-    ++sets.done;
-  }
+Task<void> OrderedConnection::RunWaitingSet(dsm::OpContext& op, Gathered& sets) {
+  first_ended_set_ = sets.done;
+  op.deadline_ns = environment_->DeadlineNs();
+  const auto updated =
+      co_await environment_->store().Update(op, keys_[sets.done], RuleOfSet(sets.done));
+  AnswerSet(sets.done, updated.ok() ? Status::Ok() : updated.status());
+  ++sets.done;
+  sets.waits = false;
 }
 
 Task<void> OrderedConnection::RetrieveTogether(dsm::OpContext& op, size_t begin, size_t end) {

@@ -181,15 +181,16 @@ class OrderedConnection : public Connection {
   /// Runs the next command, and sets behind it, without a coroutine, as far as they need not wait. True: nothing is left
   /// to be run of what was taken.
   bool RunSetsAtOnce(Gathered* sets);
-  dsm::Task<void> Pump(Gathered begun);
+  dsm::Task<void> Pump(Gathered sets);
   /// Counts those that were noted; they began at `begin_ns`, and cost `spent`. Sets both for the next ones.
   void CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent, KeyOf key_of);
   void NoteSlow(uint64_t duration_ns, uint64_t round_trips, KeyOf key_of);
   dsm::Task<void> RunRetrievals(dsm::OpContext& op, size_t count);
   void GatherAllSets(Gathered* sets);
-  /// Does what need not wait of the next few. False: it is for the first of them to wait.
-  bool DoSomeSets(dsm::OpContext& op, Gathered* sets);
-  dsm::Task<void> RunSets(dsm::OpContext& op, Gathered sets);
+  /// Does what need not wait of the next few, until one has to.
+  void DoSomeSets(dsm::OpContext& op, Gathered* sets);
+  /// Does the first that is not done, which has to wait.
+  dsm::Task<void> RunWaitingSet(dsm::OpContext& op, Gathered& sets);
   /// Makes keys_ of the keys that `append` appends for begin to end.
   template <typename Append>
   void MakeKeys(size_t begin, size_t end, const Append& append);
@@ -206,6 +207,7 @@ class OrderedConnection : public Connection {
   Status retrieval_failure_;
   size_t batch_keys_ = 64;  // of the next MultiGet
   AtOnce sets_together_;
+  size_t first_ended_set_ = 0;  // of those that were noted
   // Room that is used again from one command to the next.
   std::string key_, value_, keys_bytes_;
   std::vector<Ended> ended_;

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
+#include <random>
 #include <thread>
 
+#include "dsm/base/random.h"
 #include "test/support/memcached_table.h"
 #include "test/support/record_servers.h"
 #include "test/support/text_client.h"
@@ -55,6 +58,55 @@ TEST_P(MemcachedServerTest, NoIncrementIsLostWhicheverServerTakesIt) {
   EXPECT_EQ(TextClient(all->memcached_url(1)).Ask("get n m\r\n"),
             "VALUE n 0 3\r\n" + total + "\r\nVALUE m 0 3\r\n" + total + "\r\nEND\r\n");
   EXPECT_EQ(won.load(), 20u);
+}
+
+// Sets that follow one another are looked at, and made, together, as far as they need not wait.
+TEST_P(MemcachedServerTest, WhatIsPipelinedIsDoneAndAnsweredInItsOrder) {
+  const auto all = Start();
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  Random random(seed);
+  std::map<std::string, std::string> items;
+  TextClient client(all->memcached_url(0));
+  for (int round = 0; round < 30; ++round) {
+    std::string requests, answers;
+    for (uint64_t n = 1 + random.Below(60); n > 0; --n) {
+      const std::string key = "key" + std::to_string(random.Below(round < 15 ? 40 : 4));
+      const auto item = items.find(key);
+      // Most are of one length: those are made where the one of before lies.
+      const size_t bytes = random.Below(8) == 0 ? random.Below(300) : 20;
+      const std::string value(bytes, static_cast<char>('a' + random.Below(26)));
+      const std::string line = key + " 0 0 " + std::to_string(bytes);
+      switch (random.Below(12)) {
+        case 0:
+          requests += "get " + key + "\r\n";
+          if (item != items.end()) {
+            answers += "VALUE " + key + " 0 " + std::to_string(item->second.size()) + "\r\n" +
+                       item->second + "\r\n";
+          }
+          answers += "END\r\n";
+          break;
+        case 1:
+          requests += "delete " + key + "\r\n";
+          answers += items.erase(key) > 0 ? "DELETED\r\n" : "NOT_FOUND\r\n";
+          break;
+        case 2:
+          requests += "set " + line + " noreply\r\n" + value + "\r\n";
+          items[key] = value;
+          break;
+        case 3:
+          requests += "set " + key + " 0 -1 1\r\nx\r\n";
+          answers += "STORED\r\n";
+          items.erase(key);
+          break;
+        default:
+          requests += "set " + line + "\r\n" + value + "\r\n";
+          answers += "STORED\r\n";
+          items[key] = value;
+      }
+    }
+    ASSERT_EQ(client.Ask(requests), answers) << requests;
+  }
 }
 
 TEST_P(MemcachedServerTest, CompareAndSetLosesNoUpdate) {

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
+#include <random>
 #include <thread>
 
+#include "dsm/base/random.h"
 #include "test/support/record_servers.h"
 #include "test/support/redis_peer.h"
 #include "test/support/redis_table.h"
@@ -57,6 +60,53 @@ TEST_P(RedisServerTest, NoIncrementIsLostWhicheverServerTakesIt) {
   EXPECT_EQ(TextClient(all->redis_url(1)).AskRedis("GET n\r\nSTRLEN text\r\n"),
             "$3\r\n" + total + "\r\n:" + total + "\r\n");
   EXPECT_EQ(won.load(), 20u);
+}
+
+// Sets that follow one another are looked at, and made, together, as far as they need not wait.
+TEST_P(RedisServerTest, WhatIsPipelinedIsDoneAndAnsweredInItsOrder) {
+  const auto all = Start();
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  Random random(seed);
+  std::map<std::string, std::string> items;
+  TextClient client(all->redis_url(0));
+  const auto bulk = [](const std::string& text) {
+    return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
+  };
+  for (int round = 0; round < 30; ++round) {
+    std::string requests, answers;
+    for (uint64_t n = 1 + random.Below(60); n > 0; --n) {
+      const std::string key = "key" + std::to_string(random.Below(round < 15 ? 40 : 4));
+      const auto item = items.find(key);
+      // Most are of one length: those are made where the one of before lies.
+      const size_t bytes = random.Below(8) == 0 ? 1 + random.Below(300) : 20;
+      const std::string value(bytes, static_cast<char>('a' + random.Below(26)));
+      switch (random.Below(12)) {
+        case 0:
+          requests += "*2\r\n$3\r\nGET\r\n" + bulk(key);
+          answers += item == items.end() ? "$-1\r\n" : bulk(item->second);
+          break;
+        case 1:
+          requests += "DEL " + key + "\r\n";
+          answers += ":" + std::to_string(items.erase(key)) + "\r\n";
+          break;
+        case 2:  // inline, and so not where the reader leaves the others
+          requests += "set " + key + " " + value + "\r\n";
+          answers += "+OK\r\n";
+          items[key] = value;
+          break;
+        case 3:
+          requests += "SET " + key + " " + value + " NX\r\n";
+          answers += items.try_emplace(key, value).second ? "+OK\r\n" : "$-1\r\n";
+          break;
+        default:
+          requests += "*3\r\n$3\r\nSET\r\n" + bulk(key) + bulk(value);
+          answers += "+OK\r\n";
+          items[key] = value;
+      }
+    }
+    ASSERT_EQ(client.AskRedis(requests), answers) << requests;
+  }
 }
 
 TEST_P(RedisServerTest, ClientsOfMemcachedAndRedisSeeTheSameStrings) {
