@@ -71,8 +71,10 @@ struct BlinkTree::AtPlace {
   void FindSome(std::span<const std::string_view> keys, std::span<Look> looks,
                 PageBuffer& image) const;
   /// Modify, if its value takes the place of one of the same length, or none is written; nullopt: it is not done.
+  /// `replacement`: room for the value.
   template <typename Decision>
   std::optional<Result<ModifyResult>> Change(std::string_view key, Look& look, CurrentValue use,
+                                             std::string& replacement,
                                              const Decision& decide) const;
   /// ModifyAtOnce of a few.
   size_t ChangeSome(std::span<const std::string_view> keys, size_t first_number, CurrentValue use,
@@ -143,10 +145,14 @@ size_t BlinkTree::AtPlace::BeginLooks(std::span<const std::string_view> keys,
   for (; begun < wanted && tree.CheckKey(keys[begun]).ok(); ++begun) {
     paths[begun] = tree.cache_.BeginFind(keys[begun]);
   }
-  while (count < begun &&
-         BeginLookAt(FetchLeaf(tree.cache_.EndFind(keys[count], paths[count])), &looks[count])) {
-    ++count;
+  for (; count < begun; ++count) {
+    const SearchCache::Path path = tree.cache_.EndFind(keys[count], paths[count]);
+    const bool found = path.complete && !path.node.is_null();
+    if (!found || !BeginLookAt(path.node, &looks[count])) break;
   }
+  // A line of each first: what a page's address takes to be translated is waited for together.
+  for (const Look& look : looks.first(count)) look.peek.PrefetchLock();
+  for (const Look& look : looks.first(count)) look.peek.PrefetchFirst(kSlotsPrefetchBytes);
   return count;
 }
 
@@ -285,6 +291,7 @@ void BlinkTree::AtPlace::AddReplacedValue(LockedPage& leaf, const LeafPeek& peek
 template <typename Decision>
 std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view key, Look& look,
                                                                CurrentValue use,
+                                                               std::string& replacement,
                                                                const Decision& decide) const {
   LockedPage leaf;
   LeafPeek& peek = look.peek;
@@ -296,7 +303,7 @@ std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view 
   if (look.outcome != PeekOutcome::kFound) return std::nullopt;
   const std::string_view current = peek.Value(leaf.before);
   if (!peek.Holds()) return std::nullopt;
-  std::string replacement;
+  replacement.clear();
   const bool sees_value = use == CurrentValue::kRead;
   const ModifyResult result{true, decide(sees_value ? current : std::string_view(), &replacement)};
   if (result.action == ModifyAction::kKeep) {
@@ -332,9 +339,10 @@ size_t BlinkTree::AtPlace::ChangeSome(std::span<const std::string_view> keys, si
   const size_t count = BeginLooks(keys, looks);
   PageBuffer image;
   FindSome(keys, std::span(looks).first(count), image);
+  std::string room;
   for (size_t i = 0; i < count; ++i) {
     const auto result =
-        Change(keys[i], looks[i], use,
+        Change(keys[i], looks[i], use, room,
                [&](std::optional<std::string_view> current, std::string* replacement) {
                  return changes.Decide(first_number + i, current, replacement);
                });
@@ -368,7 +376,8 @@ std::optional<Result<ModifyResult>> BlinkTree::ModifyInPlace(OpContext& op, std:
   PageBuffer image;
   look.outcome = at.Find(key, look.peek, image);
   if (look.outcome != PeekOutcome::kFound) return std::nullopt;
-  return at.Change(key, look, use, modify);
+  std::string room;
+  return at.Change(key, look, use, room, modify);
 }
 
 }  // namespace farleaf::index

@@ -45,7 +45,11 @@ class MappedPage {
     auto* const word = reinterpret_cast<uint64_t*>(const_cast<std::byte*>(page_ + offset));
     return std::atomic_ref(*word).load(std::memory_order_acquire);
   }
-  void Prefetch(size_t offset) const { __builtin_prefetch(page_ + offset); }
+  void Prefetch(size_t offset) const {
+    __builtin_prefetch(page_ + offset);
+    // GCC takes a function that does nothing but prefetch for one without effect, and drops its calls.
+    asm volatile("" ::"r"(page_ + offset));
+  }
   /// `offset` and `bytes` are multiples of 8.
   void Copy(size_t offset, size_t bytes, std::byte* to) const {
     CopyFromShared(to, page_ + offset, bytes);
@@ -93,6 +97,12 @@ class BasicLeafPeek {
   std::string_view Value(PageBuffer& image) {
     Load(slot_.offset + slot_.rest, slot_.value, image);
     return internal::PageChars(image.bytes, slot_.offset + slot_.rest, slot_.value);
+  }
+  /// Begins to fetch what Find and Holds will load: the lock word and the version in front of it; so much from the page's
+  /// beginning.
+  void PrefetchLock() const { page_.Prefetch(image_bytes()); }
+  void PrefetchFirst(size_t bytes) const {
+    for (size_t at = 0; at < bytes; at += 64) page_.Prefetch(at);
   }
   /// Begins to fetch what Value will load.
   void PrefetchValue() const {
