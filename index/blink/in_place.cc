@@ -45,7 +45,7 @@ struct BlinkTree::AtPlace {
   struct Look {
     GlobalAddress leaf;
     LeafPeek peek;
-    PeekOutcome outcome = PeekOutcome::kNotHere;
+    std::optional<PeekOutcome> outcome;  ///< nullopt: the key has not been looked for
   };
   /// Whether there is such a leaf, or one was expected.
   bool BeginLook(std::string_view key, Look* look) const;
@@ -172,7 +172,7 @@ size_t BlinkTree::AtPlace::VisitSome(std::span<const std::string_view> keys, siz
   FindSome(keys, std::span(looks).first(count), image);
   size_t visited = 0;
   for (; visited < count; ++visited) {
-    const PeekOutcome outcome = looks[visited].outcome;
+    const PeekOutcome outcome = *looks[visited].outcome;
     LeafPeek& peek = looks[visited].peek;
     std::optional<std::string_view> value;
     if (outcome == PeekOutcome::kFound) value = peek.Value(image);
@@ -295,9 +295,9 @@ std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view 
                                                                const Decision& decide) const {
   LockedPage leaf;
   LeafPeek& peek = look.peek;
-  if (peek.Holds()) {
+  if (look.outcome && peek.Holds()) {
     peek.LoadEnds(leaf.before);
-  } else {  // it has been changed since, by the change in front of this one, perhaps
+  } else {  // not looked at yet, or it has been changed since, by the change in front of this one, perhaps
     look.outcome = Find(key, peek, leaf.before);
   }
   if (look.outcome != PeekOutcome::kFound) return std::nullopt;
@@ -373,9 +373,6 @@ std::optional<Result<ModifyResult>> BlinkTree::ModifyInPlace(OpContext& op, std:
   if (pool_->self().id == 0 || HasUnfinished() || !at.BeginLook(key, &look)) {
     return std::nullopt;
   }
-  PageBuffer image;
-  look.outcome = at.Find(key, look.peek, image);
-  if (look.outcome != PeekOutcome::kFound) return std::nullopt;
   std::string room;
   return at.Change(key, look, use, room, modify);
 }
