@@ -39,6 +39,9 @@ class UnresolvedLocks {
     /// The block that the write-back in doubt has ceased to name, if it has landed; and its unique id.
     GlobalAddress old_block = {};
     uint64_t old_block_id = 0;
+    /// Of a tree's first leaf: which tree has that number, and what its leaves are like, is not known. 0: the
+    /// page is of that tree for certain.
+    uint32_t page_bytes = 0;
     uint64_t due_ns = 0;  ///< of the next attempt
     uint64_t wait_ns = 0;
   };

@@ -23,12 +23,10 @@ Task<Result<uint64_t>> SwapCatalogLock(OpContext& op, uint64_t from, uint64_t to
   co_return old;
 }
 
-/// Whether this member has lost sight of that word, which was seen in the pool: then it has landed, and is
-/// taken from as safely as it is undone.
+/// Whether this member has lost sight of that word, and this worker may find out. Of another worker's an
+/// entry that was written under it may land yet, though the word itself has.
 bool IsLost(OpContext& op, dsm::Pool& pool, uint64_t word) {
-  const dsm::UnresolvedLocks& lost = pool.unresolved_locks();
-  return lost.Has(CatalogLock(), word, op.worker.number()) ||
-         lost.IsBoundElsewhere(CatalogLock(), word, op.worker.number());
+  return pool.unresolved_locks().Has(CatalogLock(), word, op.worker.number());
 }
 
 }  // namespace

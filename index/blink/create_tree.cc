@@ -37,14 +37,16 @@ struct FirstLeaf {
 
 /// As long as there is hope. REQUIRES: the batch may land as often as it likes.
 Task<Status> PostAgain(OpContext& op, Batch& batch) {
-  Status status;
+  Status status, unknown;  // of an attempt that may land yet, for all that the later ones tell
   uint64_t wait_ns = dsm::UnresolvedLocks::kWaitNsMin;
   for (int attempt = 0; attempt < kCatalogAttemptsMax; ++attempt, wait_ns *= 2) {
     if (attempt > 0) co_await op.worker.Sleep(wait_ns);
     status = co_await op.worker.RoundTrip(batch, op.counts);
-    if (status.ok() || status.code() == StatusCode::kFenced) co_return status;
+    if (status.ok()) co_return status;
+    if (status.code() == StatusCode::kUnknown) unknown = status;
+    if (status.code() == StatusCode::kFenced) break;
   }
-  co_return status;
+  co_return unknown.ok() ? status : unknown;
 }
 
 Task<Status> LockFirstLeaf(OpContext& op, dsm::Pool& pool, FirstLeaf& leaf) {
@@ -120,11 +122,13 @@ Task<Status> UnlockFirstLeaf(OpContext& op, dsm::Pool& pool, FirstLeaf& leaf) {
 }
 
 /// Whether there is a tree, or its leaf is let go, is not to be learned: whoever opens it, if there is one,
-/// settles the lock as any other (Upkeep); the slot keeps its record.
+/// settles the lock as any other (Upkeep); until then the slot keeps its record.
 void LoseFirstLeaf(OpContext& op, dsm::Pool& pool, const FirstLeaf& leaf, TreeId tree) {
   pool.allocator().GiveUp();
   dsm::UnresolvedLocks::Lock lock{.address = leaf.address, .word = leaf.lock_word, .tree = tree};
   if (op.worker.in_doubt()) lock.worker = op.worker.number();
+  lock.keeps_slot = true;
+  lock.page_bytes = leaf.page_class.page_bytes;
   pool.unresolved_locks().Add(lock);
 }
 

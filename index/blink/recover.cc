@@ -21,6 +21,12 @@ using dsm::RedoKind;
 
 namespace {
 constexpr int kNeighbourLooksMax = 8;
+
+/// If another tree has got the number, its pages may have their lock words elsewhere: then what is read there
+/// says nothing of this lock, which may need its record yet.
+bool IsOfSize(const Geometry& geometry, const UnresolvedLocks::Lock& lock) {
+  return lock.page_bytes == 0 || lock.page_bytes == geometry.page_bytes(lock.level);
+}
 }  // namespace
 
 bool BlinkTree::IsOwn(uint64_t word) const {
@@ -280,7 +286,8 @@ Task<Result<Recovery>> BlinkTree::RecoverPage(OpContext& op, PageLock lock) {
   // that stood before.
   if (own && *plan == RecoveryPlan::kOver && !own->old_block.is_null()) {
     co_await FreeOldBlockOf(op, *own);
-  } else if (own && own->keeps_slot) {
+  } else if (own && own->keeps_slot &&
+             (*plan != RecoveryPlan::kOver || IsOfSize(info_.geometry, *own))) {
     pool_->redo_slots(lock.address.server()).Give(lock.word);
   }
   co_return Recovery::kOver;

@@ -90,12 +90,18 @@ Task<Result<bool>> SettleFirstLeaf(OpContext& op, dsm::Pool& pool, const HeldLoc
     co_return false;
   }
   const uint64_t root_at = TreeInfo{.id = (*record)->tree}.root_word_offset();
+  // One behind the other: READs of one batch are not ordered, and another may be writing its entry there.
   uint64_t state = 0, root = 0;
   Batch look(dsm::kCatalogServer);
   look.ReadWord(root_at - kCatalogRootAt, &state);
-  look.ReadWord(root_at, &root);
   Status status = co_await op.worker.RoundTrip(look, op.counts);
   if (!status.ok()) co_return status;
+  if (state == kCatalogStateTree) {
+    Batch names(dsm::kCatalogServer);
+    names.ReadWord(root_at, &root);
+    status = co_await op.worker.RoundTrip(names, op.counts);
+    if (!status.ok()) co_return status;
+  }
   if (state == kCatalogStateTree && root == RootWord{lock.address, 0}.Encode()) {
     uint64_t old = 0;
     Batch unlock(lock.address.server());
