@@ -10,6 +10,7 @@
 
 #include "index/blink/check.h"
 #include "index/blink/recover_member.h"
+#include "index/blink/search_cache.h"
 #include "test/support/crashing_member.h"
 #include "test/support/page_account.h"
 #include "test/support/tree_fixture.h"
@@ -24,7 +25,12 @@ struct Death {
   uint64_t tear_seed = 0;
 };
 
-class CreationCrashTest : public testing::TestWithParam<Geometry> {
+struct Creation {
+  Geometry geometry;
+  bool leaf_elsewhere = false;  ///< not on the catalog's server
+};
+
+class CreationCrashTest : public testing::TestWithParam<Creation> {
  protected:
   CreationCrashTest() {
     auto servers = dsm::LocalFabric::Create({.servers = 2,
@@ -68,10 +74,11 @@ class CreationCrashTest : public testing::TestWithParam<Geometry> {
     snapshot_->Restore();
     dead_.clear();
     auto victim = Join();
+    if (GetParam().leaf_elsewhere) victim->pool->allocator().NextServer(std::nullopt);
     victim->plan.verbs_left = death.verb;
     victim->plan.tear_seed = death.tear_seed;
     victim->plan.verbs_run = 0;
-    const Status created = Create(*victim, "late", GetParam());
+    const Status created = Create(*victim, "late", GetParam().geometry);
     EXPECT_TRUE(created.ok() || victim->plan.dead) << created;
     acknowledged_ = created.ok();
     const uint64_t verbs = victim->plan.verbs_run;
@@ -102,7 +109,7 @@ class CreationCrashTest : public testing::TestWithParam<Geometry> {
           survivor->worker->Run(RecoverMember(op, *survivor->pool, dead, {.settle_ms = 1}));
       ASSERT_TRUE(recovered.ok()) << recovered.status();
     }
-    const Status made = Create(*survivor, "late", GetParam());
+    const Status made = Create(*survivor, "late", GetParam().geometry);
     EXPECT_TRUE(made.ok() || made.code() == StatusCode::kAlreadyExists) << made;
     EXPECT_TRUE(!made.ok() || !acknowledged_) << "the tree that was made is gone";
     const Status other = Create(*survivor, "other", Geometry::Parted(4, 256));
@@ -143,6 +150,10 @@ class CreationCrashTest : public testing::TestWithParam<Geometry> {
 TEST_P(CreationCrashTest, NoPageIsLostAtAnyVerb) {
   const uint64_t verbs = Kill({});
   ASSERT_TRUE(acknowledged_);
+  const uint64_t root_at = TreeInfo{.id = 2}.root_word_offset();
+  const auto root =
+      RootWord::Decode(LoadLittle<uint64_t>(&servers_->region_bytes(dsm::kCatalogServer)[root_at]));
+  ASSERT_EQ(root.address.server() != dsm::kCatalogServer, GetParam().leaf_elsewhere);
   for (uint64_t verb = 0; verb <= verbs; ++verb) {
     for (const uint64_t tear : {0, 1, 2, 3, 4}) {
       SCOPED_TRACE("dies at verb " + std::to_string(verb) + " of " + std::to_string(verbs) +
@@ -169,9 +180,12 @@ TEST_P(CreationCrashTest, NoPageIsLostWhenTheNextOneDiesAtTheRecovery) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Geometries, CreationCrashTest,
-                         testing::Values(Geometry::Fixed8(256), Geometry::Fixed8(512, 256),
-                                         Geometry::Parted(4, 256),
-                                         Geometry{Layout::kBytes, 256, 256, 36, 24}));
+                         testing::Values(Creation{Geometry::Fixed8(256)},
+                                         Creation{Geometry::Fixed8(512, 256)},
+                                         Creation{Geometry::Parted(4, 256)},
+                                         Creation{Geometry{Layout::kBytes, 256, 256, 36, 24}},
+                                         Creation{Geometry::Fixed8(256), true},
+                                         Creation{Geometry::Parted(4, 256), true}));
 
 }  // namespace
 }  // namespace farleaf::index
