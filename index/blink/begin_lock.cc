@@ -36,16 +36,24 @@ GlobalAddress BlinkTree::CachedParentOf(const Publication& publication) const {
 Task<void> BlinkTree::PostBesideParent(OpContext& op, std::span<Batch, 2> batches,
                                        GlobalAddress known, Publication& publication) {
   LockedPage& parent = *publication.parent;
-  const LockClass parent_class = LeftLockClass(publication.level);
-  const bool begun = !known.is_null() && BeginLock(known, parent_class, parent, batches[1]);
+  const bool begun =
+      !known.is_null() && BeginLock(known, LeftLockClass(publication.level), parent, batches[1]);
   // Each batch holds its own status.
   [[maybe_unused]] Status posted = co_await op.worker.RoundTrip(batches, op.counts);
   if (begun) {
     parent.begun.status = batches[1].status();
-    // Without it the publication finds and locks the parent.
-    [[maybe_unused]] Status taken = co_await LockPage(op, known, parent_class, kNoWait, parent);
+  } else {
+    publication.parent = nullptr;
   }
-  if (!parent.held()) publication.parent = nullptr;
+}
+
+Task<void> BlinkTree::TakeBegunParent(OpContext& op, GlobalAddress known,
+                                      Publication& publication) {
+  if (publication.parent == nullptr) co_return;
+  // Without it the publication finds and locks the parent.
+  [[maybe_unused]] Status taken =
+      co_await LockPage(op, known, LeftLockClass(publication.level), kNoWait, *publication.parent);
+  if (!publication.parent->held()) publication.parent = nullptr;
 }
 
 Task<void> BlinkTree::LetParentGo(OpContext& op, Publication& publication) {

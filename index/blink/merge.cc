@@ -155,6 +155,7 @@ Task<Status> BlinkTree::WriteMerged(OpContext& op, LockedPage& left, LockedPage&
   const GlobalAddress known = CachedParentOf(publication);
   Batch first[2] = {std::move(left_batch), Batch(known.server())};
   co_await PostBesideParent(op, first, known, publication);
+  co_await TakeBegunParent(op, known, publication);
   // Idempotent: both locks are ours until the free word lands, and that is the last verb.
   Status status = first[0].status();
   if (!status.ok()) {

@@ -142,13 +142,19 @@ Task<Status> BlinkTree::LinkRight(OpContext& op, LockedPage& left, Batch& left_b
   Batch batches[2] = {std::move(left_batch), Batch(known.server())};
   co_await PostBesideParent(op, batches, known, publication);
   Status status = batches[0].status();
-  if (!LetGo(left, status)) {
-    if (!status.ok()) co_await LetParentGo(op, publication);
+  // Neither page is kept while the other one's server does not answer.
+  const bool failed = !status.ok();
+  if (failed) {
+    co_await TakeBegunParent(op, known, publication);
+    co_await LetParentGo(op, publication);
+  }
+  if (LetGo(left, status)) {
+    status = Status::Ok();
+  } else {
     Status finished = co_await Finish(op, left, batches[0]);
     status = std::move(finished);
-  } else {
-    status = Status::Ok();
   }
+  if (!failed) co_await TakeBegunParent(op, known, publication);
   if (!status.ok()) {
     // The right page is free yet if nothing of the batch has landed.
     pool_->allocator().GiveUp();

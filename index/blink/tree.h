@@ -230,9 +230,11 @@ class BlinkTree final : public RangeIndex {
   static constexpr uint64_t kNoWait = 1;  ///< of LockPage: DeadlineExceeded where it would wait
   /// Null: not known.
   GlobalAddress CachedParentOf(const Publication& publication) const;
-  /// Posts batches[0], and beside it what locks `known`. Then publication.parent is held, or null.
+  /// Posts batches[0], and beside it what locks `known`. Then publication.parent is begun, or null.
   Task<void> PostBesideParent(OpContext& op, std::span<Batch, 2> batches, GlobalAddress known,
                               Publication& publication);
+  /// Then publication.parent is held, or null.
+  Task<void> TakeBegunParent(OpContext& op, GlobalAddress known, Publication& publication);
   Task<void> LetParentGo(OpContext& op, Publication& publication);
   using FirstTry = LockedPage::FirstTry;
   enum class LockAttempt : uint8_t { kEnded, kNoSlot, kRecovering };

@@ -68,6 +68,8 @@ bool OrderedConnection::RunSetsAtOnce(Gathered* sets) {
   first_ended_set_ = 0;
   CountEnded(&begin_ns, &counts, KeyOf::kSet);
   if (abandoned()) out().clear();
+  sets->begin_ns = begin_ns;
+  sets->spent = counts;
   if (sets->waits) return false;
   *sets = {.took_next = sets->took_next};
   return !sets->took_next;
@@ -75,12 +77,15 @@ bool OrderedConnection::RunSetsAtOnce(Gathered* sets) {
 
 Task<void> OrderedConnection::Pump(Gathered sets) {
   ServingThread& thread = environment_->thread();
-  dsm::FabricCounts counts;
+  dsm::FabricCounts counts = sets.spent;
   dsm::OpContext op{thread.worker(), counts, UINT64_MAX};
   Running running(&op);
   thread.Link(running);
-  InputBlockRef kept = block();  // what the next command looks at
-  uint64_t begin_ns = thread.worker().clock().NowNs(), deadline_set_ns = 0;
+  // What the next command looks at, and what those do that were gathered behind it: where input went on in another
+  // block, this is not the same.
+  InputBlockRef kept = block(), gathered = kept;
+  const uint64_t now_ns = thread.worker().clock().NowNs();
+  uint64_t begin_ns = sets.count > 0 ? sets.begin_ns : now_ns, deadline_set_ns = 0;
   for (bool more = true; more;) {
     // Of commands that begin within a millisecond the deadline is the same: reading the clock is not free.
     if (begin_ns - deadline_set_ns >= kNsPerMs) {
@@ -90,10 +95,15 @@ Task<void> OrderedConnection::Pump(Gathered sets) {
     bool took_next = false;
     ended_.clear();
     KeyOf key_of = KeyOf::kNext;
-    if (sets.done == sets.count && NextIsSet() && !thread.stopping()) GatherAllSets(&sets);
+    if (sets.done == sets.count && NextIsSet() && !thread.stopping()) {
+      gathered = block();
+      GatherAllSets(&sets);
+    }
     if (sets.done < sets.count) {
       key_of = KeyOf::kSet;
-      if (sets.waits) {
+      if (thread.stopping()) {
+        RefuseSets(&sets);
+      } else if (sets.waits) {
         co_await RunWaitingSet(op, sets);
       } else {
         DoSomeSets(op, &sets);
@@ -102,6 +112,7 @@ Task<void> OrderedConnection::Pump(Gathered sets) {
       if (sets.done == sets.count) sets = {};
     } else if (NextIsRetrieval() && !thread.stopping()) {
       size_t count = 0;
+      gathered = block();
       took_next = GatherRetrievals(&count);
       key_of = KeyOf::kWanted;
       co_await RunRetrievals(op, count);
@@ -112,10 +123,11 @@ Task<void> OrderedConnection::Pump(Gathered sets) {
     CountEnded(&begin_ns, &counts, key_of);
     if (abandoned()) out().clear();
     thread.Flush(*this);
-    // A command that was taken behind those that were gathered is in the same block, and has to be run.
+    // A command that was taken behind those that were gathered is in their block, and has to be run.
+    if (sets.count == 0) kept = gathered;
     if (took_next) continue;
     more = !quit_ && failure().ok() && !output_full() && TakeCommand();
-    if (more) kept = block();
+    if (more) kept = gathered = block();
   }
   SayLastWords();
   pumping_ = false;
@@ -138,6 +150,7 @@ void OrderedConnection::NoteEnded(size_t command, const Status& status) {
 }
 
 void OrderedConnection::CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent, KeyOf key_of) {
+  if (ended_.empty()) return;  // what was tried in vain counts with what it was for
   const uint64_t now_ns = environment_->thread().worker().clock().NowNs();
   CountRoundTrips(spent->round_trips);
   const SlowLog* const slow_log = environment_->slow_log();
@@ -153,7 +166,6 @@ void OrderedConnection::CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent,
 }
 
 void OrderedConnection::NoteSlow(uint64_t duration_ns, uint64_t round_trips, KeyOf key_of) {
-  if (ended_.empty()) return;
   SlowRequest slow;
   slow.time_ms = environment_->store().NowMs();
   slow.duration_us = duration_ns / 1'000;
@@ -219,6 +231,14 @@ void OrderedConnection::DoSomeSets(dsm::OpContext& op, Gathered* sets) {
   sets_together_.Note(tried.size(), done);
   sets->done += done;
   sets->waits = done < tried.size();
+}
+
+void OrderedConnection::RefuseSets(Gathered* sets) {
+  first_ended_set_ = sets->done;
+  while (sets->done < sets->count) {
+    AnswerSet(sets->done++, Status::Unavailable("the server is stopping"));
+  }
+  sets->waits = false;
 }
 
 Task<void> OrderedConnection::RunWaitingSet(dsm::OpContext& op, Gathered& sets) {

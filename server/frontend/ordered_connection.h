@@ -176,7 +176,9 @@ class OrderedConnection : public Connection {
   struct Gathered {
     size_t count = 0, done = 0;
     bool took_next = false;
-    bool waits = false;  ///< the first that is not done is known to have to wait
+    bool waits = false;       ///< the first that is not done is known to have to wait
+    uint64_t begin_ns = 0;    ///< of that one
+    dsm::FabricCounts spent;  ///< on it, in vain
   };
   /// Runs the next command, and sets behind it, without a coroutine, as far as they need not wait. True: nothing is left
   /// to be run of what was taken.
@@ -189,6 +191,8 @@ class OrderedConnection : public Connection {
   void GatherAllSets(Gathered* sets);
   /// Does what need not wait of the next few, until one has to.
   void DoSomeSets(dsm::OpContext& op, Gathered* sets);
+  /// The server is stopping: answers those that are not done.
+  void RefuseSets(Gathered* sets);
   /// Does the first that is not done, which has to wait.
   dsm::Task<void> RunWaitingSet(dsm::OpContext& op, Gathered& sets);
   /// Makes keys_ of the keys that `append` appends for begin to end.

@@ -250,7 +250,9 @@ TEST_F(FrontEndFaultTest, OthersAreServedRightAndMemoryIsFlatWhileClientsDieStal
     if (round + 1 == kWarmRounds) before = AllocatedBytes();
   }
   const auto after = AllocatedBytes();
-  if (before) EXPECT_LT(*after, *before + kGrowthMax);
+  if (before) {
+    EXPECT_LT(*after, *before + kGrowthMax);
+  }
   ExpectServing();
 }
 

@@ -102,7 +102,8 @@ TEST_F(CollectionTest, EveryPlaceToDieInAChangeOfAHash) {
           fields += Ask(Request({"HEXISTS", key, field})) == ":1\r\n";
         EXPECT_EQ(Ask(Request({"HLEN", key})), ":" + std::to_string(fields) + "\r\n")
             << change << calls;
-        if (fields > 0) EXPECT_EQ(Ask(Request({"EXISTS", key})), ":1\r\n") << change << calls;
+        if (fields == 0) continue;
+        EXPECT_EQ(Ask(Request({"EXISTS", key})), ":1\r\n") << change << calls;
       }
       Ask("HDEL h a b new\r\nHDEL g a\r\n");
       WaitAndSweep();
