@@ -149,12 +149,7 @@ void Worker::TakeCrossThreadWork() {
   cross_thread_pending_.store(false);
 }
 
-void Worker::set_sleeping(bool sleeping) {
-  sleeping_.store(sleeping);
-  if (sleeping) return;
-  uint64_t count;
-  [[maybe_unused]] const ssize_t drained = ::read(wake_fd_, &count, sizeof count);
-}
+void Worker::set_sleeping(bool sleeping) { sleeping_.store(sleeping); }
 
 void Worker::BlockUntilWork() {
   uint64_t timeout_ns = kBlockNsMax;
@@ -167,6 +162,8 @@ void Worker::BlockUntilWork() {
   set_sleeping(true);
   if (!has_cross_thread_work()) transport_->Wait(wake_fd_, timeout_ns);
   set_sleeping(false);
+  uint64_t count;
+  [[maybe_unused]] const ssize_t drained = ::read(wake_fd_, &count, sizeof count);
   participant_.GoOnline();
 }
 

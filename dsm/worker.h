@@ -194,8 +194,8 @@ class Worker {
   void GoOffline() {
     if (--online_depth_ == 0) participant_.GoOffline();
   }
-  /// Readable when another thread has called ResumeSoon while this worker was asleep: to be polled
-  /// by a process that blocks in its own loop (after announcing it with set_sleeping).
+  /// Written to when another thread has called ResumeSoon while this worker was asleep. Whoever blocks in a loop of
+  /// its own waits for its edge (after announcing it with set_sleeping): nobody reads it, a system call each time.
   int wake_fd() const { return wake_fd_; }
   void set_sleeping(bool sleeping);
   bool has_cross_thread_work() const {

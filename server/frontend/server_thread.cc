@@ -36,9 +36,9 @@ Result<std::unique_ptr<ServerThread>> ServerThread::Create(Deps deps) {
   if (!thread->epoll_.valid() || !thread->wake_.valid()) {
     return Status::IoError("epoll: " + client::internal::ErrnoText(errno));
   }
-  // Events of these two carry a null pointer: being woken is all they mean.
+  // Events of these two carry a null pointer: being woken is all they mean. By edge, so that nobody has to read them.
   for (const int fd : {thread->wake_.get(), thread->worker_->wake_fd()}) {
-    epoll_event event{EPOLLIN, {.ptr = nullptr}};
+    epoll_event event{EPOLLIN | EPOLLET, {.ptr = nullptr}};
     FARLEAF_CHECK(::epoll_ctl(thread->epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0, errno);
   }
   return thread;
@@ -150,11 +150,7 @@ void ServerThread::Turn() {
 }
 
 void ServerThread::HandleEvent(void* owner, uint32_t what) {
-  if (owner == nullptr) {
-    uint64_t ignored;
-    [[maybe_unused]] const ssize_t drained = ::read(wake_.get(), &ignored, sizeof ignored);
-    return;
-  }
+  if (owner == nullptr) return;  // it was to be woken
   for (const Listener& listener : listeners_) {
     if (&listener == owner) return AcceptAll(listener);
   }
