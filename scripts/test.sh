@@ -2,7 +2,7 @@
 # Installs what is missing, builds, and runs the tests: all of them in the release build; those of
 # protocols, parsers and concurrency under the address and undefined-behaviour sanitizers; those of
 # concurrency under the thread sanitizer; then those of the virtual machine with an RDMA device. On two
-# cores 20 minutes if ccache has the builds, 35 else.
+# cores 25 minutes if ccache has the builds, 45 else.
 #
 #   scripts/test.sh [--long] [--jobs N]
 #
