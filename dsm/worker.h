@@ -195,7 +195,7 @@ class Worker {
     if (--online_depth_ == 0) participant_.GoOffline();
   }
   /// Written to when another thread has called ResumeSoon while this worker was asleep. Whoever blocks in a loop of
-  /// its own waits for its edge (after announcing it with set_sleeping): nobody reads it, a system call each time.
+  /// its own (after announcing it with set_sleeping) waits for its edge, and need not read it: a system call less.
   int wake_fd() const { return wake_fd_; }
   void set_sleeping(bool sleeping);
   bool has_cross_thread_work() const {

@@ -422,7 +422,8 @@ void ServerThread::CloseIdlePeers(uint64_t now_ns) {
     if (idle_ms >= kKeepsRoomMs) peer.connection->GiveBackRoom();
     const bool refused = !peer.connection->failure().ok();
     if (drain_over || (refused && idle_ms > options.hello_timeout_ms)) {
-      DropSocket(peer);  // a refused one that does not read is not waited for
+      DropSocket(
+          peer);  // nor is a refused one waited for that has not taken its answers in that time
     } else if (peer.tls && !peer.tls->handshaken() && idle_ms > options.hello_timeout_ms) {
       peer.connection->Refuse(Status::DeadlineExceeded(
           "no TLS handshake within " + std::to_string(options.hello_timeout_ms) + " ms"));
