@@ -420,10 +420,10 @@ void ServerThread::CloseIdlePeers(uint64_t now_ns) {
     const uint64_t idle_ms = (now_ns - std::min(now_ns, peer.last_input_ns)) / kNsPerMs;
     const auto& options = deps_.options;
     if (idle_ms >= kKeepsRoomMs) peer.connection->GiveBackRoom();
+    // It would have been closed had its peer taken the answers.
     const bool refused = !peer.connection->failure().ok();
     if (drain_over || (refused && idle_ms > options.hello_timeout_ms)) {
-      DropSocket(
-          peer);  // nor is a refused one waited for that has not taken its answers in that time
+      DropSocket(peer);
     } else if (peer.tls && !peer.tls->handshaken() && idle_ms > options.hello_timeout_ms) {
       peer.connection->Refuse(Status::DeadlineExceeded(
           "no TLS handshake within " + std::to_string(options.hello_timeout_ms) + " ms"));
