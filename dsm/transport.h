@@ -206,6 +206,8 @@ class Transport {
   /// How many fruitless turns of its loop a worker should poll before it calls Wait. Polling a
   /// socket takes a system call, and may keep the peer from the processor.
   virtual uint32_t idle_turns_before_wait() const { return 2'000; }
+  /// Whether every batch is complete when Post returns, so that nothing is ever missed by not polling.
+  virtual bool completes_at_once() const { return false; }
 };
 
 /// What the handshake with a memory server told. All of it is fixed for the server's life.

@@ -27,7 +27,7 @@ Worker::Worker(Deps deps)
 }
 
 Worker::~Worker() {
-  FARLEAF_CHECK(shared_reads_.empty());
+  FARLEAF_CHECK(shared_reads_.empty() && BusySources() == 0);
   FARLEAF_CHECK(spawned_.empty() && ready_.empty() && timers_.empty() && online_depth_ == 0,
                 spawned_.size(), ready_.size(), timers_.size(), online_depth_);
   ::close(wake_fd_);
@@ -57,7 +57,7 @@ Task<void> Worker::RunSpawned(Task<void> task, SpawnedList::iterator self) {
 }
 
 void Worker::Abandon() {
-  FARLEAF_CHECK(online_depth_ == 0, online_depth_);
+  FARLEAF_CHECK(online_depth_ == 0 && BusySources() == 0, online_depth_);
   // Handles first: they name frames, and frames that end may not find themselves in a list.
   ready_.clear();
   timers_.clear();
@@ -88,14 +88,20 @@ bool Worker::RunOnce(Idle idle) {
   FARLEAF_DCHECK(online_depth_ > 0);
   participant_.Quiesce();
   transport_->Poll();
+  for (const NamedSource& source : sources_) source.second->Reap(&ready_);
   if (!timers_.empty()) TakeDueTimers();
   if (has_cross_thread_work()) TakeCrossThreadWork();
+  const bool waits_in_source = ready_.empty() && idle == Idle::kBlock && waits_for_sources();
+  // What the last turn queued is begun before others are resumed; if there are none, by the wait.
+  if (!waits_in_source) {
+    for (const NamedSource& source : sources_) source.second->Submit();
+  }
   if (ResumeReady()) {
     idle_turns_ = 0;
     return true;
   }
   if (idle == Idle::kBlock) {
-    if (++idle_turns_ < transport_->idle_turns_before_wait()) {
+    if (!waits_in_source && ++idle_turns_ < transport_->idle_turns_before_wait()) {
       __builtin_ia32_pause();
     } else {
       BlockUntilWork();
@@ -149,7 +155,23 @@ void Worker::TakeCrossThreadWork() {
   cross_thread_pending_.store(false);
 }
 
-void Worker::set_sleeping(bool sleeping) { sleeping_.store(sleeping); }
+void Worker::set_sleeping(bool sleeping) {
+  sleeping_.store(sleeping);
+  source_has_ended_ = false;
+  for (const NamedSource& source : sources_) {
+    if (!sleeping) {
+      source.second->StopWaking();
+    } else if (source.second->busy() && !source.second->WakeThrough(wake_fd_)) {
+      source_has_ended_ = true;
+    }
+  }
+}
+
+size_t Worker::BusySources() const {
+  size_t busy = 0;
+  for (const NamedSource& source : sources_) busy += source.second->busy();
+  return busy;
+}
 
 void Worker::BlockUntilWork() {
   uint64_t timeout_ns = kBlockNsMax;
@@ -159,12 +181,26 @@ void Worker::BlockUntilWork() {
     timeout_ns = due_ns > now_ns ? std::min(timeout_ns, due_ns - now_ns) : 0;
   }
   participant_.GoOffline();
-  set_sleeping(true);
-  if (!has_cross_thread_work()) transport_->Wait(wake_fd_, timeout_ns);
-  set_sleeping(false);
-  uint64_t count;
-  [[maybe_unused]] const ssize_t drained = ::read(wake_fd_, &count, sizeof count);
+  if (transport_->completes_at_once() && BusySources() == 1) {
+    WaitInSource(timeout_ns);
+  } else {
+    set_sleeping(true);
+    if (may_block()) transport_->Wait(wake_fd_, timeout_ns);
+    set_sleeping(false);
+    uint64_t count;
+    [[maybe_unused]] const ssize_t drained = ::read(wake_fd_, &count, sizeof count);
+  }
   participant_.GoOnline();
+}
+
+void Worker::WaitInSource(uint64_t timeout_ns) {
+  for (const NamedSource& source : sources_) {
+    if (!source.second->busy()) continue;
+    sleeping_.store(true);
+    source.second->SubmitAndWait(wake_fd_, has_cross_thread_work() ? 0 : timeout_ns);
+    sleeping_.store(false);
+    return;
+  }
 }
 
 }  // namespace farleaf::dsm

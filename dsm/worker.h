@@ -13,6 +13,7 @@
 // Thread rule: one thread, except ResumeSoon.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <coroutine>
 #include <list>
@@ -26,6 +27,7 @@
 #include "dsm/base/clock.h"
 #include "dsm/base/random.h"
 #include "dsm/base/status.h"
+#include "dsm/completion_source.h"
 #include "dsm/epoch.h"
 #include "dsm/fabric_counts.h"
 #include "dsm/frame_pool.h"
@@ -183,7 +185,22 @@ class Worker {
   /// UINT64_MAX never.
   uint64_t NextDueNs() const {
     if (!ready_.empty() || has_cross_thread_work()) return 0;
-    return timers_.empty() ? UINT64_MAX : timers_.front().due_ns;
+    uint64_t due_ns = timers_.empty() ? UINT64_MAX : timers_.front().due_ns;
+    for (const NamedSource& source : sources_)
+      due_ns = std::min(due_ns, source.second->NextDueNs());
+    return due_ns;
+  }
+
+  /// Work that ends elsewhere and is taken in by this loop. `name` is the address of something that only the
+  /// owner of the source knows. Null: none was added under it.
+  CompletionSource* FindSource(const void* name) const {
+    for (const NamedSource& source : sources_) {
+      if (source.first == name) return source.second.get();
+    }
+    return nullptr;
+  }
+  void AddSource(const void* name, std::unique_ptr<CompletionSource> source) {
+    sources_.emplace_back(name, std::move(source));
   }
 
   /// A process that runs its own loop around RunOnce brackets its busy periods with these. Nested
@@ -194,10 +211,14 @@ class Worker {
   void GoOffline() {
     if (--online_depth_ == 0) participant_.GoOffline();
   }
-  /// Written to when another thread has called ResumeSoon while this worker was asleep. Whoever blocks in a loop of
-  /// its own (after announcing it with set_sleeping) waits for its edge, and need not read it: a system call less.
+  /// Written to when another thread has called ResumeSoon while this worker was asleep, or a source has something to
+  /// reap. Whoever blocks in a loop of its own, after announcing it with set_sleeping and if then may_block(), waits
+  /// for its edge, and need not read it: a system call less.
   int wake_fd() const { return wake_fd_; }
   void set_sleeping(bool sleeping);
+  bool may_block() const { return !has_cross_thread_work() && !source_has_ended_; }
+  /// Whether whatever this worker waits for is announced through wake_fd, so that turning the loop gains nothing.
+  bool waits_for_sources() const { return transport_->completes_at_once() && BusySources() > 0; }
   bool has_cross_thread_work() const {
     return cross_thread_pending_.load(std::memory_order_acquire);
   }
@@ -221,6 +242,10 @@ class Worker {
   Task<void> RunSpawned(Task<void> task, std::list<std::optional<Task<void>>>::iterator self);
   void EraseEnded();
   void BlockUntilWork();
+  /// REQUIRES: one source is busy.
+  void WaitInSource(uint64_t timeout_ns);
+  size_t BusySources() const;
+  using NamedSource = std::pair<const void*, std::unique_ptr<CompletionSource>>;
 
   mutable FramePool frames_;  // outlives the frames that the members below own
   std::unique_ptr<Transport> transport_;
@@ -235,6 +260,8 @@ class Worker {
   std::vector<std::coroutine_handle<>> resuming_;  // being resumed by ResumeReady
   std::vector<Timer> timers_;                      // heap
   SharedReads shared_reads_{&ready_};
+  std::vector<NamedSource> sources_;  // few: one a storage engine
+  bool source_has_ended_ = false;     // while asleep: something can be reaped
   using SpawnedList = std::list<std::optional<Task<void>>>;
   SpawnedList spawned_;
   std::vector<SpawnedList::iterator> ended_;  // of spawned_, to be erased

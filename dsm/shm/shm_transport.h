@@ -63,6 +63,7 @@ class ShmTransport final : public Transport {
     return entry->bytes.data() + from.offset();
   }
   void Wait(int wake_fd, uint64_t timeout_ns) override;
+  bool completes_at_once() const override { return true; }
 
  private:
   static constexpr uint32_t kCacheLineBytes = 64;

@@ -1,0 +1,336 @@
+#include "index/storage/segment_files.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "dsm/base/log.h"
+
+namespace farleaf::index::storage {
+
+OpenSegment::~OpenSegment() {
+  fd_.Reset();
+  if (removed_) files_->Retire(id_);
+}
+
+SegmentFiles::SegmentFiles(const DataDirectory* directory, const FileStorageOptions& options,
+                           IoThreads* threads)
+    : directory_(directory), options_(options), threads_(threads) {}
+
+int SegmentFiles::OpenFlags() const { return O_RDWR | O_CLOEXEC | (direct_ ? O_DIRECT : 0); }
+
+// ---- Making files
+
+Status SegmentFiles::Create(SegmentId id) {
+  std::lock_guard making(making_mutex_);
+  SettleRetired();
+  const std::string path = directory_->SegmentPath(id);
+  {
+    std::lock_guard lock(mutex_);
+    if (segments_.Contains(id)) return Status::AlreadyExists("the segment " + path + " exists");
+    const uint64_t bytes = (segments_.size() + 1) * uint64_t{kSegmentBytes};
+    if (options_.bytes_max != 0 && bytes > options_.bytes_max) {
+      return Status::ResourceExhausted("making " + path + ": the limit of " +
+                                       std::to_string(options_.bytes_max) +
+                                       " bytes is reached: delete data or raise it");
+    }
+  }
+  Result<dsm::UniqueFd> fd = MakeFile(id);
+  if (!fd.ok()) return fd.status();
+  std::vector<Handle> evicted;
+  std::lock_guard lock(mutex_);
+  segments_.Insert(id);
+  folders_[DataDirectory::FolderOf(id)].created.push_back(id);
+  Keep(std::make_shared<OpenSegment>(this, id, std::move(*fd)), &evicted);
+  return Status::Ok();
+}
+
+Result<dsm::UniqueFd> SegmentFiles::MakeFile(SegmentId id) {
+  FARLEAF_RETURN_IF_ERROR(AddToFolder(id));
+  const std::string path = directory_->SegmentPath(id);
+  dsm::UniqueFd fd = TakeFreeFile(path);
+  if (fd.valid()) return fd;
+  Result<dsm::UniqueFd> made = NewFile(path);
+  if (!made.ok() && made.status().code() == StatusCode::kResourceExhausted) {
+    std::vector<Handle> evicted;
+    {
+      std::lock_guard lock(mutex_);
+      Evict(open_.size() / 2, &evicted);
+    }
+    SettleRetired();  // what was removed meanwhile is room, too
+    fd = TakeFreeFile(path);
+    if (fd.valid()) return fd;
+    made = NewFile(path);
+  }
+  if (!made.ok()) DropFromFolder(id);
+  return made;
+}
+
+Result<dsm::UniqueFd> SegmentFiles::NewFile(const std::string& path) {
+  dsm::UniqueFd fd(::open(path.c_str(), OpenFlags() | O_CREAT | O_EXCL, 0644));
+  if (!fd.valid()) {
+    if (errno == EEXIST) return Status::AlreadyExists("the file " + path + " exists");
+    return FileError("making " + path, errno);
+  }
+  // Some file systems cannot reserve room: there a write may find the device full, too.
+  if (::fallocate(fd.get(), 0, 0, kSegmentBytes) == 0 ||
+      (errno == EOPNOTSUPP && ::ftruncate(fd.get(), kSegmentBytes) == 0)) {
+    return fd;
+  }
+  const int error = errno;
+  ::unlink(path.c_str());
+  return FileError("making " + path, error);
+}
+
+dsm::UniqueFd SegmentFiles::TakeFreeFile(const std::string& path) {
+  while (!free_.empty()) {
+    const std::string free_path = directory_->FreeFilePath(free_.back());
+    free_.pop_back();
+    {
+      std::lock_guard lock(mutex_);
+      free_count_ = free_.size();
+    }
+    struct stat found;
+    if (::stat(free_path.c_str(), &found) != 0) continue;
+    if (found.st_nlink == 1 && found.st_size == kSegmentBytes &&
+        ::renameat2(AT_FDCWD, free_path.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) {
+      dsm::UniqueFd fd(::open(path.c_str(), OpenFlags()));
+      if (fd.valid()) return fd;
+      ::unlink(path.c_str());
+      continue;
+    }
+    ::unlink(free_path.c_str());
+  }
+  return {};
+}
+
+Status SegmentFiles::AddToFolder(SegmentId id) {
+  const uint64_t number = DataDirectory::FolderOf(id);
+  {
+    std::lock_guard lock(mutex_);
+    Folder& folder = folders_[number];
+    ++folder.files;
+    if (folder.fd) return Status::Ok();
+  }
+  const std::string path = directory_->FolderPath(number);
+  Status made;
+  if (::mkdir(path.c_str(), 0755) == 0) {
+    made = SyncDirectory(directory_->SegmentsPath());
+  } else if (errno != EEXIST) {
+    made = FileError("making the directory " + path, errno);
+  }
+  Result<dsm::UniqueFd> fd = made.ok() ? OpenDirectory(path) : Result<dsm::UniqueFd>(made);
+  if (!fd.ok()) {
+    DropFromFolder(id);
+    return fd.status();
+  }
+  std::lock_guard lock(mutex_);
+  folders_[number].fd = std::make_shared<dsm::UniqueFd>(std::move(*fd));
+  return Status::Ok();
+}
+
+void SegmentFiles::DropFromFolder(SegmentId id) {
+  const uint64_t number = DataDirectory::FolderOf(id);
+  {
+    std::lock_guard lock(mutex_);
+    const auto at = folders_.find(number);
+    if (at == folders_.end()) return;
+    std::erase(at->second.created, id);
+    if (--at->second.files > 0 || std::next(at) == folders_.end()) return;
+    folders_.erase(at);
+  }
+  ::rmdir(directory_->FolderPath(number).c_str());  // what is left empty harms nobody
+}
+
+// ---- Removing
+
+Status SegmentFiles::Remove(SegmentId id) {
+  Handle file;  // let go of behind the lock
+  {
+    std::lock_guard lock(mutex_);
+    if (!segments_.Erase(id)) {
+      return Status::NotFound("there is no segment " + directory_->SegmentPath(id));
+    }
+    if (const auto at = open_.find(Number(id)); at != open_.end()) {
+      file = std::move(at->second.file);
+      file->removed_ = true;
+      used_.erase(at->second.used);
+      open_.erase(at);
+    }
+  }
+  // Not in the table: nobody has it open (Evict). Else it is retired by whoever lets go of it last.
+  if (file == nullptr) Retire(id);
+  return Status::Ok();
+}
+
+void SegmentFiles::Retire(SegmentId id) {
+  {
+    std::lock_guard lock(mutex_);
+    retired_.push_back(id);
+    if (std::exchange(settling_, true)) return;
+  }
+  threads_->Post([this] { Settle(); });
+}
+
+void SegmentFiles::Settle() {
+  std::lock_guard making(making_mutex_);
+  SettleRetired();
+}
+
+void SegmentFiles::SettleRetired() {
+  std::vector<SegmentId> retired;
+  {
+    std::lock_guard lock(mutex_);
+    retired.swap(retired_);
+    settling_ = false;
+  }
+  for (const SegmentId id : retired) SettleOne(id);
+}
+
+void SegmentFiles::SettleOne(SegmentId id) {
+  const std::string path = directory_->SegmentPath(id);
+  struct stat found;
+  // Another name is a checkpoint's: what is in the file belongs to it.
+  const bool keeps = free_.size() < options_.free_files_max && ::stat(path.c_str(), &found) == 0 &&
+                     found.st_nlink == 1 && found.st_size == kSegmentBytes;
+  if (keeps && ::rename(path.c_str(), directory_->FreeFilePath(next_free_).c_str()) == 0) {
+    free_.push_back(next_free_++);
+  } else if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+    FARLEAF_LOG(warn, "unlinking {}: {}; its space is not free", path, std::strerror(errno));
+  }
+  DropFromFolder(id);
+  std::lock_guard lock(mutex_);
+  free_count_ = free_.size();
+}
+
+bool SegmentFiles::GiveUpFree() {
+  std::lock_guard making(making_mutex_);
+  SettleRetired();
+  if (free_.empty()) return false;
+  for (const uint64_t number : free_) ::unlink(directory_->FreeFilePath(number).c_str());
+  free_.clear();
+  std::lock_guard lock(mutex_);
+  free_count_ = 0;
+  return true;
+}
+
+// ---- Open files
+
+Result<std::shared_ptr<OpenSegment>> SegmentFiles::Find(SegmentId id, Opening opening) {
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto at = open_.find(Number(id)); at != open_.end()) {
+      used_.splice(used_.begin(), used_, at->second.used);
+      return at->second.file;
+    }
+    if (!segments_.Contains(id)) {
+      return Status::NotFound("there is no segment " + directory_->SegmentPath(id));
+    }
+  }
+  Result<dsm::UniqueFd> fd = OpenFile(id, opening);
+  std::vector<Handle> evicted;
+  std::lock_guard lock(mutex_);
+  if (!segments_.Contains(id)) {
+    return Status::NotFound("there is no segment " + directory_->SegmentPath(id));
+  }
+  if (const auto at = open_.find(Number(id)); at != open_.end()) return at->second.file;
+  if (!fd.ok()) return fd.status();
+  if (!fd->valid()) return Handle();
+  Handle file = std::make_shared<OpenSegment>(this, id, std::move(*fd));
+  Keep(file, &evicted);
+  return file;
+}
+
+Result<dsm::UniqueFd> SegmentFiles::OpenFile(SegmentId id, Opening opening) {
+  const std::string path = directory_->SegmentPath(id);
+  if (opening == Opening::kIfCached) {
+    open_how how{};
+    how.flags = static_cast<uint64_t>(OpenFlags());
+    how.resolve = RESOLVE_CACHED;
+    // Whatever goes wrong, goes wrong again where it may block.
+    return dsm::UniqueFd(
+        static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof how)));
+  }
+  dsm::UniqueFd fd(::open(path.c_str(), OpenFlags()));
+  if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
+    std::vector<Handle> evicted;
+    {
+      std::lock_guard lock(mutex_);
+      Evict(open_.size() / 2, &evicted);
+    }
+    evicted.clear();
+    fd = dsm::UniqueFd(::open(path.c_str(), OpenFlags()));
+  }
+  if (!fd.valid()) return FileError("opening " + path, errno);
+  return fd;
+}
+
+void SegmentFiles::Keep(const Handle& file, std::vector<Handle>* evicted) {
+  used_.push_front(file->id());
+  open_[Number(file->id())] = {file, used_.begin()};
+  if (open_.size() > open_max_) Evict(open_max_, evicted);
+}
+
+void SegmentFiles::Evict(size_t keep, std::vector<Handle>* evicted) {
+  // A file in use stays: the table must know every open file, or Remove would take it for closed.
+  for (auto at = used_.end(); at != used_.begin() && open_.size() > keep;) {
+    --at;
+    const auto cached = open_.find(Number(*at));
+    if (cached->second.file.use_count() > 1) continue;
+    evicted->push_back(std::move(cached->second.file));
+    open_.erase(cached);
+    at = used_.erase(at);
+  }
+}
+
+// ---- Folders that are not synced
+
+FolderSync SegmentFiles::NeedsFolderSync(SegmentId id) {
+  std::lock_guard lock(mutex_);
+  const auto at = folders_.find(DataDirectory::FolderOf(id));
+  if (at == folders_.end() ||
+      std::ranges::find(at->second.created, id) == at->second.created.end()) {
+    return {};
+  }
+  return {at->second.fd, at->second.created};
+}
+
+void SegmentFiles::FolderSynced(const FolderSync& synced) {
+  if (synced.created.empty()) return;
+  std::lock_guard lock(mutex_);
+  const auto at = folders_.find(DataDirectory::FolderOf(synced.created.front()));
+  if (at == folders_.end()) return;
+  std::erase_if(at->second.created, [&](SegmentId id) {
+    return std::ranges::find(synced.created, id) != synced.created.end();
+  });
+}
+
+std::vector<SegmentId> SegmentFiles::List() const {
+  std::lock_guard lock(mutex_);
+  return segments_.All();
+}
+
+size_t SegmentFiles::size() const {
+  std::lock_guard lock(mutex_);
+  return segments_.size();
+}
+
+size_t SegmentFiles::open_files() const {
+  std::lock_guard lock(mutex_);
+  return open_.size();
+}
+
+size_t SegmentFiles::free_files() const {
+  std::lock_guard lock(mutex_);
+  return free_count_;
+}
+
+}  // namespace farleaf::index::storage

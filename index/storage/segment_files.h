@@ -1,0 +1,135 @@
+// SegmentFiles: the files of segments: made, opened, forgotten, recycled.
+//
+// Open descriptors are kept, least recently used out first, up to a bound. Whoever has an I/O under way holds its
+// file open, whatever happens to the segment meanwhile: a removed segment's file is unlinked, or kept for a new
+// segment, when the last one lets go of it.
+//
+// A file is recycled only if no other name links to it (a checkpoint's, say).
+//
+// Thread rule: thread-safe. Create and Settle block; they are for IoThreads.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "dsm/base/result.h"
+#include "dsm/socket.h"
+#include "index/storage/data_directory.h"
+#include "index/storage/file_storage_options.h"
+#include "index/storage/io_threads.h"
+#include "index/storage/segment_set.h"
+
+namespace farleaf::index::storage {
+
+class SegmentFiles;
+
+/// A segment's file, open. Its last owner closes it.
+class OpenSegment {
+ public:
+  OpenSegment(SegmentFiles* files, SegmentId id, dsm::UniqueFd fd)
+      : files_(files), id_(id), fd_(std::move(fd)) {}
+  ~OpenSegment();
+  OpenSegment(const OpenSegment&) = delete;
+  int fd() const { return fd_.get(); }
+  SegmentId id() const { return id_; }
+
+ private:
+  friend class SegmentFiles;
+  SegmentFiles* files_;
+  SegmentId id_;
+  dsm::UniqueFd fd_;
+  bool removed_ = false;  // written under the lock of SegmentFiles, before its owner lets go
+};
+
+/// The entries of a folder that the device may not have, for a Sync to bring there.
+struct FolderSync {
+  std::shared_ptr<dsm::UniqueFd> folder;  ///< null: none
+  std::vector<SegmentId> created;
+};
+
+class SegmentFiles {
+ public:
+  /// Looks at what is there. `threads` outlives it until Stop.
+  static Result<std::unique_ptr<SegmentFiles>> Open(const DataDirectory* directory,
+                                                    const FileStorageOptions& options,
+                                                    IoThreads* threads);
+
+  Status Create(SegmentId id);
+  Status Remove(SegmentId id);
+  enum class Opening : uint8_t {
+    kIfCached,  ///< null where the file would have to be looked for on the device
+    kMayBlock,
+  };
+  /// NotFound: no such segment.
+  Result<std::shared_ptr<OpenSegment>> Find(SegmentId id, Opening opening);
+  FolderSync NeedsFolderSync(SegmentId id);
+  void FolderSynced(const FolderSync& synced);
+
+  std::vector<SegmentId> List() const;
+  size_t size() const;
+  size_t open_files() const;
+  size_t free_files() const;
+  /// Unlinks or keeps the files of removed segments.
+  void Settle();
+  /// Unlinks the files that were kept. True: there were some, so that there is room now.
+  bool GiveUpFree();
+
+ private:
+  friend class OpenSegment;
+  using Handle = std::shared_ptr<OpenSegment>;
+  struct Cached {
+    Handle file;
+    std::list<SegmentId>::iterator used;
+  };
+  struct Folder {
+    std::shared_ptr<dsm::UniqueFd> fd;
+    uint32_t files = 0;
+    std::vector<SegmentId> created;  // since it was synced
+  };
+
+  SegmentFiles(const DataDirectory* directory, const FileStorageOptions& options,
+               IoThreads* threads);
+  Status Scan();
+  Status ScanFolder(const std::string& path);
+  Status ScanFree();
+  Status ProbeDirectIo();
+  int OpenFlags() const;
+  Result<dsm::UniqueFd> MakeFile(SegmentId id);
+  Result<dsm::UniqueFd> NewFile(const std::string& path);
+  /// Not valid: there is none that can be used.
+  dsm::UniqueFd TakeFreeFile(const std::string& path);
+  Status AddToFolder(SegmentId id);
+  void DropFromFolder(SegmentId id);
+  void Retire(SegmentId id);
+  void SettleRetired();
+  void SettleOne(SegmentId id);
+  Result<dsm::UniqueFd> OpenFile(SegmentId id, Opening opening);
+  void Keep(const Handle& file, std::vector<Handle>* evicted);
+  void Evict(size_t keep, std::vector<Handle>* evicted);
+
+  const DataDirectory* directory_;
+  const FileStorageOptions options_;
+  IoThreads* threads_;
+  bool direct_ = true;
+  size_t open_max_ = 0;
+
+  std::mutex making_mutex_;     // held while files are made and unlinked; guards:
+  std::vector<uint64_t> free_;  // names of free files
+  uint64_t next_free_ = 1;
+
+  mutable std::mutex mutex_;  // never held while anything blocks; guards all below
+  SegmentSet segments_;
+  std::unordered_map<uint64_t, Cached> open_;
+  std::list<SegmentId> used_;  // of open_, the most recently used first
+  std::map<uint64_t, Folder> folders_;
+  std::vector<SegmentId> retired_;  // removed, nobody has the file open, and it is still there
+  bool settling_ = false;           // Settle was posted, and has not begun
+  size_t free_count_ = 0;           // of free_
+};
+
+}  // namespace farleaf::index::storage

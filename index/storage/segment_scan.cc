@@ -1,0 +1,130 @@
+// What SegmentFiles finds when it is opened.
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "dsm/base/log.h"
+#include "index/storage/segment_files.h"
+
+namespace farleaf::index::storage {
+
+namespace {
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { ::closedir(directory); }
+};
+
+Result<std::vector<std::string>> NamesIn(const std::string& path) {
+  const std::unique_ptr<DIR, CloseDirectory> directory(::opendir(path.c_str()));
+  if (!directory) return FileError("reading the directory " + path, errno);
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(directory.get())) {
+    const std::string_view name(entry->d_name);
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  if (errno != 0) return FileError("reading the directory " + path, errno);
+  return names;
+}
+
+/// Descriptors that the process may have, as many as the system lets it.
+uint64_t RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+  rlimit raised{limit.rlim_max, limit.rlim_max};
+  if (::setrlimit(RLIMIT_NOFILE, &raised) != 0) return limit.rlim_cur;
+  return raised.rlim_cur;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SegmentFiles>> SegmentFiles::Open(const DataDirectory* directory,
+                                                         const FileStorageOptions& options,
+                                                         IoThreads* threads) {
+  std::unique_ptr<SegmentFiles> files(new SegmentFiles(directory, options, threads));
+  const uint64_t descriptors = RaiseDescriptorLimit();
+  constexpr uint64_t kOpenMax = uint64_t{1} << 20;
+  files->open_max_ = options.open_files_max != 0 ? options.open_files_max
+                                                 : std::min(kOpenMax, descriptors / 4 * 3);
+  FARLEAF_RETURN_IF_ERROR(files->ProbeDirectIo());
+  FARLEAF_RETURN_IF_ERROR(files->Scan());
+  FARLEAF_RETURN_IF_ERROR(files->ScanFree());
+  return files;
+}
+
+Status SegmentFiles::ProbeDirectIo() {
+  direct_ = false;
+  if (options_.direct == DirectIo::kOff) return Status::Ok();
+  const std::string path = directory_->FreePath() + "/probe";
+  const dsm::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_DIRECT, 0644));
+  int error = fd.valid() ? 0 : errno;
+  if (error == 0) {
+    void* block = nullptr;
+    FARLEAF_CHECK(::posix_memalign(&block, kBlockBytes, kBlockBytes) == 0);
+    std::memset(block, 0, kBlockBytes);
+    // A device that is full now says nothing about how it may be written to.
+    if (::pwrite(fd.get(), block, kBlockBytes, 0) < 0 && errno != ENOSPC) error = errno;
+    ::free(block);
+  }
+  ::unlink(path.c_str());
+  if (error == EINVAL || error == EOPNOTSUPP) {
+    FARLEAF_LOG(warn, "the file system of {} refuses O_DIRECT: I/O goes through the page cache",
+                directory_->path());
+    return Status::Ok();
+  }
+  if (error != 0 && error != ENOSPC && error != EDQUOT) return FileError("writing " + path, error);
+  direct_ = true;
+  return Status::Ok();
+}
+
+Status SegmentFiles::Scan() {
+  Result<std::vector<std::string>> folders = NamesIn(directory_->SegmentsPath());
+  if (!folders.ok()) return folders.status();
+  for (const std::string& folder : *folders) {
+    const std::string path = directory_->SegmentsPath() + "/" + folder;
+    if (::rmdir(path.c_str()) == 0) continue;  // it was empty
+    FARLEAF_RETURN_IF_ERROR(ScanFolder(path));
+  }
+  return Status::Ok();
+}
+
+Status SegmentFiles::ScanFolder(const std::string& path) {
+  Result<std::vector<std::string>> names = NamesIn(path);
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    const SegmentId id{DataDirectory::SegmentNumber(name)};
+    if (id == SegmentId::kNone || directory_->SegmentPath(id) != path + "/" + name) {
+      FARLEAF_LOG(warn, "{}/{} is no segment of this storage, and left alone", path, name);
+      continue;
+    }
+    segments_.Insert(id);
+    ++folders_[DataDirectory::FolderOf(id)].files;
+  }
+  return Status::Ok();
+}
+
+Status SegmentFiles::ScanFree() {
+  Result<std::vector<std::string>> names = NamesIn(directory_->FreePath());
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    const uint64_t number = DataDirectory::SegmentNumber(name);
+    if (number == 0 || free_.size() >= options_.free_files_max) {
+      ::unlink((directory_->FreePath() + "/" + name).c_str());
+      continue;
+    }
+    free_.push_back(number);
+    next_free_ = std::max(next_free_, number + 1);
+  }
+  free_count_ = free_.size();
+  return Status::Ok();
+}
+
+}  // namespace farleaf::index::storage

@@ -1,0 +1,324 @@
+// What is special to files: the lock, descriptors, recycling, links, a device that is really full, and how a worker
+// is woken by its ring.
+#include "index/storage/file_storage.h"
+
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "test/support/storage_under_test.h"
+
+namespace farleaf::index::storage {
+namespace {
+
+using dsm::Task;
+
+struct FileStorageTest : ::testing::Test {
+  TemporaryFolder folder;
+  MonotonicClock clock;
+  std::unique_ptr<FileStorage> storage;
+  std::unique_ptr<Desk> desk;
+
+  void Open(FileStorageOptions options = {}) {
+    desk.reset();
+    storage.reset();
+    if (options.directory.empty()) options.directory = folder.path();
+    Result<std::unique_ptr<FileStorage>> opened = FileStorage::Open(options);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    storage = std::move(*opened);
+    desk = std::make_unique<Desk>(storage.get(), &clock);
+  }
+  std::string PathOf(uint64_t id) { return storage->NameOf(SegmentId{id}); }
+  ino_t FileOf(const std::string& path) {
+    struct stat found {};
+    EXPECT_EQ(::stat(path.c_str(), &found), 0) << path;
+    return found.st_ino;
+  }
+  Status Remove(uint64_t id) {
+    Status removed = storage->Remove(SegmentId{id});
+    storage->segment_files().Settle();
+    return removed;
+  }
+};
+
+TEST_F(FileStorageTest, ADirectoryIsOpenInOnePlaceAtATime) {
+  Open();
+  Result<std::unique_ptr<FileStorage>> second = FileStorage::Open({.directory = folder.path()});
+  ASSERT_EQ(second.status().code(), StatusCode::kAlreadyExists);
+  EXPECT_NE(second.status().message().find(folder.path()), std::string::npos) << second.status();
+  EXPECT_NE(second.status().message().find(std::to_string(::getpid())), std::string::npos)
+      << second.status();
+  Open();  // closes the first
+}
+
+TEST_F(FileStorageTest, ADirectoryThatCannotBeMadeIsNamed) {
+  Result<std::unique_ptr<FileStorage>> opened =
+      FileStorage::Open({.directory = "/proc/no-such-place/data"});
+  ASSERT_FALSE(opened.ok());
+  EXPECT_NE(opened.status().message().find("/proc/no-such-place/data"), std::string::npos);
+}
+
+TEST_F(FileStorageTest, MoreSegmentsThanDescriptorsAreReadAndWritten) {
+  Open({.open_files_max = 16});
+  for (uint64_t id = 1; id <= 60; ++id) {
+    ASSERT_TRUE(desk->Create(id).ok());
+    ASSERT_TRUE(desk->Write(id, 1, static_cast<char>(id)).ok());
+  }
+  EXPECT_LE(storage->segment_files().open_files(), 16u);
+  for (uint64_t id = 60; id >= 1; --id) EXPECT_EQ(desk->Read(id, 1), static_cast<int>(id));
+  EXPECT_LE(storage->segment_files().open_files(), 16u);
+  ASSERT_TRUE(Remove(60).ok());
+  EXPECT_EQ(desk->TryRead(60, 1).code(), StatusCode::kNotFound);
+}
+
+TEST_F(FileStorageTest, TheFileOfARemovedSegmentServesANewOne) {
+  Open();
+  ASSERT_TRUE(desk->Create(1).ok() && desk->Write(1, 0, 'a').ok());
+  const ino_t file = FileOf(PathOf(1));
+  ASSERT_TRUE(Remove(1).ok());
+  EXPECT_FALSE(std::filesystem::exists(PathOf(1)));
+  EXPECT_EQ(storage->segment_files().free_files(), 1u);
+  ASSERT_TRUE(desk->Create(2).ok());
+  EXPECT_EQ(FileOf(PathOf(2)), file);
+  EXPECT_EQ(storage->segment_files().free_files(), 0u);
+}
+
+TEST_F(FileStorageTest, FreeFilesAreKeptUpToABoundAndOverAReopening) {
+  Open({.free_files_max = 2});
+  for (uint64_t id = 1; id <= 5; ++id) ASSERT_TRUE(desk->Create(id).ok());
+  for (uint64_t id = 1; id <= 5; ++id) ASSERT_TRUE(Remove(id).ok());
+  EXPECT_EQ(storage->segment_files().free_files(), 2u);
+  Open({.free_files_max = 2});
+  EXPECT_EQ(storage->segment_files().free_files(), 2u);
+  EXPECT_TRUE(storage->List()->empty());
+  Open({.free_files_max = 0});
+  EXPECT_EQ(storage->segment_files().free_files(), 0u);
+}
+
+TEST_F(FileStorageTest, AFileWithAnotherNameIsNeverWrittenForAnotherSegment) {
+  Open();
+  const std::string checkpoint = folder.path() + "/checkpoint";
+  std::filesystem::create_directory(checkpoint);
+  ASSERT_TRUE(desk->Create(1).ok() && desk->Write(1, 0, 'a', 512).ok() && desk->Sync(1).ok());
+  ASSERT_TRUE(desk->Create(2).ok());
+  const std::string link = checkpoint + "/1";
+  ASSERT_EQ(::link(PathOf(1).c_str(), link.c_str()), 0);
+  ASSERT_TRUE(Remove(1).ok());
+  EXPECT_EQ(storage->segment_files().free_files(), 0u);
+  // Also if the link is made when the file is free already.
+  ASSERT_TRUE(Remove(2).ok());
+  ASSERT_EQ(storage->segment_files().free_files(), 1u);
+  const std::string free_file =
+      std::filesystem::directory_iterator(folder.path() + "/free")->path().string();
+  ASSERT_EQ(::link(free_file.c_str(), (checkpoint + "/2").c_str()), 0);
+  for (uint64_t id = 3; id <= 6; ++id) {
+    ASSERT_TRUE(desk->Create(id).ok() && desk->Write(id, 0, 'z', 512).ok());
+    EXPECT_NE(FileOf(PathOf(id)), FileOf(link));
+    EXPECT_NE(FileOf(PathOf(id)), FileOf(checkpoint + "/2"));
+  }
+  std::ifstream in(link, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(in), {});
+  EXPECT_EQ(bytes, std::string(kSegmentBytes, 'a'));
+}
+
+TEST_F(FileStorageTest, FoldersStaySmallAndGoWhenTheyAreEmpty) {
+  Open({.free_files_max = 0});
+  const uint64_t far = 3 * kSegmentsPerFolder + 1;
+  ASSERT_TRUE(desk->Create(1).ok() && desk->Create(far).ok());
+  const std::filesystem::path first = std::filesystem::path(PathOf(1)).parent_path();
+  EXPECT_NE(first, std::filesystem::path(PathOf(far)).parent_path());
+  ASSERT_TRUE(Remove(1).ok());
+  EXPECT_FALSE(std::filesystem::exists(first));
+  ASSERT_TRUE(desk->Create(2).ok());
+  EXPECT_EQ(storage->List()->size(), 2u);
+  Open();
+  EXPECT_EQ(storage->List()->size(), 2u);
+}
+
+TEST_F(FileStorageTest, WhatWasNotFinishedIsCleanedUpAndStrangersAreLeftAlone) {
+  Open();
+  ASSERT_TRUE(desk->Create(1).ok());
+  std::ofstream(folder.path() + "/MANIFEST.new") << "half";
+  std::ofstream(std::filesystem::path(PathOf(1)).parent_path() / "notes.txt") << "hello";
+  Open();
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/MANIFEST.new"));
+  EXPECT_EQ(storage->List()->size(), 1u);
+  EXPECT_TRUE(
+      std::filesystem::exists(std::filesystem::path(PathOf(1)).parent_path() / "notes.txt"));
+}
+
+TEST_F(FileStorageTest, WithoutDirectIoTheSameHolds) {
+  for (const IoEngine engine : {IoEngine::kIoUring, IoEngine::kThreads}) {
+    Open({.engine = engine, .direct = DirectIo::kOff});
+    const uint64_t id = engine == IoEngine::kIoUring ? 1 : 2;
+    ASSERT_TRUE(desk->Create(id).ok() && desk->Write(id, 3, 'a', 9).ok() && desk->Sync(id).ok());
+    Open({.engine = engine});
+    EXPECT_EQ(desk->Read(id, 11), 'a');
+  }
+}
+
+TEST_F(FileStorageTest, AFileThatWasCutOffIsAnErrorThatSaysWhere) {
+  Open();
+  ASSERT_TRUE(desk->Create(1).ok() && desk->Write(1, 0, 'a').ok());
+  std::filesystem::resize_file(PathOf(1), kBlockBytes);
+  EXPECT_EQ(desk->Read(1, 0), 'a');
+  const Status read = desk->TryRead(1, 1);
+  EXPECT_EQ(read.code(), StatusCode::kIoError);
+  EXPECT_NE(read.message().find(PathOf(1) + ": the file ends at 4096"), std::string::npos) << read;
+}
+
+/// A file system of 16 MiB, where the system lets us mount one.
+struct SmallDevice {
+  TemporaryFolder at;
+  bool mounted = ::mount("tmpfs", at.path().c_str(), "tmpfs", 0, "size=16m") == 0;
+  ~SmallDevice() {
+    if (mounted) ::umount2(at.path().c_str(), MNT_DETACH);
+  }
+};
+
+TEST_F(FileStorageTest, ADeviceThatIsReallyFullIsSaidAndServesAgainWhenThereIsRoom) {
+  SmallDevice device;
+  if (!device.mounted) GTEST_SKIP() << "mounting a file system is not allowed here";
+  Open({.directory = device.at.path() + "/data", .free_files_max = 2});
+  uint64_t next = 1;
+  Status full;
+  for (; full.ok() && next < 20; ++next) full = desk->Create(next);
+  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted) << full;
+  EXPECT_NE(full.message().find(PathOf(next - 1)), std::string::npos) << full;
+  EXPECT_NE(full.message().find("no space left"), std::string::npos) << full;
+  EXPECT_TRUE(desk->Write(1, 0, 'a').ok()) << "its room was reserved";
+  const std::string large(4 << 20, 'm');
+  EXPECT_EQ(desk->Replace("MANIFEST", large).code(), StatusCode::kResourceExhausted);
+  ASSERT_TRUE(storage->Remove(SegmentId{2}).ok());
+  ASSERT_TRUE(storage->Remove(SegmentId{3}).ok());
+  EXPECT_TRUE(desk->Replace("MANIFEST", large).ok()) << "files that were kept make room";
+  EXPECT_EQ(desk->Append("MANIFEST", large).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(desk->ReadFile("MANIFEST").size(), large.size()) << "what failed was cut off";
+  ASSERT_TRUE(desk->Replace("MANIFEST", "small").ok());
+  EXPECT_TRUE(desk->Create(next).ok());
+  EXPECT_EQ(desk->Read(1, 0), 'a');
+  desk.reset();
+  storage.reset();
+}
+
+// ---- How a worker is woken
+
+Task<void> ReadOnce(dsm::Worker& worker, Storage& storage, Io* io, int* ended) {
+  const Status read = co_await storage.Run(worker, {io, 1});
+  EXPECT_TRUE(read.ok()) << read;
+  ++*ended;
+}
+
+struct WakeTest : FileStorageTest {
+  Blocks bytes{1};
+  Io io{IoKind::kRead, SegmentId{1}, 0, bytes.span()};
+  int ended = 0;
+  void SetUp() override {
+    Open({.engine = IoEngine::kIoUring});
+    ASSERT_TRUE(desk->Create(1).ok() && desk->Write(1, 0, 'a').ok());
+  }
+  /// As a server's thread does: blocks in its own epoll. False: nothing woke it for ten seconds.
+  bool ServeUntilEnded(dsm::Worker& worker, int wanted) {
+    const dsm::UniqueFd epoll(::epoll_create1(0));
+    epoll_event event{EPOLLIN | EPOLLET, {}};
+    EXPECT_EQ(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, worker.wake_fd(), &event), 0);
+    worker.GoOnline();
+    bool woken = true;
+    while (woken && ended < wanted) {
+      if (worker.RunOnce(dsm::Worker::Idle::kReturn)) continue;
+      worker.set_sleeping(true);
+      if (worker.may_block()) woken = ::epoll_wait(epoll.get(), &event, 1, 10'000) > 0;
+      worker.set_sleeping(false);
+    }
+    worker.GoOffline();
+    return woken;
+  }
+};
+
+TEST_F(WakeTest, AServersOwnWaitIsWokenByIosAndByOtherThreads) {
+  dsm::Worker& worker = desk->worker();
+  for (int round = 1; round <= 200; ++round) {
+    worker.Spawn(ReadOnce(worker, *storage, &io, &ended));
+    EXPECT_TRUE(worker.waits_for_sources());
+    ASSERT_TRUE(ServeUntilEnded(worker, round));
+    // In between a wait in the ring, which polls the wake_fd itself.
+    if (round % 10 == 0) {
+      EXPECT_EQ(desk->Read(1, 0), 'a');
+    }
+  }
+}
+
+/// A transport that has to be polled, so that the worker waits in it.
+class PolledTransport final : public dsm::Transport {
+ public:
+  void Post(dsm::Batch& batch) override { batch.CompleteWith(Status::Unavailable("none")); }
+  size_t Poll() override { return 0; }
+  void Wait(int wake_fd, uint64_t timeout_ns) override {
+    ++waits;
+    dsm::NullTransport().Wait(wake_fd, timeout_ns);
+  }
+  uint32_t idle_turns_before_wait() const override { return 0; }
+  int waits = 0;
+};
+
+TEST_F(WakeTest, AWaitInTheTransportIsWokenByIos) {
+  dsm::EpochDomain epochs;
+  auto transport = std::make_unique<PolledTransport>();
+  PolledTransport* const polled = transport.get();
+  dsm::Worker worker({.transport = std::move(transport), .epochs = &epochs, .clock = &clock});
+  for (int round = 1; round <= 50; ++round) {
+    worker.Spawn(ReadOnce(worker, *storage, &io, &ended));
+    worker.RunUntilIdle();
+    EXPECT_EQ(ended, round);
+  }
+  EXPECT_GT(polled->waits, 0);
+}
+
+TEST_F(WakeTest, AWaitInTheRingIsWokenByOtherThreads) {
+  // The creation is done by another thread, and ends before the read or behind it.
+  dsm::Worker& worker = desk->worker();
+  struct Call {
+    static Task<void> Make(dsm::Worker& on, Storage& disk, uint64_t id, int* count) {
+      const Status made = co_await disk.Create(on, SegmentId{id});
+      EXPECT_TRUE(made.ok()) << made;
+      ++*count;
+    }
+  };
+  int made = 0;
+  for (int round = 1; round <= 50; ++round) {
+    worker.Spawn(ReadOnce(worker, *storage, &io, &ended));
+    worker.Spawn(Call::Make(worker, *storage, 1 + static_cast<uint64_t>(round), &made));
+    worker.RunUntilIdle();
+    EXPECT_EQ(made, round);
+    EXPECT_EQ(ended, round);
+  }
+}
+
+TEST_F(WakeTest, ARingMayBeClosedByAThreadThatHasOneOfItsOwn) {
+  EXPECT_EQ(desk->Read(1, 0), 'a');
+  std::unique_ptr<Desk> others;
+  std::thread other([&] {
+    others = std::make_unique<Desk>(storage.get(), &clock);
+    EXPECT_EQ(others->Read(1, 0), 'a');
+  });
+  other.join();
+  others.reset();
+  EXPECT_EQ(desk->Read(1, 0), 'a');
+}
+
+TEST_F(WakeTest, AWorkerMayBeUsedByAnotherThreadWhenNothingIsUnderWay) {
+  EXPECT_EQ(desk->Read(1, 0), 'a');
+  std::thread other([&] { EXPECT_EQ(desk->Read(1, 0), 'a'); });
+  other.join();
+  EXPECT_EQ(desk->Read(1, 0), 'a');
+}
+
+}  // namespace
+}  // namespace farleaf::index::storage
