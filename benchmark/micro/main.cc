@@ -24,9 +24,11 @@
 #include <string>
 #include <string_view>
 
+#include "benchmark/micro/lsm_pieces.h"
 #include "benchmark/micro/operation_costs.h"
 #include "benchmark/micro/operation_report.h"
 #include "benchmark/micro/pieces.h"
+#include "benchmark/micro/table_pieces.h"
 #include "benchmark/micro/tree_under_test.h"
 #include "dsm/base/bytes.h"
 #include "dsm/base/check.h"
@@ -284,6 +286,8 @@ int main(int argc, char** argv) {
   if (arguments.operations) return farleaf::micro::MeasureAndReport(arguments);
   farleaf::micro::Data data(arguments.tree.keys);
   farleaf::micro::RegisterAll(&data);
+  farleaf::micro::RegisterLsmPieces();
+  farleaf::micro::RegisterTableBenchmarks();
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "dsm/base/random.h"
-#include "test/support/index_host.h"
+#include "test/support/index_kinds.h"
 #include "test/support/linearizability.h"
 #include "test/support/test_scale.h"
 

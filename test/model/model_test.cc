@@ -4,7 +4,7 @@
 #include <map>
 
 #include "dsm/base/random.h"
-#include "test/support/index_host.h"
+#include "test/support/index_kinds.h"
 #include "test/support/test_scale.h"
 
 namespace farleaf::test {

@@ -151,9 +151,9 @@ inline IndexKind TreeKind(std::string name, TreeMembers::Options options) {
           [options] { return std::make_unique<TreeMembers>(options); }};
 }
 
-/// Every index there is, with pages small enough that splits and merges are frequent; trees on each
+/// The map and the trees, with pages small enough that splits and merges are frequent; trees on each
 /// of the fabrics between processes too.
-inline std::vector<IndexKind> AllIndexKinds() {
+inline std::vector<IndexKind> MapAndTreeKinds() {
   using index::Geometry;
   const Geometry small_bytes{index::Layout::kBytes, 256, 256, 36, 24};
   const Geometry medium_bytes{index::Layout::kBytes, 512, 512, 60, 40};

@@ -72,7 +72,7 @@ class RecordPeer : public server::ServingThread {
   dsm::Worker& worker() override { return *worker_; }
   bool stopping() const override { return false; }
   bool full() const override { return false; }
-  uint64_t arrival_ns() const override { return 0; }
+  uint64_t arrival_ns() const override { return worker_->clock().NowNs(); }
   void Serve(server::Connection&, dsm::Task<void> task) override {
     worker_->Spawn(std::move(task));
   }

@@ -1,0 +1,36 @@
+#include "index/lsm/background.h"
+
+#include <utility>
+
+namespace farleaf::index::lsm {
+
+Result<std::unique_ptr<Background>> Background::Start(LsmStore* store,
+                                                      const OpenWorker& open_worker) {
+  std::unique_ptr<Background> background(new Background(store));
+  for (uint32_t i = 0; i < 1 + store->options().compaction_threads; ++i) {
+    auto worker = open_worker();
+    if (!worker.ok()) return worker.status();
+    background->workers_.push_back(std::move(*worker));
+  }
+  for (size_t i = 0; i < background->workers_.size(); ++i) {
+    dsm::Worker* const worker = background->workers_[i].get();
+    background->threads_.emplace_back([store, worker, i] {
+      if (i == 0) {
+        worker->Spawn(store->RunLogs(*worker));
+        worker->Spawn(store->RunLogFlushes(*worker));
+        worker->Spawn(store->RunFlushes(*worker));
+      } else {
+        worker->Spawn(store->RunCompactions(*worker));
+      }
+      worker->RunUntilIdle();
+    });
+  }
+  return background;
+}
+
+Background::~Background() {
+  store_->Stop();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+}  // namespace farleaf::index::lsm

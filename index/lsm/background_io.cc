@@ -1,0 +1,37 @@
+#include "index/lsm/background_io.h"
+
+namespace farleaf::index::lsm {
+
+void BackgroundIo::Start(dsm::Worker& worker, storage::Storage& storage, Order order) {
+  FARLEAF_CHECK(!running());
+  state_ = std::make_shared<State>();
+  state_->order = std::move(order);
+  worker.Spawn(RunToEnd(worker, storage, state_));
+}
+
+dsm::Task<Status> BackgroundIo::Carry(dsm::Worker& worker, storage::Storage& storage,
+                                      Order& order) {
+  for (const storage::SegmentId id : order.create) {
+    Status created = co_await storage.Create(worker, id);
+    if (!created.ok()) co_return created;
+  }
+  if (!order.ios.empty()) {
+    Status carried = co_await storage.Run(worker, order.ios);
+    if (!carried.ok()) co_return carried;
+  }
+  if (!order.syncs.empty()) {
+    Status synced = co_await storage.Run(worker, order.syncs);
+    if (!synced.ok()) co_return synced;
+  }
+  co_return Status::Ok();
+}
+
+dsm::Task<void> BackgroundIo::RunToEnd(dsm::Worker& worker, storage::Storage& storage,
+                                       std::shared_ptr<State> state) {
+  Status status = co_await Carry(worker, storage, state->order);
+  state->status = std::move(status);
+  state->running = false;
+  if (state->waiter) worker.ResumeSoon(std::exchange(state->waiter, nullptr));
+}
+
+}  // namespace farleaf::index::lsm

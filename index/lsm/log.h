@@ -1,0 +1,259 @@
+// Log: an append-only list of segments with its tail in memory. The recovery log and the value log are one each.
+//
+// Appending: a spin lock is held while a place is reserved, and, in the recovery log, while the commit gets its sequence, so that
+// the order of the log is that of sequences; bytes are copied and checksummed outside of it. Nobody suspends in between.
+// Writing, syncing and all that waits is LogGroup's (log_group.h), for one coroutine at a time, the leader.
+//
+// Which bytes of the tail may be written: a reservation counts itself into `in_flight_[phase]` under the lock, and out when
+// its bytes are there. The leader takes the tail's end and flips the phase under the lock: from then on nobody
+// counts himself into the old phase, so once it is at zero, all before the taken end is there. (Leaders do so
+// one after another, each waiting for zero: what was reserved in the phase before the old one is there already.)
+//
+// Invariants:
+//   - a record does not straddle segments; each segment begins with a LogHead;
+//   - bytes that were reserved change no more once they are there: a block that is written again has the old
+//     content as a prefix of the new one (log_format.md has the argument on torn rewrites);
+//   - a buffer is let go only when all of it was written; readers of it are behind an epoch.
+// Thread rule: Append, Find and the observers are thread-safe; the rest says who may call it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "dsm/base/result.h"
+#include "dsm/epoch.h"
+#include "dsm/task.h"
+#include "dsm/worker.h"
+#include "index/lsm/log_buffer.h"
+#include "index/lsm/log_record.h"
+#include "index/lsm/spin_lock.h"
+#include "index/storage/storage.h"
+
+namespace farleaf::index::lsm {
+
+/// Bytes of a log since it was opened, 0 being before all: segments count whole.
+using LogPosition = uint64_t;
+
+/// Gives out segment ids, ascending.
+class SegmentSource {
+ public:
+  virtual ~SegmentSource() = default;
+  /// An id that is in the manifest, as one of this log. One call at a time for each log.
+  virtual dsm::Task<Result<SegmentId>> Take(dsm::Worker& worker, LogKind log) = 0;
+};
+
+/// One segment of a log that is open. `used` and `next` are guarded by the log's lock, all else is the leader's.
+struct LogSegment {
+  SegmentId id = SegmentId::kNone;
+  uint64_t ordinal = 0;  ///< from 1
+  Sequence first = 0;    ///< LogHead::first
+  LogBuffers::Buffer buffer;
+  size_t live_slot = 0;
+  LogSegment* next = nullptr;
+  uint32_t used = 0;
+  uint32_t written = 0;  ///< [0, written) was written
+  uint32_t synced = 0;   ///< [0, synced) is durable
+
+  LogPosition PositionAt(uint32_t offset) const {
+    return ordinal * storage::kSegmentBytes + offset;
+  }
+};
+
+class Log {
+ public:
+  struct Deps {
+    storage::Storage* storage = nullptr;
+    SegmentSource* segments = nullptr;
+    LogBuffers* buffers = nullptr;
+    dsm::EpochDomain* epochs = nullptr;
+  };
+  struct Options {
+    LogKind kind = LogKind::kRecovery;
+    uint64_t epoch = 0;          ///< the store's
+    Sequence next_sequence = 1;  ///< recovery log. What is older is durable (Replay sees to that)
+  };
+  Log(const Deps& deps, const Options& options);
+  ~Log();
+  Log(const Log&) = delete;
+
+  enum class Outcome : uint8_t {
+    kAppended,
+    kNoRoom,  ///< nothing was done: await LogGroup::Room and try again
+    kFailed,  ///< nothing was done, nor ever will: failure() says why
+  };
+  struct Appended {
+    SegmentId segment = SegmentId::kNone;
+    uint32_t offset = 0, bytes = 0;  ///< of the record
+    LogPosition end = 0;             ///< for Sync
+    Sequence first = 0;              ///< recovery log
+    bool sealed =
+        false;  ///< a segment is full, and nobody else was told: LogGroup::Tend would be of use
+  };
+
+  /// `locked(first)` is called under the lock, with the sequence: it may do no more than a few stores. `fill(to)` writes
+  /// the payload. REQUIRES: payload_bytes <= kLogPayloadBytesMax.
+  template <typename Locked, typename Fill>
+  Outcome Append(LogRecordKind kind, uint32_t payload_bytes, uint32_t sequences, Appended* appended,
+                 const Locked& locked, const Fill& fill);
+  /// A commit of `changes` changes (CommitWriter::payload), whose first sequence is put into it.
+  template <typename Locked>
+  Outcome AppendCommit(std::span<const std::byte> payload, uint32_t changes, Appended* appended,
+                       const Locked& locked) {
+    return Append(LogRecordKind::kCommit, static_cast<uint32_t>(payload.size()), changes, appended,
+                  locked, [&](std::byte* to) {
+                    std::memcpy(to, payload.data(), payload.size());
+                    StoreLittle(to, appended->first);
+                  });
+  }
+  Outcome AppendValue(std::string_view key, std::string_view value, ValuePointer* pointer,
+                      Appended* appended);
+
+  /// Calls `locked(last)` with the last sequence that was given, while none is given.
+  template <typename Locked>
+  void WithLastSequence(const Locked& locked) {
+    std::lock_guard lock(lock_);
+    locked(next_sequence_ - 1);
+  }
+
+  /// The record, if it is in memory still. Valid until the worker's next suspension. REQUIRES: the pointer is of a record
+  /// that was appended; on a worker that is online.
+  std::optional<ValueRecord> Find(const ValuePointer& pointer) const;
+
+  /// What Append said kNoRoom for may be over.
+  bool HasRoom() const { return prepared_count_.load() > 0 && buffers_->has_room(); }
+  /// Whether a segment is at hand for when the tail is full; else Prepare should be called.
+  bool prepared() const { return prepared_count_.load() >= kPrepared; }
+  /// Gets segments ready ahead of need, unless somebody else does so already. The failure of who did.
+  dsm::Task<Status> Prepare(dsm::Worker& worker);
+
+  /// Why the log takes nothing any more; Ok: it does.
+  Status failure() const;
+  LogPosition end() const;         ///< behind all that was appended
+  LogPosition sealed_end() const;  ///< behind what is in full segments
+  LogPosition written_end() const { return written_end_.load(std::memory_order_acquire); }
+  LogPosition synced_end() const { return synced_end_.load(std::memory_order_acquire); }
+  /// All commits up to here are durable.
+  Sequence durable_sequence() const { return durable_sequence_.load(std::memory_order_relaxed); }
+  const Options& options() const { return options_; }
+
+ private:
+  friend class LogGroup;
+  /// Segments that are ready ahead of need.
+  static constexpr size_t kPrepared = 2;
+  /// Buffers in memory at most: full ones, the tail and those that are ready.
+  static constexpr size_t kLiveMax = 64 + 1 + kPrepared;
+  /// Up to this much of a tail is written as one, from a copy.
+  static constexpr uint32_t kCopyBytesMax = 64 << 10;
+
+  enum class Upto : uint8_t { kFull, kTail };
+  /// What one round of the leader writes.
+  struct Cut {
+    Upto upto;
+    LogSegment* last = nullptr;  ///< null: nothing at all
+    uint32_t used = 0;           ///< of it
+    LogPosition end = 0;
+    Sequence sequence = 0;  ///< the last one before `end`
+    uint32_t phase = 0;     ///< that has to be at zero
+  };
+  struct PlannedWrite {
+    LogSegment* segment;
+    uint32_t end;
+    size_t first_io, ios;
+  };
+  /// A new tail, if there is a segment for it and room for the old one. REQUIRES: lock_ held.
+  bool Roll();
+
+  // All below: the leader only.
+  Cut TakeCut(Upto upto);
+  bool Settled(const Cut& cut) const { return in_flight_[cut.phase].load() == 0; }
+  void PlanWrites(const Cut& cut, std::vector<storage::Io>* ios);
+  void PlanFull(LogSegment* segment, uint32_t end, std::vector<storage::Io>* ios);
+  void PlanTail(LogSegment* segment, uint32_t end, std::vector<storage::Io>* ios);
+  Status Written(const Cut& cut, std::span<const storage::Io> ios);
+  void PlanSyncs(const Cut& cut, std::vector<storage::Io>* ios);
+  Status Synced(std::span<const storage::Io> ios);
+  /// All in front of the cut is durable, in the other log as well.
+  void AdvanceSynced(const Cut& cut);
+  void Fail(Status status);
+  /// Lets go of buffers that were written, and of segments of which nobody wants to know any more.
+  void EndRound(const Cut& cut);
+  void Forget(SegmentId id);
+  /// Forgets the segments all of whose commits are `flushed` or older.
+  std::vector<SegmentId> Trim(Sequence flushed);
+
+  dsm::Task<Status> PrepareOne(dsm::Worker& worker);
+
+  storage::Storage* const storage_;
+  SegmentSource* const segments_;
+  LogBuffers* const buffers_;
+  dsm::EpochDomain* const epochs_;
+  const Options options_;
+
+  mutable SpinLock lock_;  // guards, down to next_sequence_:
+  LogSegment* tail_ = nullptr;
+  LogSegment* last_sealed_ = nullptr;  // null also if it was forgotten
+  LogSegment* prepared_ = nullptr;     // a list
+  uint64_t ordinals_ = 0;
+  uint32_t phase_ = 0;
+  bool failed_ = false;
+  Sequence next_sequence_;
+  std::atomic<uint32_t> prepared_count_{0};
+  alignas(64) std::array<std::atomic<uint32_t>, 2> in_flight_{};
+
+  // The leader's:
+  LogSegment* first_ =
+      nullptr;  // all that are not forgotten, in order; the first of all is set by Roll, under lock_
+  AlignedBytes copy_{kCopyBytesMax};
+  std::vector<PlannedWrite> plan_;
+  std::atomic<LogPosition> written_end_{0}, synced_end_{0};
+  std::atomic<Sequence> durable_sequence_{0};
+  Status failure_;  // guarded by lock_
+
+  std::array<std::atomic<LogBuffer*>, kLiveMax> live_{};
+  std::atomic<size_t> live_used_{0};  // slots at and above it were never used
+  struct Preparing;
+  std::unique_ptr<Preparing> preparing_;
+};
+
+template <typename Locked, typename Fill>
+Log::Outcome Log::Append(LogRecordKind kind, uint32_t payload_bytes, uint32_t sequences,
+                         Appended* appended, const Locked& locked, const Fill& fill) {
+  FARLEAF_CHECK(payload_bytes <= kLogPayloadBytesMax, payload_bytes);
+  const uint32_t bytes = kLogHeaderBytes + payload_bytes;
+  const LogBuffer* buffer;
+  uint32_t phase;
+  appended->sealed = false;
+  {
+    std::lock_guard lock(lock_);
+    if (failed_) return Outcome::kFailed;
+    if (tail_ == nullptr || tail_->used + bytes > storage::kSegmentBytes) {
+      const bool seals = tail_ != nullptr;
+      if (!Roll()) return Outcome::kNoRoom;
+      appended->sealed = seals;
+    }
+    buffer = tail_->buffer.get();
+    appended->segment = tail_->id;
+    appended->offset = tail_->used;
+    appended->end = tail_->PositionAt(tail_->used + bytes);
+    appended->first = next_sequence_;
+    tail_->used += bytes;
+    next_sequence_ += sequences;
+    phase = phase_;
+    in_flight_[phase].fetch_add(1, std::memory_order_relaxed);
+    locked(appended->first);
+  }
+  appended->bytes = bytes;
+  std::byte* const header = buffer->bytes.data() + appended->offset;
+  fill(header + kLogHeaderBytes);
+  SealLogRecord(buffer->seed, appended->offset, kind, header, payload_bytes);
+  in_flight_[phase].fetch_sub(1, std::memory_order_release);
+  return Outcome::kAppended;
+}
+
+}  // namespace farleaf::index::lsm

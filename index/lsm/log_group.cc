@@ -1,0 +1,262 @@
+#include "index/lsm/log_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dsm/base/check.h"
+#include "dsm/base/clock.h"
+
+namespace farleaf::index::lsm {
+
+using storage::Io;
+
+namespace {
+/// How long a leader looks whether all that is reserved is there, before it lets others run; and for how long.
+constexpr uint32_t kLooksMax = 2000;
+constexpr uint64_t kLookAgainNs = 20 * kNsPerUs;
+}  // namespace
+
+LogGroup::LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability durability)
+    : storage_(storage), logs_(std::move(logs)), durability_(durability) {
+  FARLEAF_CHECK(!logs_.empty() && logs_.size() <= kLogsMax, logs_.size());
+}
+
+LogGroup::~LogGroup() {
+  FARLEAF_CHECK(first_ == nullptr && !busy_, "a log is closed while it is written");
+}
+
+struct [[nodiscard]] LogGroup::Queueing {
+  LogGroup* group;
+  Waiter* waiter;
+  bool await_ready() { return TryLead(); }
+  bool TryLead() {
+    std::lock_guard lock(group->mutex_);
+    if (group->busy_) return false;
+    return waiter->leads = group->busy_ = true;
+  }
+  bool await_suspend(std::coroutine_handle<> handle) {
+    std::lock_guard lock(group->mutex_);
+    if (!group->busy_) {  // it ended in between
+      waiter->leads = group->busy_ = true;
+      return false;
+    }
+    waiter->handle = handle;
+    *group->last_ = waiter;
+    group->last_ = &waiter->next;
+    return true;
+  }
+  void await_resume() const noexcept {}
+};
+
+bool LogGroup::Reached(const Want& want) const {
+  if (want.reach == Reach::kTurn) return false;
+  if (want.reach == Reach::kRoom) return logs_.front()->buffers_->has_room();
+  for (size_t i = 0; i < logs_.size(); ++i) {
+    const LogPosition reached =
+        want.reach == Reach::kSynced ? logs_[i]->synced_end() : logs_[i]->written_end();
+    if (reached < want.positions[i]) return false;
+  }
+  return true;
+}
+
+dsm::Task<Status> LogGroup::Until(dsm::Worker& worker, Want want) {
+  if (Reached(want)) co_return Status::Ok();
+  Waiter waiter{want, &worker};
+  Queueing queueing{this, &waiter};
+  co_await queueing;
+  if (!waiter.leads) co_return waiter.status;
+  Status round;
+  if (!Reached(want)) {
+    round = co_await Round(worker, want);
+    FARLEAF_CHECK(!round.ok() || want.reach == Reach::kRoom || Reached(want));
+  }
+  EndTurn(round);
+  if (Reached(want)) co_return Status::Ok();
+  co_return round;
+}
+
+/// All that is wanted now, by those who wait as well.
+LogGroup::Want LogGroup::TakeWants(const Want& own) {
+  Want all = own;
+  std::lock_guard lock(mutex_);
+  for (Waiter* at = first_; at != nullptr; at = at->next) {
+    if (at->want.reach == Reach::kTurn) continue;
+    at->seen = true;
+    if (at->want.reach == Reach::kSynced) all.reach = Reach::kSynced;
+    // For kRoom this is what WriteFull would want.
+    for (size_t i = 0; i < kLogsMax; ++i) {
+      all.positions[i] = std::max(all.positions[i], at->want.positions[i]);
+    }
+  }
+  if (all.reach == Reach::kRoom) {
+    all.reach = durability_ == Durability::kSynced ? Reach::kSynced : Reach::kWritten;
+  }
+  ++counts_.rounds;
+  counts_.synced_rounds += all.reach == Reach::kSynced;
+  return all;
+}
+
+dsm::Task<Status> LogGroup::Round(dsm::Worker& worker, Want want) {
+  const Want all = TakeWants(want);
+  for (const Log* log : logs_) {
+    Status failure = log->failure();
+    if (!failure.ok()) co_return failure;
+  }
+  std::array<Log::Cut, kLogsMax> cuts{};
+  for (size_t i = 0; i < logs_.size(); ++i) {
+    // The recovery log is durable as far as what its commits name is: whoever syncs it, syncs all values.
+    const bool tail =
+        all.positions[i] > logs_[i]->sealed_end() || (i > 0 && all.reach == Reach::kSynced);
+    cuts[i] = logs_[i]->TakeCut(tail ? Log::Upto::kTail : Log::Upto::kFull);
+  }
+  for (size_t i = 0; i < logs_.size(); ++i) {
+    for (uint32_t looks = 0; !logs_[i]->Settled(cuts[i]); ++looks) {
+      if (looks < kLooksMax) {
+        __builtin_ia32_pause();
+      } else {
+        co_await worker.Sleep(kLookAgainNs);
+      }
+    }
+  }
+  std::vector<Io> ios;
+  for (size_t i = 0; i < logs_.size(); ++i) logs_[i]->PlanWrites(cuts[i], &ios);
+  Status status;
+  if (!ios.empty()) status = co_await storage_->Run(worker, ios);
+  for (size_t i = 0; i < logs_.size(); ++i) {
+    Status written = logs_[i]->Written(cuts[i], ios);
+    if (status.ok()) status = std::move(written);
+  }
+  if (status.ok() && all.reach == Reach::kSynced) {
+    ios.clear();
+    for (size_t i = 0; i < logs_.size(); ++i) logs_[i]->PlanSyncs(cuts[i], &ios);
+    if (!ios.empty()) status = co_await storage_->Run(worker, ios);
+    for (size_t i = 0; i < logs_.size(); ++i) {
+      Status synced = logs_[i]->Synced(ios);
+      if (status.ok()) status = std::move(synced);
+    }
+    for (size_t i = 0; i < logs_.size() && status.ok(); ++i) logs_[i]->AdvanceSynced(cuts[i]);
+  }
+  for (size_t i = 0; i < logs_.size(); ++i) {
+    logs_[i]->EndRound(cuts[i]);
+    Status failure = logs_[i]->failure();
+    if (!failure.ok()) status = std::move(failure);
+  }
+  co_return status;
+}
+
+void LogGroup::EndTurn(const Status& round) {
+  Waiter* ended = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    Waiter** at = &first_;
+    while (*at != nullptr) {
+      Waiter* const waiter = *at;
+      const bool reached = Reached(waiter->want);
+      if (!reached && (!waiter->seen || round.ok())) {
+        at = &waiter->next;
+        continue;
+      }
+      if (!reached) waiter->status = round;
+      *at = waiter->next;
+      waiter->next = ended;
+      ended = waiter;
+    }
+    last_ = at;
+    if (first_ != nullptr) {
+      Waiter* const next = first_;
+      first_ = next->next;
+      if (first_ == nullptr) last_ = &first_;
+      next->leads = true;
+      next->next = ended;
+      ended = next;
+    } else {
+      busy_ = false;
+    }
+  }
+  while (ended != nullptr) {
+    Waiter* const waiter = ended;
+    ended = waiter->next;
+    waiter->worker->ResumeSoon(waiter->handle);  // it may be gone after this
+  }
+}
+
+dsm::Task<Status> LogGroup::Sync(dsm::Worker& worker, Positions positions) {
+  Status status = co_await Until(worker, {Reach::kSynced, positions});
+  co_return status;
+}
+
+dsm::Task<Status> LogGroup::Flush(dsm::Worker& worker) {
+  Status status = co_await Until(worker, {Reach::kWritten, ends()});
+  co_return status;
+}
+
+LogGroup::Positions LogGroup::SealedEnds() const {
+  Positions positions{};
+  for (size_t i = 0; i < logs_.size(); ++i) positions[i] = logs_[i]->sealed_end();
+  return positions;
+}
+
+dsm::Task<Status> LogGroup::WriteFull(dsm::Worker& worker) {
+  const Reach reach = durability_ == Durability::kSynced ? Reach::kSynced : Reach::kWritten;
+  Status status = co_await Until(worker, {reach, SealedEnds()});
+  co_return status;
+}
+
+dsm::Task<Status> LogGroup::Room(dsm::Worker& worker, Log& log) {
+  Status status;
+  while (status.ok() && !log.HasRoom()) {
+    status = log.failure();
+    if (!status.ok()) break;
+    if (!log.prepared()) {
+      status = co_await log.Prepare(worker);
+    } else {
+      status = co_await Until(worker, {Reach::kRoom, SealedEnds()});
+    }
+  }
+  co_return status;
+}
+
+dsm::Task<Status> LogGroup::Tend(dsm::Worker& worker) {
+  Status status = co_await WriteFull(worker);
+  for (size_t i = 0; i < logs_.size() && status.ok(); ++i) {
+    status = co_await logs_[i]->Prepare(worker);
+  }
+  co_return status;
+}
+
+dsm::Task<std::vector<SegmentId>> LogGroup::Trim(dsm::Worker& worker, Sequence flushed) {
+  Waiter waiter{{Reach::kTurn, {}}, &worker};
+  Queueing queueing{this, &waiter};
+  co_await queueing;
+  std::vector<SegmentId> trimmed = logs_.front()->Trim(flushed);
+  EndTurn(Status::Ok());
+  co_return trimmed;
+}
+
+dsm::Task<void> LogGroup::Drop(dsm::Worker& worker, SegmentId id) {
+  Waiter waiter{{Reach::kTurn, {}}, &worker};
+  Queueing queueing{this, &waiter};
+  co_await queueing;
+  logs_.back()->Forget(id);
+  EndTurn(Status::Ok());
+}
+
+LogGroup::Positions LogGroup::ends() const {
+  Positions positions{};
+  for (size_t i = 0; i < logs_.size(); ++i) positions[i] = logs_[i]->end();
+  return positions;
+}
+
+void LogGroup::Abandon() {
+  std::lock_guard lock(mutex_);
+  first_ = nullptr;
+  last_ = &first_;
+  busy_ = false;
+}
+
+LogGroup::Counts LogGroup::counts() const {
+  std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+}  // namespace farleaf::index::lsm

@@ -1,0 +1,112 @@
+// LogGroup: writes, syncs and trims the logs of a store, and makes those wait who need it done.
+//
+// Group commit: one of those who wait, the leader, cuts all logs, writes what is in front of the cuts, and syncs it: one Run for the
+// writes of all logs, one for the Syncs. Who comes meanwhile waits; when the leader is done, those in front of whose
+// positions everything is durable go on, each on its own worker, and the first of the others leads the next round, for all of them.
+// The recovery log is cut first: a commit in front of its cut has its values in front of the value log's cut. A round that
+// syncs takes the whole value log, whoever asked for how much: a commit without values may stand behind one that has some, and
+// is lost with it if they are not there. So the recovery log counts as durable only as far as both are.
+//
+// What was acknowledged is durable, whatever fails:
+//   - a write fails (the device is full, or broken): who waits gets the failure. The bytes are in memory still, and the next round
+//     writes them again. As long as it fails, full segments pile up, until Append says kNoRoom and Room the failure.
+//   - a Sync fails: what was written since the last Sync of that segment counts as not written, because a later Sync
+//     that succeeds does not speak for it (an operating system may drop what it could not write, and report that once). If
+//     it is in memory still, the next round writes and syncs it again. If not (its segment was full, was written by a round
+//     that did not sync, and its buffer was let go), the log has failed for good: it takes nothing more, and
+//     recovery of what is on the device is the way on.
+//   - what a failed commit wrote may become durable with a later round: its outcome is unknown, as it is after a crash.
+//
+// Thread rule: thread-safe.
+#pragma once
+
+#include <array>
+#include <coroutine>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "index/lsm/log.h"
+#include "index/lsm/options.h"
+
+namespace farleaf::index::lsm {
+
+class LogGroup {
+ public:
+  static constexpr size_t kLogsMax = 2;
+  /// A position in each log, in the order of the logs.
+  using Positions = std::array<LogPosition, kLogsMax>;
+
+  struct Counts {
+    uint64_t rounds = 0;  ///< that wrote or synced
+    uint64_t synced_rounds = 0;
+  };
+
+  /// The recovery log first. The logs outlive the group. With kSynced, full segments are synced when they are written,
+  /// so that no Sync that fails makes a log fail for good.
+  LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability durability);
+  ~LogGroup();
+  LogGroup(const LogGroup&) = delete;
+
+  /// Until everything in front of these positions is durable, and with a commit all that was committed before it.
+  dsm::Task<Status> Sync(dsm::Worker& worker, Positions positions);
+  /// Until everything that was appended up to now survives the process.
+  dsm::Task<Status> Flush(dsm::Worker& worker);
+  /// Until all that are full segments now are written.
+  dsm::Task<Status> WriteFull(dsm::Worker& worker);
+  /// When Append has said kNoRoom: until it is worth another try.
+  dsm::Task<Status> Room(dsm::Worker& worker, Log& log);
+  /// WriteFull, and segments ready ahead of need: for whoever is told of a sealed segment, or works in the background.
+  dsm::Task<Status> Tend(dsm::Worker& worker);
+
+  /// Takes those segments out of the recovery log all of whose commits are `flushed` or older, and were written: the
+  /// caller takes them out of the manifest, and removes them. Syncs do not look at them any more.
+  dsm::Task<std::vector<SegmentId>> Trim(dsm::Worker& worker, Sequence flushed);
+  /// The same for one segment of the value log that is not the tail.
+  dsm::Task<void> Drop(dsm::Worker& worker, SegmentId id);
+
+  Positions ends() const;
+  Counts counts() const;
+  /// The process is gone, and its workers were abandoned: who waits is not looked at any more.
+  void Abandon();
+
+ private:
+  enum class Reach : uint8_t {
+    kWritten,
+    kSynced,
+    kRoom,  ///< there is room for one more full segment
+    kTurn,  ///< to lead, without a round
+  };
+  struct Want {
+    Reach reach = Reach::kWritten;
+    Positions positions{};
+  };
+  struct Waiter {
+    Want want;
+    dsm::Worker* worker;
+    std::coroutine_handle<> handle = nullptr;
+    Waiter* next = nullptr;
+    Status status = {};
+    bool leads = false;
+    bool seen = false;  ///< by the round that runs
+  };
+  struct Queueing;
+
+  dsm::Task<Status> Until(dsm::Worker& worker, Want want);
+  dsm::Task<Status> Round(dsm::Worker& worker, Want want);
+  Positions SealedEnds() const;
+  Want TakeWants(const Want& own);
+  void EndTurn(const Status& round);
+  bool Reached(const Want& want) const;
+
+  storage::Storage* const storage_;
+  const std::vector<Log*> logs_;
+  const Durability durability_;
+  mutable std::mutex mutex_;  // guards all below
+  bool busy_ = false;         // somebody leads
+  Waiter* first_ = nullptr;
+  Waiter** last_ = &first_;
+  Counts counts_;
+};
+
+}  // namespace farleaf::index::lsm

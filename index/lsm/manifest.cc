@@ -1,0 +1,201 @@
+#include "index/lsm/manifest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "dsm/base/bytes.h"
+#include "dsm/base/crc32c.h"
+#include "dsm/base/log.h"
+
+namespace farleaf::index::lsm {
+
+namespace {
+
+constexpr std::string_view kCurrent = "CURRENT";
+constexpr std::string_view kPrefix = "MANIFEST-";
+constexpr uint64_t kMagic = 0x314d534c4641454c;  // "LEAFLSM1"
+constexpr size_t kHeaderBytes = 12;
+/// A file is begun anew when it is longer than this and than four times the state.
+constexpr uint64_t kFileBytes = uint64_t{1} << 20;
+
+std::string NameOf(uint64_t number) { return fmt::format("{}{:06}", kPrefix, number); }
+
+std::string CurrentContent(std::string_view name) {
+  std::string line = std::string(name) + "\n";
+  return line + fmt::format("{:08x}\n", Crc32c(AsBytes(line)));
+}
+
+Result<std::string> NameInCurrent(std::string_view content) {
+  const size_t end = content.find('\n');
+  if (end != std::string_view::npos && content == CurrentContent(content.substr(0, end))) {
+    return std::string(content.substr(0, end));
+  }
+  return Status::Corruption(
+      "CURRENT does not name a manifest; restore the directory from a checkpoint");
+}
+
+uint32_t HeaderCrc(uint64_t number, uint64_t offset, uint32_t length) {
+  std::string header;
+  ByteWriter out(&header);
+  out.Write(number);
+  out.Write(offset);
+  out.Write(length);
+  return Crc32c(AsBytes(header));
+}
+
+bool AllZero(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+Status Damaged(uint64_t number, uint64_t offset, std::string_view what) {
+  return Status::Corruption(
+      fmt::format("{} at offset {}: {}; restore the directory from a checkpoint", NameOf(number),
+                  offset, what));
+}
+
+/// The payload of the record at `offset`; empty: the file ends in front of it, or within it.
+Result<std::span<const std::byte>> RecordAt(std::span<const std::byte> file, uint64_t number,
+                                            uint64_t offset) {
+  const auto rest = file.subspan(offset);
+  ByteReader in(rest);
+  const auto length = in.Read<uint32_t>(), header_crc = in.Read<uint32_t>();
+  const auto payload_crc = in.Read<uint32_t>();
+  if (!in.ok() || AllZero(rest)) return std::span<const std::byte>{};
+  if (header_crc != HeaderCrc(number, offset, length) || length == 0) {
+    return Damaged(number, offset, "the record's header is damaged");
+  }
+  const auto payload = in.ReadBytes(length);
+  if (!in.ok()) return payload;
+  if (Crc32c(payload) != payload_crc) {
+    return Damaged(number, offset, "the record is damaged");
+  }
+  return payload;
+}
+
+}  // namespace
+
+std::string Manifest::FileName() const { return NameOf(number_); }
+
+std::unique_ptr<Manifest> Manifest::Create(storage::Storage* storage, uint64_t epoch) {
+  std::unique_ptr<Manifest> manifest(new Manifest(storage));
+  manifest->state_.epoch = epoch;
+  return manifest;
+}
+
+dsm::Task<Result<std::unique_ptr<Manifest>>> Manifest::Open(dsm::Worker& worker,
+                                                            storage::Storage* storage) {
+  auto current = co_await storage->ReadFile(worker, std::string(kCurrent));
+  if (!current.ok()) co_return current.status();
+  auto name = NameInCurrent(*current);
+  if (!name.ok()) co_return name.status();
+  std::unique_ptr<Manifest> manifest(new Manifest(storage));
+  Status read = co_await manifest->ReadRecords(worker, *name);
+  if (!read.ok()) co_return read;
+  co_return manifest;
+}
+
+dsm::Task<Status> Manifest::ReadRecords(dsm::Worker& worker, std::string name) {
+  const char* const digits = name.data() + std::min(name.size(), kPrefix.size());
+  const auto parsed = std::from_chars(digits, name.data() + name.size(), number_);
+  if (!name.starts_with(kPrefix) || parsed.ec != std::errc() || NameOf(number_) != name) {
+    co_return Status::Corruption("CURRENT names '" + name + "', which is no manifest's name");
+  }
+  auto content = co_await storage_->ReadFile(worker, name);
+  if (!content.ok()) co_return content.status();
+  const auto file = AsBytes(*content);
+  uint64_t offset = 0, records = 0;
+  while (offset < file.size()) {
+    auto payload = RecordAt(file, number_, offset);
+    if (!payload.ok()) co_return payload.status();
+    if (payload->empty()) break;
+    if (records++ == 0) {
+      ByteReader in(*payload);
+      const auto magic = in.Read<uint64_t>();
+      state_.epoch = in.Read<uint64_t>();
+      if (!in.ok() || in.remaining() != 0 || magic != kMagic) {
+        co_return Damaged(number_, offset, "it is no manifest of this version");
+      }
+    } else {
+      auto edit = StateEdit::Decode(*payload);
+      Status applied = edit.ok() ? state_.Apply(*edit) : edit.status();
+      if (!applied.ok()) co_return Damaged(number_, offset, applied.message());
+    }
+    offset += kHeaderBytes + payload->size();
+  }
+  // The file was whole up to the state when CURRENT came to name it.
+  if (records < 2) co_return Damaged(number_, offset, "it ends in front of the state");
+  co_return Status::Ok();
+}
+
+std::string Manifest::Record(std::string_view payload, uint64_t offset) const {
+  std::string record;
+  ByteWriter out(&record);
+  const auto length = static_cast<uint32_t>(payload.size());
+  out.Write(length);
+  out.Write(HeaderCrc(number_, offset, length));
+  out.Write(Crc32c(AsBytes(payload)));
+  out.WriteBytes(payload);
+  return record;
+}
+
+dsm::Task<Status> Manifest::BeginFile(dsm::Worker& worker) {
+  appendable_ = false;
+  ++number_;
+  std::string first;
+  ByteWriter out(&first);
+  out.Write(kMagic);
+  out.Write(state_.epoch);
+  std::string content = Record(first, 0);
+  content += Record(state_.AsEdit().Encode(), content.size());
+  file_bytes_ = begun_bytes_ = content.size();
+  Status written = co_await storage_->ReplaceFile(worker, FileName(), std::move(content));
+  if (!written.ok()) co_return written;
+  written =
+      co_await storage_->ReplaceFile(worker, std::string(kCurrent), CurrentContent(FileName()));
+  if (!written.ok()) co_return written;
+  appendable_ = true;
+  RemoveOthers();
+  co_return Status::Ok();
+}
+
+// What stays behind is removed the next time.
+void Manifest::RemoveOthers() {
+  auto names = storage_->ListFiles();
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    if (!name.starts_with(kPrefix) || name == FileName()) continue;
+    Status removed = storage_->RemoveFile(name);
+    if (!removed.ok()) FARLEAF_LOG(warn, "an old manifest stays: {}", removed.message());
+  }
+}
+
+dsm::Task<Status> Manifest::Append(dsm::Worker& worker, const std::string& payload) {
+  std::string record = Record(payload, file_bytes_);
+  const uint64_t bytes = record.size();
+  appendable_ = false;
+  Status appended = co_await storage_->AppendFile(worker, FileName(), std::move(record));
+  if (!appended.ok()) co_return appended;
+  appendable_ = true;
+  file_bytes_ += bytes;
+  co_return Status::Ok();
+}
+
+dsm::Task<Status> Manifest::Commit(dsm::Worker& worker, const StateEdit& edit, Applied applied) {
+  const CoroutineMutex::Held held = co_await mutex_.Lock(worker);
+  const std::string payload = edit.Encode();
+  const bool too_long = file_bytes_ > kFileBytes && file_bytes_ > 4 * begun_bytes_;
+  if (!appendable_ || too_long) {
+    Status begun = co_await BeginFile(worker);
+    if (!begun.ok()) co_return begun;
+  }
+  Status appended = co_await Append(worker, payload);
+  if (!appended.ok()) co_return appended;
+  const Status fits = state_.Apply(edit);
+  FARLEAF_CHECK(fits.ok(), fits);
+  if (applied) applied(state_);
+  co_return Status::Ok();
+}
+
+}  // namespace farleaf::index::lsm

@@ -1,0 +1,65 @@
+// Manifest: the history of a store's state, as edits in a named file, and CURRENT, which names that file.
+//
+//   CURRENT           name of the manifest, a line feed, CRC32C of both in 8 hexadecimal digits, a line feed
+//   MANIFEST-000017   record*
+//   record            u32 length of the payload | u32 CRC32C of number of the file, offset of the record and length |
+//                     u32 CRC32C of the payload | payload
+//   payloads          the first: u64 magic, u64 epoch; all others: a StateEdit. The second: the whole state
+//
+// Invariants:
+//   1. what Commit has returned Ok for is in the state after any crash;
+//   2. a file is appended to only behind records that are known to be whole: opening a store begins a new file, and so
+//      does the commit after one that has failed. So a record that was cut off is always the last one of its file;
+//   3. the edit of a commit that failed may be in the state after a crash, until a later one has succeeded.
+//      Whoever made it asks again, with the same edit, and removes nothing that it names.
+//
+// Thread rule: thread-safe; commits are made one at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "dsm/base/result.h"
+#include "index/lsm/event.h"
+#include "index/lsm/state.h"
+#include "index/storage/storage.h"
+
+namespace farleaf::index::lsm {
+
+class Manifest {
+ public:
+  /// Reads the state; NotFound: there is no store. Corruption: names the file and the offset. No file is written.
+  static dsm::Task<Result<std::unique_ptr<Manifest>>> Open(dsm::Worker& worker,
+                                                           storage::Storage* storage);
+  /// A new store's, with an empty state. REQUIRES: there is none.
+  static std::unique_ptr<Manifest> Create(storage::Storage* storage, uint64_t epoch);
+
+  /// Called with the state behind an edit before the next one is taken; empty: nothing is.
+  using Applied = std::function<void(const StoreState&)>;
+  /// Makes the edit durable, then part of the state.
+  dsm::Task<Status> Commit(dsm::Worker& worker, const StateEdit& edit, Applied applied = {});
+
+  /// REQUIRES: no Commit is under way.
+  const StoreState& state() const { return state_; }
+  uint64_t epoch() const { return state_.epoch; }
+
+ private:
+  explicit Manifest(storage::Storage* storage) : storage_(storage) {}
+  std::string FileName() const;
+  dsm::Task<Status> ReadRecords(dsm::Worker& worker, std::string name);
+  dsm::Task<Status> BeginFile(dsm::Worker& worker);
+  dsm::Task<Status> Append(dsm::Worker& worker, const std::string& payload);
+  void RemoveOthers();
+  std::string Record(std::string_view payload, uint64_t offset) const;
+
+  storage::Storage* storage_;
+  CoroutineMutex mutex_;  // guards all below
+  StoreState state_;
+  uint64_t number_ = 0;       ///< of the file
+  uint64_t file_bytes_ = 0;   ///< written to it
+  uint64_t begun_bytes_ = 0;  ///< of them for the state with which it begins
+  bool appendable_ = false;   ///< all of it is known to be whole
+};
+
+}  // namespace farleaf::index::lsm

@@ -1,0 +1,56 @@
+// Merge: two sources become tables, one after the other.
+//
+// Thread rule: one worker. Outlived by the sources, which stand at their first entries.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "index/lsm/merge_rule.h"
+#include "index/lsm/merge_source.h"
+#include "index/lsm/table_builder.h"
+#include "index/lsm/version.h"
+
+namespace farleaf::index::lsm {
+
+class Merge {
+ public:
+  struct Deps {
+    storage::Storage* storage = nullptr;
+    SegmentRemover* remover = nullptr;
+    TableBuilder::NewSegment new_segment;
+    TableBuilderOptions tables;
+    /// Told now and then what was consumed of both sources.
+    std::function<void(uint64_t)> progress = {};
+    /// Asked now and then: whether to give up.
+    std::function<bool()> stopped = {};
+  };
+  /// `newer`, `older`: null for none.
+  Merge(Deps deps, MergeRule rule, MergeSource* newer, MergeSource* older);
+
+  struct Output {
+    std::optional<TableInfo> table;  ///< none: nothing of it was kept
+    std::string
+        last_key;  ///< all entries up to this key, and none behind it, are in this table or an earlier one
+    std::map<SegmentId, uint64_t>
+        garbage;  ///< bytes of the value log that entries named which were not kept
+  };
+  /// The next table; nullopt: there was nothing left. Unavailable: stopped. After a failure no segment of the table is left.
+  dsm::Task<Result<std::optional<Output>>> NextTable(dsm::Worker& worker);
+
+  const MergeRule& rule() const { return rule_; }
+
+ private:
+  MergeSource* Next(size_t* number);
+  dsm::Task<Status> Fill(dsm::Worker& worker, TableBuilder& builder, Output* output);
+
+  const Deps deps_;
+  MergeRule rule_;
+  MergeSource* const sources_[2];
+};
+
+}  // namespace farleaf::index::lsm

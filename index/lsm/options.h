@@ -1,0 +1,52 @@
+// Options of an LSM store: of the process, unless it says that the format hangs on it.
+//
+// Thread rule: a value type.
+#pragma once
+
+#include <cstdint>
+
+#include "dsm/base/status.h"
+
+namespace farleaf::index::lsm {
+
+/// What an acknowledged write promises.
+enum class Durability : uint8_t {
+  kLocal,  ///< survives the end of the process only as far as the logs were flushed: by size, or `flush_ms` later
+  kSynced,  ///< survives a power loss
+};
+
+enum class Compression : uint8_t { kNone = 0, kLz4 = 1, kZstd = 2 };
+
+struct LsmOptions {
+  Durability durability = Durability::kLocal;
+  /// The longest that a `local` write stays in memory only. 1..60000.
+  uint64_t flush_ms = 1000;
+  /// A memtable of this size is flushed; two of them may be in memory. 1 MiB..4 GiB.
+  uint64_t memtable_bytes = uint64_t{64} << 20;
+  /// Each level's target is this many times that of the one above. 4..16.
+  uint32_t growth_factor = 8;
+  /// Values of this size and more go to the value log. 64..65536.
+  uint32_t value_separation_bytes = 512;
+  /// Blocks of tables and of the value log. 1 MiB and more.
+  uint64_t cache_bytes = uint64_t{256} << 20;
+  /// Target of leaves and inner nodes. 4096..65536, a multiple of 4096.
+  uint32_t block_bytes = 4096;
+  /// A table is ended at this size. 4 MiB..1 GiB.
+  uint64_t table_bytes_max = uint64_t{32} << 20;
+  /// Of Bloom filters; 0: none. 0..20.
+  uint32_t filter_bits_per_key = 10;
+  /// Of leaves.
+  Compression compression = Compression::kNone;
+  /// Full log segments waiting to be written, of both logs together, before writers wait. 2..64.
+  uint32_t log_buffers_max = 8;
+  /// A value-log segment is collected when this share of it is garbage. 0.05..0.95.
+  double collect_above = 0.5;
+  /// Writers are delayed while garbage is more than this share of the value log. 0.1..0.95.
+  double garbage_max = 0.6;
+  /// Threads that merge levels below the first. 1..16.
+  uint32_t compaction_threads = 1;
+
+  Status Validate() const;
+};
+
+}  // namespace farleaf::index::lsm

@@ -1,0 +1,94 @@
+// StoreState: what the manifest says of a store: which segments there are, and what for. Edits change it.
+//
+// An edit is what becomes true at once: one record of the manifest (manifest.h). The state itself, too, is
+// written as an edit of an empty one.
+//
+// Thread rule: value types.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dsm/base/result.h"
+#include "index/lsm/range_deletes.h"
+#include "index/lsm/table_info.h"
+#include "index/lsm/types.h"
+
+namespace farleaf::index::lsm {
+
+/// L1 is level 0 here. With a growth factor of 4 and memtables of 64 MiB the last one holds 4 TiB.
+inline constexpr size_t kLevelsMax = 8;
+
+enum class RunKind : uint8_t { kGrowing = 0, kSinking = 1 };
+
+struct RunPlace {
+  uint8_t level = 0;
+  RunKind kind = RunKind::kGrowing;
+  auto operator<=>(const RunPlace&) const = default;
+};
+
+/// Names a table for as long as the store lives: its first segment.
+using TableId = SegmentId;
+
+struct StateEdit {
+  struct TableAt {
+    RunPlace place;
+    TableInfo table;
+    std::string from;  ///< what is in front of this key does not count; empty: all counts
+  };
+  struct TableCut {
+    RunPlace place;
+    TableId table;
+    std::string from;
+  };
+  // In this order:
+  std::vector<uint8_t> sunk;  ///< levels whose growing run becomes the sinking one. There was none
+  std::vector<std::pair<RunPlace, TableId>> dropped;
+  std::vector<TableCut> cut;
+  std::vector<TableAt> added;
+  std::vector<std::pair<RunPlace, std::vector<RangeDelete>>>
+      range_deletes;  ///< in place of what was there
+  std::vector<SegmentId> recovery_granted, recovery_dropped;
+  std::vector<SegmentId> values_granted, values_dropped;
+  std::map<SegmentId, uint64_t> garbage;  ///< bytes that became it
+  Sequence flushed_through = 0;           ///< 0: as before. All commits up to here are in tables
+  uint64_t segments_end =
+      0;  ///< 0: as before. No segment with this number or a higher one was ever made
+
+  std::string Encode() const;
+  static Result<StateEdit> Decode(std::span<const std::byte> bytes);
+};
+
+struct StoreState {
+  struct TableState {
+    TableInfo table;
+    std::string from;
+  };
+  struct RunState {
+    std::vector<TableState> tables;  ///< ascending
+    std::vector<RangeDelete> range_deletes;
+  };
+  uint64_t epoch = 0;                                      ///< of the store: drawn when it was made
+  std::array<std::array<RunState, 2>, kLevelsMax> levels;  ///< by level and RunKind
+  std::vector<SegmentId> recovery_log;      ///< in the order in which they are filled
+  std::map<SegmentId, uint64_t> value_log;  ///< garbage bytes of each
+  Sequence flushed_through = 0;
+  uint64_t segments_end = 1;
+
+  RunState& run(RunPlace place) { return levels[place.level][static_cast<size_t>(place.kind)]; }
+  const RunState& run(RunPlace place) const {
+    return levels[place.level][static_cast<size_t>(place.kind)];
+  }
+  /// Corruption: the edit does not fit the state, which is then half changed.
+  Status Apply(const StateEdit& edit);
+  /// The edit that makes this state of an empty one.
+  StateEdit AsEdit() const;
+};
+
+}  // namespace farleaf::index::lsm

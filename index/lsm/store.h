@@ -1,0 +1,213 @@
+// LsmStore: a RangeIndex that is larger than memory and survives crashes (README.md: how it goes, and its invariants).
+//
+// An operation looks at one ReadView, the newest when it began. As long as all that it needs is in memory it runs through without
+// suspending; where a block is missing it pins the view, fetches the block, and looks again.
+//
+// A change that depends on what it replaces is committed under the lock of its key's stripe, if the key has not been written
+// since it was looked at; else it looks again. So no lock is held across a suspension, and whoever has to look again has seen
+// somebody else's change succeed. By cases: a change of the key since the look is in a memtable, and its sequence is another
+// than the one that was seen there; or its memtable was flushed, and then the count of flushes is another.
+//
+// Lock order: stripes, ascending; then view_mutex_; then the recovery log's lock. None is held across a suspension.
+//
+// Thread rule: thread-safe. Outlives every operation on it; the storage outlives it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsm/base/clock.h"
+#include "index/lsm/block_cache.h"
+#include "index/lsm/commit_order.h"
+#include "index/lsm/commit_record.h"
+#include "index/lsm/event.h"
+#include "index/lsm/log.h"
+#include "index/lsm/log_group.h"
+#include "index/lsm/lookup.h"
+#include "index/lsm/manifest.h"
+#include "index/lsm/merge.h"
+#include "index/lsm/options.h"
+#include "index/lsm/segment_grants.h"
+#include "index/lsm/snapshots.h"
+#include "index/lsm/version.h"
+#include "index/range_index.h"
+
+namespace farleaf::index::lsm {
+
+class LsmStore final : public RangeIndex {
+ public:
+  struct Deps {
+    storage::Storage* storage = nullptr;
+    dsm::EpochDomain* epochs = nullptr;  ///< of all workers that call into the store
+    const Clock* wall = nullptr;         ///< time since 1970, by which entries expire
+    uint64_t seed = 1;                   ///< of a new store's epoch
+  };
+  enum class IfMissing : uint8_t { kFail, kCreate };
+
+  /// Reads the manifest and replays the recovery log. NotFound: no store, and kFail. Corruption names the file.
+  static Task<Result<std::unique_ptr<LsmStore>>> Open(dsm::Worker& worker, Deps deps,
+                                                      LsmOptions options, IfMissing if_missing);
+  /// REQUIRES: Close has ended, or the process is taken to have crashed.
+  ~LsmStore() override;
+
+  Task<Result<bool>> Get(OpContext& op, std::string_view key, std::string* value) override;
+  Task<Status> MultiGet(OpContext& op, std::span<const std::string_view> keys,
+                        std::vector<std::optional<std::string>>* values) override;
+  size_t VisitAtOnce(OpContext& op, std::span<const std::string_view> keys,
+                     ValueVisitor& visitor) override;
+  Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
+                                    const ModifyFunction& modify, CurrentValue use) override;
+  Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
+  Task<Status> Upkeep(OpContext& op) override;
+
+  /// All changes or none, also after a crash, and for readers that hold a snapshot. They get sequences in their order.
+  Task<Status> Write(OpContext& op, std::span<const Change> changes);
+
+  // What runs in the background: the host spawns each of these on a worker of its own or of others; they end after
+  // Stop.
+  Task<void> RunLogs(dsm::Worker& worker);
+  Task<void> RunLogFlushes(dsm::Worker& worker);
+  Task<void> RunFlushes(dsm::Worker& worker);
+  Task<void> RunCompactions(dsm::Worker& worker);
+  /// Has what the memtable holds flushed, however little it is, as soon as no other flush runs.
+  void FlushSoon();
+  /// From now on every level's run sinks at the next occasion, whatever its size: all ends up in the lowest level, at the cost of
+  /// more writing.
+  void CompactEagerly(bool eagerly) { eager_ = eagerly; }
+  void Stop();
+  /// Everything acknowledged becomes durable. REQUIRES: what ran in the background has ended, and no operation runs.
+  Task<Status> Close(dsm::Worker& worker);
+
+  const LsmOptions& options() const { return options_; }
+  /// Nothing is being flushed or compacted, nor has to be. On a worker that is online.
+  bool Quiet() const;
+  /// As they are now, with all that is in them. On a worker that is online.
+  std::shared_ptr<const Version> version() const { return View().version; }
+  const BlockCache& cache() const { return cache_; }
+
+ private:
+  // store_open.cc
+  LsmStore(Deps deps, LsmOptions options, std::unique_ptr<Manifest> manifest,
+           uint64_t next_segment);
+  static Task<Result<std::unique_ptr<Manifest>>> OpenManifest(dsm::Worker& worker, Deps deps,
+                                                              IfMissing if_missing);
+  Task<Status> Recover(dsm::Worker& worker, const std::vector<SegmentId>& existing);
+
+  // store_read.cc
+  Status CheckKey(std::string_view key) const;
+  LookupPlaces Places() { return {&cache_, value_log_.get(), deps_.wall, manifest_->epoch()}; }
+  /// Looks until the outcome is known. `found` is good until the next suspension, but for what it pins.
+  Task<Result<bool>> Find(dsm::Worker& worker, std::string_view key, Sequence snapshot,
+                          Wanted wanted, Found* found);
+
+  // store_views.cc
+  /// Good until the worker's next suspension.
+  const ReadView& View() const { return *view_.load(std::memory_order_acquire); }
+  /// Good as long as it is held.
+  std::shared_ptr<const ReadView> PinView() const { return View().shared_from_this(); }
+  /// REQUIRES: view_mutex_ held.
+  void Install(std::shared_ptr<ReadView> next);
+  std::shared_ptr<ReadView> NextView() const;
+  /// Takes the active memtable for the next flush, if it is full, and there is none.
+  void RotateIfFull();
+  enum class Rotate : uint8_t { kIfFull, kAlways };
+  bool RotateMemtable(Rotate when);
+
+  // store_scan.cc
+  /// All that was committed up to `sequence`, and whatever else the view has, which is newer.
+  struct ReadPoint {
+    std::shared_ptr<const ReadView> view;
+    Sequence sequence = 0;
+  };
+  ReadPoint TakeReadPoint();
+  /// Those that are not in memory with one Run. Fills no others.
+  Task<Status> FetchValues(dsm::Worker& worker, std::span<const ValuePointer> pointers,
+                           std::span<std::string* const> values);
+
+  // store_write.cc
+  /// What a change found, and depends on.
+  struct Seen {
+    uint64_t flushes = 0;
+    Sequence newest = 0;  ///< of the key in memtables; 0: none
+  };
+  enum class CommitOutcome : uint8_t { kDone, kChanged, kNoRoom, kFailed };
+  struct Committed {
+    Log::Appended recovery;
+    LogPosition values_end = 0;
+    bool sealed = false;
+  };
+  /// Until there is room for more in the active memtable.
+  Task<Status> Admit(dsm::Worker& worker, uint64_t deadline_ns);
+  Task<Status> AppendValue(dsm::Worker& worker, std::string_view key, std::string_view value,
+                           ValuePointer* pointer, Committed* committed);
+  CommitOutcome TryCommit(dsm::Worker& worker, std::span<const Change> changes, const Seen* seen,
+                          Committed* committed);
+  void InsertIntoMemtable(std::span<const Change> changes, Sequence first);
+  Task<Status> AfterCommit(dsm::Worker& worker, const Committed& committed);
+  Sequence NewestInMemory(const ReadView& view, std::string_view key) const;
+
+  // store_flush.cc, store_compact.cc
+  Merge::Deps MergeDeps();
+  MergeRule RuleOf(const Version& version, uint8_t level, std::vector<RangeDelete> newer,
+                   std::vector<RangeDelete> older);
+  bool SinksFirst(const Version& version, uint8_t level) const;
+  uint64_t TargetBytes(uint8_t level) const;
+  Task<Status> Flush(dsm::Worker& worker);
+  Task<Status> MergeMemtable(dsm::Worker& worker, const ReadView& view, StateEdit* edit);
+  Task<Status> TrimRecoveryLog(dsm::Worker& worker, Sequence flushed);
+  Task<Status> Compact(dsm::Worker& worker, uint8_t level);
+  Task<Status> MergeLevels(dsm::Worker& worker, Merge& merge, uint8_t level);
+  std::optional<uint8_t> TakeLevelToCompact();
+  enum class Flushed : uint8_t { kNo, kYes };
+  /// Until it is in the manifest, and in the view; fails only if the store is being closed.
+  Task<Status> CommitState(dsm::Worker& worker, StateEdit edit, Flushed flushed);
+  /// Waits before another try of what failed. Returns whether the store goes on.
+  Task<bool> PauseBehind(dsm::Worker& worker, Status failure);
+  void SetBackgroundStatus(Status status);
+
+  const Deps deps_;
+  const LsmOptions options_;
+  const std::shared_ptr<SegmentRemover> remover_;
+  BlockCache cache_;
+  std::unique_ptr<Manifest> manifest_;
+  SegmentGrants grants_;
+  LogBuffers log_buffers_;
+  std::unique_ptr<Log> recovery_log_, value_log_;
+  std::unique_ptr<LogGroup> logs_;
+  CommitOrder order_;
+  OpenSnapshots snapshots_;
+
+  static constexpr size_t kStripes = 1024;
+  struct alignas(64) Stripe {
+    SpinLock lock;
+  };
+  std::array<Stripe, kStripes> stripes_;  // each: the newest version of the keys that hash to it
+
+  std::atomic<const ReadView*> view_{nullptr};
+  std::mutex view_mutex_;                  // guards who changes the view, and down to here:
+  std::shared_ptr<ReadView> newest_view_;  // owns what view_ points to
+
+  std::vector<SegmentId>
+      replayed_;  // recovery-log segments of before the store was opened; RunFlushes only
+  std::mutex compacting_mutex_;  // guards compacting_
+  uint32_t compacting_ = 0;      // bit: the level whose sinking run is being merged
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> eager_{false};
+  Event log_work_;    // segments are full, or Stop
+  Event flush_work_;  // a memtable was rotated, or Stop
+  Event levels_changed_;
+  Event room_;                               // a flush has got on
+  std::atomic<double> flush_progress_{0.0};  // of the flush that runs
+  std::mutex status_mutex_;                  // guards background_status_
+  Status background_status_;                 // why flushes do not get on; Ok: they do
+};
+
+}  // namespace farleaf::index::lsm

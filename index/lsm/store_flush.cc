@@ -1,0 +1,206 @@
+// Flushes: a memtable becomes part of level 1; and what keeps the logs going.
+#include <utility>
+
+#include "dsm/base/log.h"
+#include "index/lsm/run_source.h"
+#include "index/lsm/store.h"
+
+namespace farleaf::index::lsm {
+
+namespace {
+/// Between two tries of what failed: the device was full, or did not answer.
+constexpr uint64_t kPauseNs = kNsPerSecond / 2;
+/// Stop is waited for no longer.
+constexpr uint64_t kSliceNs = 100 * kNsPerMs;
+}  // namespace
+
+void LsmStore::SetBackgroundStatus(Status status) {
+  {
+    std::lock_guard lock(status_mutex_);
+    background_status_ = std::move(status);
+  }
+  room_.Notify();
+}
+
+Task<bool> LsmStore::PauseBehind(dsm::Worker& worker, Status failure) {
+  FARLEAF_LOG(warn, "writing to disk does not get on: {}", failure.ToString());
+  SetBackgroundStatus(std::move(failure));
+  for (uint64_t slept_ns = 0; slept_ns < kPauseNs && !stopping_; slept_ns += kPauseNs / 50) {
+    co_await worker.Sleep(kPauseNs / 50);
+  }
+  co_return !stopping_.load();
+}
+
+Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed flushed) {
+  edit.segments_end = grants_.end();
+  const Manifest::Applied applied = [&](const StoreState& state) {
+    std::lock_guard lock(view_mutex_);
+    auto next = NextView();
+    next->version = Version::Of(state, next->version.get(), deps_.storage, remover_);
+    if (flushed == Flushed::kYes) {
+      next->flushing = nullptr;
+      ++next->flushes;
+    }
+    Install(std::move(next));
+  };
+  for (;;) {
+    Status committed = co_await manifest_->Commit(worker, edit, applied);
+    if (committed.ok()) co_return committed;
+    // Perhaps it is in the manifest: the same again, and nothing that it names is removed.
+    const bool goes_on = co_await PauseBehind(worker, committed);
+    if (!goes_on) co_return committed;
+  }
+}
+
+Merge::Deps LsmStore::MergeDeps() {
+  return {.storage = deps_.storage,
+          .remover = remover_.get(),
+          .new_segment = [this] { return grants_.New(); },
+          .tables = TableBuilderOptions::Of(options_, manifest_->epoch()),
+          .progress = {},
+          .stopped = [this] { return stopping_.load(); }};
+}
+
+MergeRule LsmStore::RuleOf(const Version& version, uint8_t level, std::vector<RangeDelete> newer,
+                           std::vector<RangeDelete> older) {
+  return MergeRule({.snapshots = snapshots_.List(),
+                    .bottom = version.NothingBelow(level),
+                    .now_ms = deps_.wall->NowNs() / kNsPerMs,
+                    .range_deletes = {std::move(newer), std::move(older)}});
+}
+
+uint64_t LsmStore::TargetBytes(uint8_t level) const {
+  uint64_t bytes = options_.memtable_bytes;
+  for (int i = 0; i <= level; ++i) bytes *= options_.growth_factor;
+  return bytes;
+}
+
+// A growing run that is full is left alone, to become the sinking one, as soon as there is none.
+bool LsmStore::SinksFirst(const Version& version, uint8_t level) const {
+  const Run& growing = version.run({level, RunKind::kGrowing});
+  if (level + 1u == kLevelsMax || !version.run({level, RunKind::kSinking}).empty()) return false;
+  return growing.bytes >= TargetBytes(level) || (eager_ && !growing.empty());
+}
+
+Task<Status> LsmStore::MergeMemtable(dsm::Worker& worker, const ReadView& view, StateEdit* edit) {
+  const RunPlace place{0, RunKind::kGrowing};
+  const bool sinks = SinksFirst(*view.version, 0);
+  const Run none;
+  const Run& older_run = sinks ? none : view.version->run(place);
+  if (sinks) edit->sunk.push_back(0);
+  std::vector<RangeDelete> newer_deletes;
+  for (const Memtable::Range& range : view.flushing->Ranges()) {
+    newer_deletes.push_back({std::string(range.start), std::string(range.end), range.sequence});
+  }
+  MergeRule rule = RuleOf(*view.version, 0, std::move(newer_deletes), older_run.range_deletes);
+  // What sinks lies below, too.
+  if (sinks) rule.set_bottom(false);
+  edit->range_deletes.emplace_back(place, rule.RangeDeletesOfResult());
+
+  MemtableSource newer(view.flushing.get());
+  RunSource older(&older_run, &cache_);
+  Merge::Deps deps = MergeDeps();
+  const double all_bytes = static_cast<double>(options_.memtable_bytes / 2 + older_run.bytes);
+  deps.progress = [this, all_bytes](uint64_t consumed) {
+    flush_progress_.store(static_cast<double>(consumed) / all_bytes);
+    room_.Notify();
+  };
+  Status status = co_await older.Fetch(worker);
+  Merge merge(std::move(deps), std::move(rule), &newer, &older);
+  std::vector<SegmentId> made;
+  while (status.ok()) {
+    auto output = co_await merge.NextTable(worker);
+    if (!output.ok()) {
+      status = output.status();
+    } else if (!*output) {
+      break;
+    } else {
+      for (const auto& [segment, bytes] : (*output)->garbage) edit->garbage[segment] += bytes;
+      if (!(*output)->table) continue;
+      made.insert(made.end(), (*output)->table->segments.begin(), (*output)->table->segments.end());
+      edit->added.push_back({place, std::move(*(*output)->table), {}});
+    }
+  }
+  co_await older.Close(worker);
+  if (!status.ok()) remover_->Remove(made);
+  for (const TableRef& ref : older_run.tables)
+    edit->dropped.emplace_back(place, ref.file->info().id());
+  co_return status;
+}
+
+Task<Status> LsmStore::TrimRecoveryLog(dsm::Worker& worker, Sequence flushed) {
+  StateEdit edit;
+  edit.recovery_dropped = co_await logs_->Trim(worker, flushed);
+  // What was replayed came before all that was flushed.
+  edit.recovery_dropped.insert(edit.recovery_dropped.end(), replayed_.begin(), replayed_.end());
+  replayed_.clear();
+  if (edit.recovery_dropped.empty()) co_return Status::Ok();
+  Status committed = co_await CommitState(worker, edit, Flushed::kNo);
+  if (committed.ok()) remover_->Remove(edit.recovery_dropped);
+  co_return committed;
+}
+
+Task<Status> LsmStore::Flush(dsm::Worker& worker) {
+  const std::shared_ptr<const ReadView> view = PinView();
+  const Sequence last = view->active_first - 1;
+  order_.AwaitUpTo(last);
+  // Tables name only values that are durable, and what they contain is not needed in the recovery log.
+  Status status = co_await logs_->Sync(worker, logs_->ends());
+  if (!status.ok()) co_return status;
+  StateEdit edit;
+  edit.flushed_through = last;
+  status = co_await MergeMemtable(worker, *view, &edit);
+  if (!status.ok()) co_return status;
+  status = co_await CommitState(worker, std::move(edit), Flushed::kYes);
+  if (!status.ok()) co_return status;
+  flush_progress_.store(0);
+  SetBackgroundStatus(Status::Ok());
+  levels_changed_.Notify();
+  status = co_await TrimRecoveryLog(worker, last);
+  co_return status;
+}
+
+Task<void> LsmStore::RunFlushes(dsm::Worker& worker) {
+  for (;;) {
+    const uint64_t seen = flush_work_.count();
+    if (stopping_) co_return;
+    RotateIfFull();
+    if (!View().flushing) {
+      co_await flush_work_.After(worker, seen);
+      continue;
+    }
+    Status flushed = co_await Flush(worker);
+    if (flushed.ok()) continue;
+    const bool goes_on = co_await PauseBehind(worker, std::move(flushed));
+    if (!goes_on) co_return;
+  }
+}
+
+Task<void> LsmStore::RunLogs(dsm::Worker& worker) {
+  while (!stopping_) {
+    const uint64_t seen = log_work_.count();
+    Status tended = co_await logs_->Tend(worker);
+    if (tended.ok()) {
+      co_await log_work_.After(worker, seen);
+      continue;
+    }
+    const bool goes_on = co_await PauseBehind(worker, std::move(tended));
+    if (!goes_on) co_return;
+  }
+}
+
+// What `local` promises of time.
+Task<void> LsmStore::RunLogFlushes(dsm::Worker& worker) {
+  const uint64_t slice_ns = std::min<uint64_t>(options_.flush_ms * kNsPerMs / 2, kSliceNs);
+  uint64_t flushed_ns = worker.clock().NowNs();
+  while (!stopping_) {
+    co_await worker.Sleep(slice_ns);
+    const uint64_t now_ns = worker.clock().NowNs();
+    if (now_ns - flushed_ns < options_.flush_ms * kNsPerMs - slice_ns) continue;
+    flushed_ns = now_ns;
+    Status flushed = co_await logs_->Flush(worker);
+    if (!flushed.ok()) FARLEAF_LOG(warn, "the logs could not be written: {}", flushed.ToString());
+  }
+}
+
+}  // namespace farleaf::index::lsm

@@ -1,0 +1,211 @@
+#include "index/lsm/store_iterator.h"
+
+#include <utility>
+
+namespace farleaf::index::lsm {
+
+void StoreIterator::Copy::Take(const Entry& from) {
+  there = true;
+  key.assign(from.key);
+  value.assign(from.value);
+  entry = from;
+  entry.key = key;
+  entry.value = value;
+}
+
+StoreIterator::StoreIterator(std::shared_ptr<const ReadView> view, LookupPlaces places,
+                             Sequence snapshot)
+    : view_(std::move(view)),
+      places_(places),
+      snapshot_(snapshot),
+      now_ms_(places.wall->NowNs() / kNsPerMs) {
+  AddSource(view_->active.get());
+  if (view_->flushing) AddSource(view_->flushing.get());
+  for (const auto& level : view_->version->levels) {
+    for (const Run& run : level) {
+      if (run.empty()) continue;
+      Source& source = sources_.emplace_back();
+      source.in_run.emplace(&run, places_.cache);
+      source.range_deletes = run.range_deletes;
+    }
+  }
+}
+
+void StoreIterator::AddSource(const Memtable* memtable) {
+  Source& source = sources_.emplace_back();
+  source.memtable = memtable;
+  source.in_memory.emplace(memtable);
+  for (const Memtable::Range& range : memtable->Ranges()) {
+    source.range_deletes.push_back(
+        {std::string(range.start), std::string(range.end), range.sequence});
+  }
+}
+
+void StoreIterator::Stand(Source& source, CursorStep step) {
+  source.step = step;
+  if (step == CursorStep::kEntry) {
+    source.entry = source.in_run ? source.in_run->entry() : source.in_memory->entry();
+  }
+}
+
+void StoreIterator::SeekTo(std::string_view start) {
+  backward_ = in_key_ = false;
+  for (Source& source : sources_) {
+    if (source.in_run) {
+      Stand(source, source.in_run->Seek(start, kSequenceMax));
+    } else {
+      source.in_memory->Seek(start, kSequenceMax);
+      Stand(source, source.in_memory->valid() ? CursorStep::kEntry : CursorStep::kEnd);
+    }
+  }
+}
+
+void StoreIterator::SeekBefore(std::optional<std::string_view> end) {
+  backward_ = true;
+  in_key_ = false;
+  for (Source& source : sources_) {
+    source.newest.there = false;
+    if (source.in_run) {
+      Stand(source, source.in_run->SeekBefore(end));
+    } else {
+      if (end) {
+        source.in_memory->SeekBefore(*end, kSequenceMax);
+      } else {
+        source.in_memory->SeekLast();
+      }
+      Stand(source, source.in_memory->valid() ? CursorStep::kEntry : CursorStep::kEnd);
+    }
+  }
+}
+
+bool StoreIterator::Advance(Source& source) {
+  if (source.in_run) {
+    Stand(source, source.in_run->Next());
+  } else {
+    source.in_memory->Next();
+    Stand(source, source.in_memory->valid() ? CursorStep::kEntry : CursorStep::kEnd);
+  }
+  return source.step != CursorStep::kMissing;
+}
+
+bool StoreIterator::Retreat(Source& source) {
+  if (source.in_run) {
+    Stand(source, source.in_run->Prev());
+  } else {
+    source.in_memory->Previous();
+    Stand(source, source.in_memory->valid() ? CursorStep::kEntry : CursorStep::kEnd);
+  }
+  return source.step != CursorStep::kMissing;
+}
+
+// Steps that lacked a block are tried again.
+bool StoreIterator::Ready() {
+  for (Source& source : sources_) {
+    if (source.step != CursorStep::kMissing) continue;
+    Stand(source, source.in_run->Retry());
+    if (source.step == CursorStep::kMissing) return false;
+  }
+  return true;
+}
+
+CursorStep StoreIterator::Next() {
+  entry_ = nullptr;
+  if (!Ready()) return CursorStep::kMissing;
+  const CursorStep step = backward_ ? NextBackward() : NextForward();
+  if (step != CursorStep::kMissing) pins_.clear();
+  return step;
+}
+
+// Whether no range delete of this place or of a newer one hides the version, and it is there at all.
+bool StoreIterator::Visible(size_t number, const Entry& entry) const {
+  for (size_t i = 0; i <= number; ++i) {
+    if (sources_[i].range_deletes.empty()) continue;
+    const RangeDelete* const range =
+        NewestCovering(sources_[i].range_deletes, entry.key, snapshot_);
+    if (range && (i < number || range->sequence > entry.sequence)) return false;
+  }
+  if (entry.kind == EntryKind::kDeleted) return false;
+  return entry.expires_ms == 0 || entry.expires_ms > now_ms_;
+}
+
+// Whatever it is interrupted in, it finds out anew from where the sources stand: those at key_ are behind.
+CursorStep StoreIterator::NextForward() {
+  for (;;) {
+    if (in_key_) {
+      for (Source& source : sources_) {
+        while (source.step == CursorStep::kEntry && source.entry.key == key_) {
+          if (!Advance(source)) return CursorStep::kMissing;
+        }
+      }
+    }
+    std::optional<size_t> first;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      Source& source = sources_[i];
+      while (source.step == CursorStep::kEntry && source.entry.sequence > snapshot_) {
+        if (!Advance(source)) return CursorStep::kMissing;
+      }
+      if (source.step != CursorStep::kEntry) continue;
+      if (!first || source.entry.key < sources_[*first].entry.key) first = i;
+    }
+    if (!first) return CursorStep::kEnd;
+    const Entry& entry = sources_[*first].entry;
+    key_.assign(entry.key);
+    in_key_ = true;
+    if (!Visible(*first, entry)) continue;
+    entry_ = &entry;
+    return CursorStep::kEntry;
+  }
+}
+
+// Versions of a key come with the oldest first: all of them are passed, and the newest visible one of each source is kept.
+CursorStep StoreIterator::NextBackward() {
+  for (;;) {
+    if (!in_key_) {
+      const Source* last = nullptr;
+      for (const Source& source : sources_) {
+        if (source.step != CursorStep::kEntry) continue;
+        if (!last || source.entry.key > last->entry.key) last = &source;
+      }
+      if (!last) return CursorStep::kEnd;
+      key_.assign(last->entry.key);
+      in_key_ = true;
+    }
+    for (Source& source : sources_) {
+      while (source.step == CursorStep::kEntry && source.entry.key == key_) {
+        if (source.entry.sequence <= snapshot_) source.newest.Take(source.entry);
+        if (!Retreat(source)) return CursorStep::kMissing;
+      }
+    }
+    in_key_ = false;
+    std::optional<size_t> newest;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      if (std::exchange(sources_[i].newest.there, false) && !newest) newest = i;
+    }
+    if (!newest || !Visible(*newest, sources_[*newest].newest.entry)) continue;
+    entry_ = &sources_[*newest].newest.entry;
+    return CursorStep::kEntry;
+  }
+}
+
+dsm::Task<Status> StoreIterator::Fetch(dsm::Worker& worker, size_t ahead) {
+  const auto direction =
+      backward_ ? TableCursor::Direction::kBackward : TableCursor::Direction::kForward;
+  for (Source& source : sources_) {
+    if (source.step != CursorStep::kMissing) continue;
+    RunCursor& cursor = *source.in_run;
+    std::vector<MissingBlock> missing{cursor.missing()};
+    if (ahead > 0 && missing[0].level == 0) {
+      std::vector<MissingBlock> upcoming;
+      cursor.Upcoming(direction, ahead, &upcoming);
+      for (const MissingBlock& block : upcoming) {
+        if (block.place.at != missing[0].place.at) missing.push_back(block);
+      }
+    }
+    Status fetched =
+        co_await cursor.table().FetchAll(worker, *places_.cache, missing, pins_, BlockUse::kOnce);
+    if (!fetched.ok()) co_return fetched;
+  }
+  co_return Status::Ok();
+}
+
+}  // namespace farleaf::index::lsm

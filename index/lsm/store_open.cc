@@ -1,0 +1,156 @@
+// Opening and closing.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "dsm/base/log.h"
+#include "index/lsm/entry_of.h"
+#include "index/lsm/log_replay.h"
+#include "index/lsm/store.h"
+
+namespace farleaf::index::lsm {
+
+namespace {
+
+Status ReplayInto(CommitReader commit, Memtable* memtable) {
+  Sequence sequence = commit.first();
+  Change change;
+  while (commit.Next(&change)) {
+    if (change.kind == ChangeKind::kDeleteRange) {
+      if (!memtable->InsertRange({change.key, change.end, sequence})) {
+        return Status::Corruption(
+            "the recovery log has more range deletes than can have been written");
+      }
+    } else {
+      memtable->Insert(EntryOf(change, sequence));
+    }
+    ++sequence;
+  }
+  return Status::Ok();
+}
+
+// Of the segments that exist, those that nothing names; and the tables' segments must all be there.
+Result<std::vector<SegmentId>> FindUnnamed(const StoreState& state, storage::Storage* storage,
+                                           const std::vector<SegmentId>& existing) {
+  std::set<SegmentId> unnamed(existing.begin(), existing.end());
+  for (const auto& level : state.levels) {
+    for (const auto& run : level) {
+      for (const auto& each : run.tables) {
+        for (const SegmentId id : each.table.segments) {
+          if (unnamed.erase(id) == 0) {
+            return Status::Corruption(storage->NameOf(id) +
+                                      " is missing; restore the directory from a checkpoint");
+          }
+        }
+      }
+    }
+  }
+  for (const SegmentId id : state.recovery_log) unnamed.erase(id);
+  for (const auto& [id, garbage] : state.value_log) unnamed.erase(id);
+  return std::vector<SegmentId>(unnamed.begin(), unnamed.end());
+}
+
+}  // namespace
+
+LsmStore::LsmStore(Deps deps, LsmOptions options, std::unique_ptr<Manifest> manifest,
+                   uint64_t next_segment)
+    : deps_(deps),
+      options_(options),
+      remover_(std::make_shared<SegmentRemover>(deps.storage)),
+      cache_(options.cache_bytes),
+      manifest_(std::move(manifest)),
+      grants_(manifest_.get(), next_segment),
+      log_buffers_(options.log_buffers_max) {}
+
+LsmStore::~LsmStore() {
+  remover_->Close();
+  view_.store(nullptr);
+}
+
+Task<Result<std::unique_ptr<Manifest>>> LsmStore::OpenManifest(dsm::Worker& worker, Deps deps,
+                                                               IfMissing if_missing) {
+  auto manifest = co_await Manifest::Open(worker, deps.storage);
+  if (manifest.ok() || manifest.status().code() != StatusCode::kNotFound) co_return manifest;
+  if (if_missing == IfMissing::kFail) co_return manifest;
+  auto existing = deps.storage->List();
+  if (!existing.ok()) co_return existing.status();
+  if (!existing->empty()) {
+    co_return Status::Corruption(
+        "there are segments, but no CURRENT; restore the directory from a checkpoint, or empty it");
+  }
+  auto created = Manifest::Create(deps.storage, Random(deps.seed).Next());
+  const StateEdit nothing;
+  Status committed = co_await created->Commit(worker, nothing);
+  if (!committed.ok()) co_return committed;
+  co_return created;
+}
+
+Task<Status> LsmStore::Recover(dsm::Worker& worker, const std::vector<SegmentId>& existing) {
+  const StoreState& state = manifest_->state();
+  const auto memtable = std::make_shared<Memtable>();
+  ReplayOptions replay{
+      .epoch = state.epoch, .segments = state.recovery_log, .flushed = state.flushed_through};
+  const std::function<Status(CommitReader)> insert = [memtable](CommitReader commit) {
+    return ReplayInto(commit, memtable.get());
+  };
+  auto report = co_await Replay(worker, *deps_.storage, std::move(replay), insert);
+  if (!report.ok()) co_return report.status();
+  replayed_ = report->kept;
+
+  StateEdit edit;
+  edit.recovery_dropped = report->unused;
+  for (const auto& [id, garbage] : state.value_log) {
+    if (!std::binary_search(existing.begin(), existing.end(), id))
+      edit.values_dropped.push_back(id);
+  }
+  edit.segments_end = grants_.end();
+  Status committed = co_await manifest_->Commit(worker, edit);
+  if (!committed.ok()) co_return committed;
+  remover_->Remove(report->unused);
+
+  const Log::Deps logs{deps_.storage, &grants_, &log_buffers_, deps_.epochs};
+  recovery_log_ =
+      std::make_unique<Log>(logs, Log::Options{LogKind::kRecovery, state.epoch, report->last + 1});
+  value_log_ = std::make_unique<Log>(logs, Log::Options{LogKind::kValues, state.epoch, 1});
+  logs_ = std::make_unique<LogGroup>(
+      deps_.storage, std::vector<Log*>{recovery_log_.get(), value_log_.get()}, options_.durability);
+  auto view = std::make_shared<ReadView>();
+  view->active = memtable;
+  view->version = Version::Of(manifest_->state(), nullptr, deps_.storage, remover_);
+  std::lock_guard lock(view_mutex_);
+  Install(std::move(view));
+  co_return Status::Ok();
+}
+
+Task<Result<std::unique_ptr<LsmStore>>> LsmStore::Open(dsm::Worker& worker, Deps deps,
+                                                       LsmOptions options, IfMissing if_missing) {
+  FARLEAF_CO_RETURN_IF_ERROR(options.Validate());
+  auto manifest = co_await OpenManifest(worker, deps, if_missing);
+  if (!manifest.ok()) co_return manifest.status();
+  auto existing = deps.storage->List();
+  if (!existing.ok()) co_return existing.status();
+  auto unnamed = FindUnnamed((*manifest)->state(), deps.storage, *existing);
+  if (!unnamed.ok()) co_return unnamed.status();
+  uint64_t next_segment = (*manifest)->state().segments_end;
+  if (!existing->empty()) next_segment = std::max(next_segment, Number(existing->back()) + 1);
+  std::unique_ptr<LsmStore> store(new LsmStore(deps, options, std::move(*manifest), next_segment));
+  store->remover_->Remove(*unnamed);
+  Status recovered = co_await store->Recover(worker, *existing);
+  if (!recovered.ok()) co_return recovered;
+  co_return store;
+}
+
+Task<Status> LsmStore::Close(dsm::Worker& worker) {
+  Status synced = co_await logs_->Sync(worker, logs_->ends());
+  if (!synced.ok()) co_return synced;
+  StateEdit edit;
+  edit.recovery_dropped = grants_.GiveBack(LogKind::kRecovery);
+  edit.values_dropped = grants_.GiveBack(LogKind::kValues);
+  edit.segments_end = grants_.end();
+  Status committed = co_await manifest_->Commit(worker, edit);
+  co_return committed;
+}
+
+}  // namespace farleaf::index::lsm

@@ -1,0 +1,92 @@
+// Gets.
+#include <fmt/format.h>
+
+#include "index/lsm/store.h"
+
+namespace farleaf::index::lsm {
+
+Status LsmStore::CheckKey(std::string_view key) const {
+  if (!key.empty() && key.size() <= kKeyBytesMax) return Status::Ok();
+  return Status::InvalidArgument(
+      fmt::format("a key of {} bytes: 1 to {} can be", key.size(), kKeyBytesMax));
+}
+
+Task<Result<bool>> LsmStore::Find(dsm::Worker& worker, std::string_view key, Sequence snapshot,
+                                  Wanted wanted, Found* found) {
+  std::vector<BlockCache::Handle> pins;  // so that each turn gets further
+  for (;;) {
+    Missing missing;
+    const ReadView& view = View();
+    switch (LookUp(view, Places(), key, snapshot, wanted, found, &missing)) {
+      case LookupOutcome::kFound:
+        co_return true;
+      case LookupOutcome::kAbsent:
+        co_return false;
+      case LookupOutcome::kMissing:
+        break;
+    }
+    // The very view that was looked at: what is missing is part of it.
+    const std::shared_ptr<const ReadView> pinned = view.shared_from_this();
+    auto fetched = co_await FetchMissing(worker, deps_.storage, Places(), missing);
+    if (!fetched.ok()) co_return fetched.status();
+    pins.push_back(std::move(*fetched));
+  }
+}
+
+Task<Result<bool>> LsmStore::Get(OpContext& op, std::string_view key, std::string* value) {
+  FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+  Found found;
+  Missing missing;
+  const auto outcome =
+      LookUp(View(), Places(), key, kSequenceMax, Wanted::kValue, &found, &missing);
+  if (outcome == LookupOutcome::kAbsent) co_return false;
+  if (outcome == LookupOutcome::kMissing) {
+    auto there = co_await Find(op.worker, key, kSequenceMax, Wanted::kValue, &found);
+    if (!there.ok() || !*there) co_return there;
+  }
+  value->assign(found.entry.value);
+  co_return true;
+}
+
+// One after another: whoever waits for the device with one key has others in flight beside it.
+Task<Status> LsmStore::MultiGet(OpContext& op, std::span<const std::string_view> keys,
+                                std::vector<std::optional<std::string>>* values) {
+  values->assign(keys.size(), std::nullopt);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    std::string value;
+    auto found = co_await Get(op, keys[i], &value);
+    if (!found.ok()) {
+      values->clear();
+      co_return found.status();
+    }
+    if (*found) (*values)[i] = std::move(value);
+  }
+  co_return Status::Ok();
+}
+
+size_t LsmStore::VisitAtOnce(OpContext& /*op*/, std::span<const std::string_view> keys,
+                             ValueVisitor& visitor) {
+  const ReadView& view = View();
+  Found found;
+  Missing missing;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (!CheckKey(keys[i]).ok()) return i;
+    const auto outcome =
+        LookUp(view, Places(), keys[i], kSequenceMax, Wanted::kValue, &found, &missing);
+    if (outcome == LookupOutcome::kMissing) return i;
+    if (outcome == LookupOutcome::kFound) {
+      visitor.Visit(i, found.entry.value);
+    } else {
+      visitor.Visit(i, std::nullopt);
+    }
+  }
+  return keys.size();
+}
+
+Task<Status> LsmStore::Upkeep(OpContext& /*op*/) {
+  std::lock_guard lock(status_mutex_);
+  co_return background_status_.ok() ? Status::Ok()
+                                    : Status::Unavailable(background_status_.ToString());
+}
+
+}  // namespace farleaf::index::lsm

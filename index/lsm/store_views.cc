@@ -1,0 +1,61 @@
+// Views: what readers look at, and how it changes.
+#include <utility>
+
+#include "index/lsm/store.h"
+
+namespace farleaf::index::lsm {
+
+std::shared_ptr<ReadView> LsmStore::NextView() const {
+  auto next = std::make_shared<ReadView>();
+  next->active = newest_view_->active;
+  next->flushing = newest_view_->flushing;
+  next->active_first = newest_view_->active_first;
+  next->version = newest_view_->version;
+  next->flushes = newest_view_->flushes;
+  return next;
+}
+
+// A reader that has loaded the old view's address holds it until its worker's next quiescent point, or pins it before.
+void LsmStore::Install(std::shared_ptr<ReadView> next) {
+  view_.store(next.get(), std::memory_order_release);
+  auto before = std::exchange(newest_view_, std::move(next));
+  if (!before) return;
+  before->token->next = newest_view_->token;
+  deps_.epochs->Retire([before] {});
+}
+
+bool LsmStore::RotateMemtable(Rotate when) {
+  std::lock_guard lock(view_mutex_);
+  const ReadView& view = *newest_view_;
+  if (view.flushing || view.active->empty()) return false;
+  if (when == Rotate::kIfFull && view.active->bytes() < options_.memtable_bytes) return false;
+  auto next = NextView();
+  next->flushing = std::exchange(next->active, std::make_shared<Memtable>());
+  // Whoever gets a later sequence finds the new view; whoever has an earlier one finds either, and its memtable in both.
+  recovery_log_->WithLastSequence([&](Sequence last) {
+    next->active_first = last + 1;
+    Install(next);
+  });
+  return true;
+}
+
+void LsmStore::RotateIfFull() {
+  const ReadView& view = View();
+  if (view.flushing || view.active->bytes() < options_.memtable_bytes) return;
+  if (RotateMemtable(Rotate::kIfFull)) flush_work_.Notify();
+}
+
+bool LsmStore::Quiet() const {
+  const ReadView& view = View();
+  if (view.flushing) return false;
+  for (const auto& level : view.version->levels) {
+    if (!level[static_cast<size_t>(RunKind::kSinking)].empty()) return false;
+  }
+  return true;
+}
+
+void LsmStore::FlushSoon() {
+  if (RotateMemtable(Rotate::kAlways)) flush_work_.Notify();
+}
+
+}  // namespace farleaf::index::lsm

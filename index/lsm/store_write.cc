@@ -1,0 +1,202 @@
+// Changes.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dsm/base/random.h"
+#include "index/lsm/entry_of.h"
+#include "index/lsm/store.h"
+
+namespace farleaf::index::lsm {
+
+Sequence LsmStore::NewestInMemory(const ReadView& view, std::string_view key) const {
+  const Sequence newest = view.active->NewestSequence(key);
+  if (newest != 0 || !view.flushing) return newest;
+  return view.flushing->NewestSequence(key);
+}
+
+void LsmStore::InsertIntoMemtable(std::span<const Change> changes, Sequence first) {
+  // Loaded behind the lock under which the sequence was given: no older than the view that was installed then.
+  const ReadView& view = View();
+  Memtable& memtable = first >= view.active_first ? *view.active : *view.flushing;
+  for (const Change& change : changes) {
+    const Sequence sequence = first++;
+    if (change.kind == ChangeKind::kDeleteRange) {
+      const bool inserted = memtable.InsertRange({change.key, change.end, sequence});
+      FARLEAF_CHECK(inserted, "room for it was seen before");
+    } else {
+      memtable.Insert(EntryOf(change, sequence));
+    }
+  }
+}
+
+LsmStore::CommitOutcome LsmStore::TryCommit(dsm::Worker& worker, std::span<const Change> changes,
+                                            const Seen* seen, Committed* committed) {
+  CommitWriter writer;
+  std::vector<size_t> stripes;
+  for (const Change& change : changes) {
+    writer.Add(change);
+    stripes.push_back(std::hash<std::string_view>()(change.key) % kStripes);
+  }
+  std::sort(stripes.begin(), stripes.end());
+  stripes.erase(std::unique(stripes.begin(), stripes.end()), stripes.end());
+  std::vector<std::unique_lock<SpinLock>> locks;
+  for (const size_t stripe : stripes) locks.emplace_back(stripes_[stripe].lock);
+
+  if (seen) {
+    const ReadView& view = View();
+    if (view.flushes != seen->flushes || NewestInMemory(view, changes[0].key) != seen->newest) {
+      return CommitOutcome::kChanged;
+    }
+  }
+  CommitOrder::Slot slot(&order_, worker.number());
+  const auto outcome =
+      recovery_log_->AppendCommit(writer.payload(), writer.changes(), &committed->recovery,
+                                  [&](Sequence first) { slot.Announce(first); });
+  if (outcome == Log::Outcome::kNoRoom) return CommitOutcome::kNoRoom;
+  if (outcome == Log::Outcome::kFailed) return CommitOutcome::kFailed;
+  committed->sealed |= committed->recovery.sealed;
+  InsertIntoMemtable(changes, committed->recovery.first);
+  return CommitOutcome::kDone;
+}
+
+Task<Status> LsmStore::AppendValue(dsm::Worker& worker, std::string_view key,
+                                   std::string_view value, ValuePointer* pointer,
+                                   Committed* committed) {
+  for (;;) {
+    Log::Appended appended;
+    switch (value_log_->AppendValue(key, value, pointer, &appended)) {
+      case Log::Outcome::kAppended:
+        committed->values_end = appended.end;
+        committed->sealed |= appended.sealed;
+        co_return Status::Ok();
+      case Log::Outcome::kFailed:
+        co_return value_log_->failure();
+      case Log::Outcome::kNoRoom:
+        break;
+    }
+    Status room = co_await logs_->Room(worker, *value_log_);
+    if (!room.ok()) co_return room;
+  }
+}
+
+Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committed) {
+  RotateIfFull();
+  if (committed.sealed) log_work_.Notify();
+  if (options_.durability == Durability::kLocal) co_return Status::Ok();
+  const LogGroup::Positions positions{committed.recovery.end, committed.values_end};
+  Status synced = co_await logs_->Sync(worker, positions);
+  if (synced.ok()) co_return synced;
+  co_return Status::Unknown("it may become durable later: " + synced.ToString());
+}
+
+// While a memtable is being flushed, the other one may be as full as the flush has got on, and a quarter more: writers wait for
+// its steps, a little each, instead of for its end.
+Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns) {
+  for (;;) {
+    const uint64_t seen = room_.count();
+    {
+      const ReadView& view = View();
+      if (!view.flushing) co_return Status::Ok();
+      const double share = std::min(1.0, flush_progress_.load() + 0.25);
+      if (static_cast<double>(view.active->bytes()) <
+          share * static_cast<double>(options_.memtable_bytes)) {
+        co_return Status::Ok();
+      }
+    }
+    {
+      std::lock_guard lock(status_mutex_);
+      if (!background_status_.ok()) co_return background_status_;
+    }
+    if (worker.clock().NowNs() >= deadline_ns) {
+      co_return Status::DeadlineExceeded("writing to disk does not keep up");
+    }
+    co_await room_.After(worker, seen);
+  }
+}
+
+Task<Status> LsmStore::Write(OpContext& op, std::span<const Change> changes) {
+  std::vector<Change> stored(changes.begin(), changes.end());
+  Committed committed;
+  for (Change& change : stored) {
+    FARLEAF_CO_RETURN_IF_ERROR(CheckKey(change.key));
+    if (change.kind != ChangeKind::kPut) continue;
+    if (change.value.size() > kValueBytesMax) {
+      co_return Status::InvalidArgument(
+          fmt::format("a value of {} bytes: up to {} can be", change.value.size(), kValueBytesMax));
+    }
+    if (change.value.size() < options_.value_separation_bytes) continue;
+    Status appended =
+        co_await AppendValue(op.worker, change.key, change.value, &change.pointer, &committed);
+    if (!appended.ok()) co_return appended;
+    change.kind = ChangeKind::kPutPointer;
+    change.value = {};
+  }
+  for (;;) {
+    Status admitted = co_await Admit(op.worker, op.deadline_ns);
+    if (!admitted.ok()) co_return admitted;
+    const CommitOutcome outcome = TryCommit(op.worker, stored, nullptr, &committed);
+    if (outcome == CommitOutcome::kDone) break;
+    if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
+    Status room = co_await logs_->Room(op.worker, *recovery_log_);
+    if (!room.ok()) co_return room;
+  }
+  Status after = co_await AfterCommit(op.worker, committed);
+  co_return after;
+}
+
+Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
+                                            const ModifyFunction& modify, CurrentValue use) {
+  FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+  const Wanted wanted = use == CurrentValue::kRead ? Wanted::kValue : Wanted::kPresence;
+  std::string replacement;
+  for (;;) {
+    Status admitted = co_await Admit(op.worker, op.deadline_ns);
+    if (!admitted.ok()) co_return admitted;
+    Found found;
+    const uint64_t flushes_before = View().flushes;
+    auto there = co_await Find(op.worker, key, kSequenceMax, wanted, &found);
+    if (!there.ok()) co_return there.status();
+    Seen seen{View().flushes, found.newest_in_memory};
+    if (seen.flushes != flushes_before) continue;  // it may have been looked up in an older view
+
+    ModifyResult result{.existed = *there};
+    std::optional<std::string_view> current;
+    if (*there) current = wanted == Wanted::kValue ? found.entry.value : std::string_view();
+    replacement.clear();
+    result.action = modify(current, &replacement);
+    const bool deletes_nothing = result.action == ModifyAction::kDelete && !*there;
+    if (result.action == ModifyAction::kKeep || deletes_nothing) co_return result;
+
+    Change change{.kind = ChangeKind::kDelete, .key = key};
+    Committed committed;
+    if (result.action == ModifyAction::kWrite) {
+      change.kind = ChangeKind::kPut;
+      change.value = replacement;
+      if (replacement.size() > kValueBytesMax) {
+        co_return Status::InvalidArgument(fmt::format("a value of {} bytes: up to {} can be",
+                                                      replacement.size(), kValueBytesMax));
+      }
+      if (replacement.size() >= options_.value_separation_bytes) {
+        Status appended =
+            co_await AppendValue(op.worker, key, replacement, &change.pointer, &committed);
+        if (!appended.ok()) co_return appended;
+        change.kind = ChangeKind::kPutPointer;
+        change.value = {};
+      }
+    }
+    const CommitOutcome outcome = TryCommit(op.worker, {&change, 1}, &seen, &committed);
+    if (outcome == CommitOutcome::kChanged) continue;
+    if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
+    if (outcome == CommitOutcome::kNoRoom) {
+      Status room = co_await logs_->Room(op.worker, *recovery_log_);
+      if (!room.ok()) co_return room;
+      continue;
+    }
+    Status after = co_await AfterCommit(op.worker, committed);
+    if (!after.ok()) co_return after;
+    co_return result;
+  }
+}
+
+}  // namespace farleaf::index::lsm

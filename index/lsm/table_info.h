@@ -1,0 +1,58 @@
+// TableInfo: all there is to know of a table besides its blocks. Manifest and footer record it; a table is opened from it alone.
+//
+// Only `segments` and `dictionary` name segments, so that a table whose blocks are moved verbatim to other segments
+// gets another TableInfo and keeps its blocks.
+//
+// Thread rule: a value type.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dsm/base/result.h"
+#include "index/lsm/block.h"
+#include "index/lsm/types.h"
+
+namespace farleaf::index::lsm {
+
+struct TableInfo {
+  /// A value-log segment, and the bytes of its records that the table's pointers name.
+  struct LogSegment {
+    SegmentId segment = SegmentId::kNone;
+    uint64_t live_bytes = 0;
+    bool operator==(const LogSegment&) const = default;
+  };
+
+  std::vector<SegmentId> segments;
+  uint64_t stamp = 0;  ///< in the checksums of its blocks: made with the table, and never changed
+  std::string smallest, largest;
+  BlockPlace root;
+  uint8_t root_level = 1;
+  uint32_t leaves = 0;
+  uint64_t bytes = 0;  ///< of the segments that are used: blocks end here, and the footer begins
+  uint32_t footer_bytes = 0;
+  uint64_t entries = 0, deletes = 0, expiring = 0;
+  uint64_t content_bytes = 0;  ///< of keys and inline values, as they were added
+  Sequence sequence_max = 0;
+  std::vector<LogSegment> dictionary;  ///< pointers name value-log segments by their place here
+
+  /// Names the table on this node.
+  SegmentId id() const { return segments.empty() ? SegmentId::kNone : segments.front(); }
+  bool operator==(const TableInfo&) const = default;
+
+  std::string Encode() const;
+  /// Whatever the bytes are; they end with what is read. Corruption says what is wrong.
+  static Result<TableInfo> Decode(std::span<const std::byte> bytes);
+};
+
+/// The footer begins at the multiple of storage::kBlockBytes behind the blocks; whoever has lost the manifest finds it by this.
+inline constexpr uint64_t kFooterMagic = 0x31656c6261746c66;  // "fltable1"
+inline constexpr uint32_t kFooterHeaderBytes = 16;
+
+/// magic:8 bytes:4 checksum:4 TableInfo, filled up with zeros to a multiple of storage::kBlockBytes.
+std::string EncodeFooter(TableInfo* info);
+Result<TableInfo> DecodeFooter(std::span<const std::byte> bytes);
+
+}  // namespace farleaf::index::lsm

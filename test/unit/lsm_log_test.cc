@@ -1,0 +1,219 @@
+// Appending to logs, writing, syncing and failing.
+#include "test/support/lsm_log_test.h"
+
+namespace farleaf::index::lsm {
+namespace {
+
+using dsm::Task;
+using dsm::Worker;
+using Positions = LogGroup::Positions;
+using Strings = std::vector<std::string>;
+
+TEST_F(LsmLogTest, ASyncedCommitIsOneWriteOfABlockAndOneSync) {
+  ASSERT_TRUE(Append("a", "1").ok());
+  const auto before = storage.counts();
+  ASSERT_TRUE(Sync().ok());
+  const auto after = storage.counts();
+  EXPECT_EQ(after.writes - before.writes, 1u);
+  EXPECT_EQ(after.bytes_written - before.bytes_written, 4096u);
+  EXPECT_EQ(after.syncs - before.syncs, 1u);
+  ASSERT_TRUE(Sync().ok());
+  EXPECT_EQ(storage.counts().syncs, after.syncs) << "there is nothing new";
+}
+
+TEST_F(LsmLogTest, ACommitWithAValueIsOneWriteAndOneSyncOfEachLog) {
+  ASSERT_TRUE(AppendValue("k", std::string(5000, 'v')).ok());
+  ASSERT_TRUE(AppendPointer("k").ok());
+  const auto before = storage.counts();
+  ASSERT_TRUE(Sync().ok());
+  const auto after = storage.counts();
+  EXPECT_EQ(after.writes - before.writes, 2u);
+  EXPECT_EQ(after.bytes_written - before.bytes_written, 4096u + 8192u);
+  EXPECT_EQ(after.syncs - before.syncs, 2u);
+  EXPECT_EQ(logs->group.counts().rounds, 1u);
+}
+
+TEST_F(LsmLogTest, TheLastBlockIsWrittenAgainWithMoreInIt) {
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(Append("key" + std::to_string(i), std::string(100, 'v')).ok());
+    ASSERT_TRUE(Sync().ok());
+  }
+  ASSERT_TRUE(ReplayAll().ok());
+  EXPECT_EQ(replayed.size(), 200u);
+}
+
+TEST_F(LsmLogTest, AValueIsFoundInMemoryAndOnDisk) {
+  ASSERT_TRUE(AppendValue("key", "value").ok());
+  {
+    worker->GoOnline();
+    const auto found = logs->values.Find(pointer);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->key, "key");
+    EXPECT_EQ(found->value, "value");
+    worker->GoOffline();
+  }
+  ASSERT_TRUE(Flush().ok());
+  EXPECT_EQ(ReadBack("key"), "value");
+  EXPECT_EQ(ReadBack("kex"), "corruption: segment 1: no record of the key's at 25");
+  storage.bytes(pointer.segment)[pointer.offset + 12] ^= std::byte{1};
+  EXPECT_EQ(ReadBack("key"), "corruption: segment 1: no record of the key's at 25");
+}
+
+TEST_F(LsmLogTest, SegmentsFollowOneAnother) {
+  const std::string value(100'000, 'v');
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(Append(std::to_string(i), value).ok());
+  ASSERT_TRUE(Sync().ok());
+  EXPECT_EQ(source.granted(LogKind::kRecovery).size(), 5u + 1u)
+      << "20 fit in one, and one is ready";
+  auto report = ReplayAll();
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(replayed.size(), 100u);
+  EXPECT_EQ(replayed[99], "100:99=" + value + ";");
+}
+
+TEST_F(LsmLogTest, FullSegmentsLeaveMemoryWhenTheyAreWritten) {
+  std::vector<ValuePointer> pointers;
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_TRUE(AppendValue(std::to_string(i), std::string(100'000, 'v')).ok());
+    pointers.push_back(pointer);
+  }
+  ASSERT_TRUE(worker->Run(logs->group.WriteFull(*worker)).ok());
+  worker->GoOnline();
+  EXPECT_FALSE(logs->values.Find(pointers[0]));
+  EXPECT_TRUE(logs->values.Find(pointers[59]));
+  worker->GoOffline();
+  pointer = pointers[0];
+  EXPECT_EQ(ReadBack("0"), std::string(100'000, 'v'));
+}
+
+TEST_F(LsmLogTest, ASyncMayEndBehindFullSegmentsThatLeftMemoryEarlier) {
+  Open({.durability = Durability::kLocal});
+  Positions sealed{};
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_TRUE(AppendValue(std::to_string(i), std::string(100'000, 'v')).ok());
+    if (pointer.segment == source.granted(LogKind::kValues)[0]) sealed = positions;
+  }
+  ASSERT_TRUE(worker->Run(logs->group.WriteFull(*worker)).ok());
+  EXPECT_TRUE(worker->Run(logs->group.Sync(*worker, sealed)).ok());
+  EXPECT_TRUE(worker->Run(logs->group.Sync(*worker, sealed)).ok());
+  EXPECT_TRUE(Sync().ok());
+  EXPECT_EQ(storage.counts().syncs, 3u) << "of each segment once";
+}
+
+TEST_F(LsmLogTest, AppendSaysWhenThereIsNoRoom) {
+  Open({.buffers_max = 2});
+  CommitWriter commit;
+  commit.Add({.kind = ChangeKind::kPut, .key = "k", .value = std::string(1'000'000, 'v')});
+  Log::Appended appended;
+  const auto append = [&] {
+    return logs->recovery.AppendCommit(commit.payload(), 1, &appended, [](Sequence) {});
+  };
+  EXPECT_EQ(append(), Log::Outcome::kNoRoom) << "no segment was taken yet";
+  ASSERT_TRUE(worker->Run(logs->recovery.Prepare(*worker)).ok());
+  int appends = 0;
+  while (append() == Log::Outcome::kAppended) {
+    ++appends;
+    ASSERT_TRUE(worker->Run(logs->recovery.Prepare(*worker)).ok());
+  }
+  EXPECT_EQ(appends, 3 * 2) << "two full segments wait, and one is the tail";
+  ASSERT_TRUE(worker->Run(logs->group.Room(*worker, logs->recovery)).ok());
+  EXPECT_EQ(append(), Log::Outcome::kAppended);
+  ASSERT_TRUE(Sync().ok());
+}
+
+TEST_F(LsmLogTest, AWriteThatFailsAcknowledgesNothingAndIsDoneAgain) {
+  ASSERT_TRUE(Append("a", "1").ok());
+  bool full = true;
+  storage.fail = [&](const storage::Io& io) {
+    return full && io.kind == storage::IoKind::kWrite
+               ? Status::ResourceExhausted("segment 1: no space left on device")
+               : Status::Ok();
+  };
+  EXPECT_EQ(Sync().ToString(), "resource exhausted: segment 1: no space left on device");
+  ASSERT_TRUE(Append("b", "2").ok());
+  EXPECT_FALSE(Sync().ok());
+  full = false;
+  EXPECT_TRUE(Sync().ok());
+  ASSERT_TRUE(ReplayAll().ok());
+  EXPECT_EQ(replayed, (Strings{"1:a=1;", "2:b=2;"}));
+}
+
+TEST_F(LsmLogTest, AFullDeviceStopsWritersUntilThereIsSpace) {
+  Open({.buffers_max = 2});
+  ASSERT_TRUE(Append("a", "1").ok());
+  bool full = true;
+  storage.fail = [&](const storage::Io& io) {
+    return full && io.kind == storage::IoKind::kWrite ? Status::ResourceExhausted("full")
+                                                      : Status::Ok();
+  };
+  const std::string value(1'000'000, 'v');
+  int appended = 0;
+  while (Append("k", value).ok()) ASSERT_LT(++appended, 10);
+  EXPECT_EQ(appended, 6);
+  full = false;
+  ASSERT_TRUE(Append("k", value).ok());
+  ASSERT_TRUE(Sync().ok());
+  auto report = ReplayAll();
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->last, 8u);
+}
+
+TEST_F(LsmLogTest, WhatASyncFailedForIsWrittenAgain) {
+  ASSERT_TRUE(Append("a", "1").ok());
+  bool fails = true;
+  storage.fail = [&](const storage::Io& io) {
+    if (!fails || io.kind != storage::IoKind::kSync) return Status::Ok();
+    storage.bytes(io.segment).assign(storage::kSegmentBytes, std::byte{0});  // dropped
+    return Status::IoError("segment 1: fdatasync");
+  };
+  EXPECT_FALSE(Sync().ok());
+  fails = false;
+  EXPECT_TRUE(Sync().ok());
+  ASSERT_TRUE(ReplayAll().ok());
+  EXPECT_EQ(replayed, (Strings{"1:a=1;"}));
+}
+
+TEST_F(LsmLogTest, ALogThatCannotWriteAgainHasFailedForGood) {
+  Open({.durability = Durability::kLocal});
+  const std::string value(1'000'000, 'v');
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Append("k", value).ok());
+  ASSERT_TRUE(worker->Run(logs->group.WriteFull(*worker)).ok());
+  bool fails = true;
+  storage.fail = [&](const storage::Io& io) {
+    return fails && io.kind == storage::IoKind::kSync ? Status::IoError("segment 1: fdatasync")
+                                                      : Status::Ok();
+  };
+  EXPECT_FALSE(Sync().ok());
+  fails = false;
+  const std::string why =
+      "i/o error: log failed for good: what was written to segment 1 may be lost: segment 1: "
+      "fdatasync";
+  EXPECT_EQ(Sync().ToString(), why);
+  EXPECT_EQ(Append("k", "v").ToString(), why);
+}
+
+Task<void> AppendAndSync(test::LogsUnderTest& logs, Worker& worker, int* done) {
+  CommitWriter commit;
+  commit.Add({.kind = ChangeKind::kPut, .key = "k", .value = "v"});
+  Sequence first = 0;
+  Positions positions{};
+  Status status = co_await logs.AppendCommit(worker, commit, &first, &positions);
+  EXPECT_TRUE(status.ok()) << status;
+  co_await worker.Sleep(kNsPerMs);
+  status = co_await logs.group.Sync(worker, positions);
+  EXPECT_TRUE(status.ok()) << status;
+  ++*done;
+}
+
+TEST_F(LsmLogTest, ThoseWhoCameMeanwhileShareASync) {
+  int done = 0;
+  for (int i = 0; i < 64; ++i) worker->Spawn(AppendAndSync(*logs, *worker, &done));
+  worker->RunUntilIdle();
+  EXPECT_EQ(done, 64);
+  EXPECT_EQ(logs->group.counts().synced_rounds, 1u) << "all had appended before the first cut";
+  ASSERT_TRUE(ReplayAll().ok());
+  EXPECT_EQ(replayed.size(), 64u);
+}
+
+}  // namespace
+}  // namespace farleaf::index::lsm
