@@ -31,8 +31,11 @@ constexpr const char* kFooter =
     "  farleaf://HOST:PORT     a compute server through the client; also farleaf+unix:PATH,\n"
     "                          or farleaf+ring:PATH, through memory shared with it\n"
     "  sim:MODEL-FILE[?region=SIZE&chunk=SIZE]    memory and compute servers in virtual time\n"
+    "  rocksdb:DIR[?NAME=VALUE&...], blobdb:DIR   RocksDB in this process: cache_mb, memtable_mb,\n"
+    "                          growth, sync, direct, ... (benchmark/adapters/README.md)\n"
     "Properties of this benchmark, beside YCSB's own:\n"
     "  farleaf.keys=fixed8|bytes             8-byte keys and values, or YCSB's strings\n"
+    "  farleaf.kvmix=s|m|l|sd|md|ld          pairs of 33, 123 or 1023 bytes, or mixes of them\n"
     "  farleaf.tree=NAME                     the tree (default: YCSB's table)\n"
     "  farleaf.zipfian=ycsb|records          ranks of YCSB's 10^10 items, or of those there are\n"
     "  farleaf.allow_errors=true             failed operations do not end the run\n"
@@ -79,6 +82,13 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
   app.add_option("--warmup", run.warmup, "Reads before the run phase, not measured")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{0}, UINT64_MAX >> 8));
+  app.add_option(
+         "--settle", run.settle_s,
+         "Stores with a directory: after each phase, wait so many seconds at most until their "
+         "background work has gone quiet, and report what it took; 0: do not wait")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
   app.add_flag(
       "--sorted-leaves", run.sorted_leaves,
       "A tree of fixed8 that is created has sorted leaves, read and written whole, not parted "
@@ -184,6 +194,7 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .warm = run.warmup > 0,
           .seed = run.seed,
           .operation_timeout_ms = run.workload.operation_timeout_ms,
+          .in_flight = run.in_flight,
           .access = run.access,
           .program = run.program,
           .records = run.workload.record_count,
@@ -285,7 +296,8 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
   }
   if (line.configuration.target.empty()) {
     return Status::InvalidArgument(
-        "--target is missing: local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT or sim:MODEL-FILE");
+        "--target is missing: local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, "
+        "sim:MODEL-FILE, lsm:DIR, rocksdb:DIR or blobdb:DIR");
   }
   FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, &line));
   return line;

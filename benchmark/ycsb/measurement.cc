@@ -1,5 +1,6 @@
 #include "benchmark/ycsb/measurement.h"
 
+#include <algorithm>
 #include <cctype>
 #include <numeric>
 
@@ -33,12 +34,32 @@ void KindStats::Merge(const KindStats& other) {
   fabric += other.fabric;
   for (size_t i = 0; i < kReturns; ++i) returns[i] += other.returns[i];
   rows += other.rows;
+  user_bytes_read += other.user_bytes_read;
+  user_bytes_written += other.user_bytes_written;
 }
 
 uint64_t PhaseResult::operations() const {
   uint64_t sum = 0;
   for (const KindStats& kind : kinds) sum += kind.operations();
   return sum;
+}
+
+uint64_t PhaseResult::user_bytes_read() const {
+  uint64_t sum = 0;
+  for (const KindStats& kind : kinds) sum += kind.user_bytes_read;
+  return sum;
+}
+
+uint64_t PhaseResult::user_bytes_written() const {
+  uint64_t sum = 0;
+  for (const KindStats& kind : kinds) sum += kind.user_bytes_written;
+  return sum;
+}
+
+uint64_t PhaseResult::longest_latency_ns() const {
+  uint64_t longest = 0;
+  for (const KindStats& kind : kinds) longest = std::max(longest, kind.latency_ns.max());
+  return longest;
 }
 
 uint64_t PhaseResult::errors() const {

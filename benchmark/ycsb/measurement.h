@@ -6,9 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "benchmark/ycsb/process_usage.h"
 #include "benchmark/ycsb/workload.h"
 #include "dsm/base/histogram.h"
 #include "dsm/base/status.h"
@@ -32,6 +34,8 @@ struct KindStats {
   dsm::FabricCounts fabric;
   std::array<uint64_t, kReturns> returns{};
   uint64_t rows = 0;  ///< SCAN: rows returned
+  // Keys and values of operations that did not fail:
+  uint64_t user_bytes_read = 0, user_bytes_written = 0;
 
   uint64_t operations() const;  ///< failures included
   uint64_t errors() const;
@@ -39,6 +43,21 @@ struct KindStats {
 };
 
 using StatsByKind = std::array<KindStats, kOpKinds>;
+
+/// What a store with a directory has done in some time.
+struct StoreUse {
+  std::optional<DeviceTraffic> device;
+  uint64_t directory_bytes = 0;    ///< at the end
+  nlohmann::ordered_json figures;  ///< Target::DescribeStore, at the end
+};
+
+/// What went on behind the operations when they had ended.
+struct Settling {
+  uint64_t elapsed_ns = 0;
+  uint64_t cpu_ns = 0;
+  bool quiet = false;  ///< false: it still did when the time was up
+  StoreUse store;
+};
 
 struct PhaseResult {
   Phase phase = Phase::kRun;
@@ -53,12 +72,21 @@ struct PhaseResult {
   uint64_t pool_bytes_used = 0;   ///< 0: the target cannot tell
   uint64_t pool_bytes_grown = 0;  ///< in this phase
   nlohmann::ordered_json cache;   ///< Target::DescribeCache
+  uint64_t longest_stall_ns = 0;  ///< in which no operation ended; 0: not measured
+  uint64_t peak_resident_bytes = 0;
+  // Of targets with a directory:
+  std::optional<StoreUse> store;
+  std::optional<Settling> settling;
+  uint64_t live_user_bytes = 0;  ///< keys and values that the store holds at the end
   // In virtual time:
   double confidence_percent = 0;  ///< half width of the throughput's 95 % interval; 0: not known
   nlohmann::ordered_json simulation;  ///< Simulation::Describe
 
   uint64_t operations() const;
   uint64_t errors() const;
+  uint64_t user_bytes_read() const;
+  uint64_t user_bytes_written() const;
+  uint64_t longest_latency_ns() const;
   double seconds() const { return static_cast<double>(elapsed_ns) * 1e-9; }
   double ops_per_second() const {
     return elapsed_ns ? static_cast<double>(operations()) / seconds() : 0;

@@ -1,5 +1,6 @@
 #include <string_view>
 
+#include "benchmark/adapters/stores.h"
 #include "benchmark/simulated/simulated_target.h"
 #include "benchmark/ycsb/client_target.h"
 #include "benchmark/ycsb/pool_target.h"
@@ -31,6 +32,7 @@ Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetO
   if (options.access.tls || !options.access.password_file.empty()) {
     return Status::InvalidArgument("--password-file and --tls are for compute servers (farleaf:)");
   }
+  if (StoreEngineOf(url)) return OpenStoreTarget(url, options, clock);
   if (url.starts_with(kLocal)) {
     auto local = ParseLocalOptions(std::string_view(url).substr(kLocal.size()));
     if (!local.ok()) return local.status();
@@ -51,7 +53,7 @@ Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetO
   }
   return Status::InvalidArgument(
       "expected local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, farleaf+unix:PATH, "
-      "farleaf+ring:PATH or sim:MODEL-FILE");
+      "farleaf+ring:PATH, sim:MODEL-FILE, lsm:DIR, rocksdb:DIR or blobdb:DIR");
 }
 
 }  // namespace farleaf::ycsb

@@ -145,6 +145,7 @@ void OperationGenerator::Done(const Operation& operation) {
   KindStats& stats = stats_[static_cast<size_t>(operation.kind)];
   const Return returned = Classify(operation);
   ++stats.returns[static_cast<size_t>(returned)];
+  gaps_.Complete(now_ns);
   done_.store(done_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   const bool is_insert = operation.kind == OpKind::kInsert;
   if (IsError(returned)) {
@@ -157,10 +158,36 @@ void OperationGenerator::Done(const Operation& operation) {
   } else {
     stats.latency_ns.Record(now_ns > operation.start_ns ? now_ns - operation.start_ns : 0);
     if (operation.kind == OpKind::kScan) stats.rows += operation.rows.size();
+    if (operation.answered) CountUserBytes(operation, &stats);
     auto problem = operation.answered ? FindProblem(operation) : std::nullopt;
     if (problem) Fail(Describe(operation) + ": " + *problem);
   }
   if (is_insert && options_.mix == Mix::kRun) run_.inserts.Acknowledge(operation.key_number);
+}
+
+void OperationGenerator::CountUserBytes(const Operation& operation, KindStats* stats) const {
+  const uint64_t key_bytes = operation.key.size();
+  switch (operation.kind) {
+    case OpKind::kRead:
+      if (operation.found) stats->user_bytes_read += key_bytes + operation.found_value.size();
+      return;
+    case OpKind::kInsert:
+      if (!operation.found) stats->user_bytes_written += key_bytes + operation.value.size();
+      return;
+    case OpKind::kUpdate:
+      if (operation.found) stats->user_bytes_written += key_bytes + operation.value.size();
+      return;
+    case OpKind::kScan:
+      for (const index::KeyValue& row : operation.rows) {
+        stats->user_bytes_read += row.key.size() + row.value.size();
+      }
+      return;
+    case OpKind::kReadModifyWrite:
+      if (!operation.found) return;
+      stats->user_bytes_read += key_bytes + operation.found_value.size();
+      stats->user_bytes_written += key_bytes + run_.codec.ValueBytes(operation.key);
+      return;
+  }
 }
 
 void OperationGenerator::Fail(std::string problem) {

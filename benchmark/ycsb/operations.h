@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "benchmark/ycsb/acknowledged.h"
+#include "benchmark/ycsb/completion_gaps.h"
 #include "benchmark/ycsb/distributions.h"
 #include "benchmark/ycsb/measurement.h"
 #include "benchmark/ycsb/record.h"
@@ -84,6 +85,7 @@ class OperationGenerator final : public OperationSource {
   bool stopped() const override { return phase_.stop.load(std::memory_order_relaxed); }
 
   const StatsByKind& stats() const { return stats_; }
+  const CompletionGaps& gaps() const { return gaps_; }
   /// For progress; any thread.
   uint64_t done() const { return done_.load(std::memory_order_relaxed); }
 
@@ -97,6 +99,7 @@ class OperationGenerator final : public OperationSource {
   std::optional<std::string> FindProblem(const Operation& operation) const;
   std::optional<std::string> FindScanProblem(const Operation& operation) const;
   std::optional<std::string> FindGap(const Operation& operation) const;
+  void CountUserBytes(const Operation& operation, KindStats* stats) const;
   void Fail(std::string problem);
 
   PhaseState& phase_;
@@ -111,6 +114,7 @@ class OperationGenerator final : public OperationSource {
   uint64_t next_sequential_ = 0;
   uint64_t issued_ = 0;
   StatsByKind stats_;
+  CompletionGaps gaps_;
   alignas(64) std::atomic<uint64_t> done_{0};
 };
 

@@ -61,6 +61,54 @@ void PrintSimulation(const Json& simulation, std::ostream& out) {
   }
 }
 
+/// What a store did, in names and numbers; `user_bytes` were read and written in the phase.
+Json StoreToJson(const StoreUse& use, uint64_t user_bytes, uint64_t live_bytes) {
+  Json json = Json::object();
+  if (use.device) {
+    json["DeviceBytesRead"] = use.device->bytes_read;
+    json["DeviceBytesWritten"] = use.device->bytes_written();
+    json["DeviceBytesCancelled"] = use.device->bytes_cancelled;
+    json["DeviceBytesRead/UserByte"] = PerOperation(use.device->bytes_read, user_bytes);
+    json["DeviceBytesWritten/UserByte"] = PerOperation(use.device->bytes_written(), user_bytes);
+  }
+  json["DirectoryBytes"] = use.directory_bytes;
+  json["SpaceAmplification"] = PerOperation(use.directory_bytes, live_bytes);
+  for (const auto& [name, value] : use.figures.items()) json[name] = value;
+  return json;
+}
+
+Json StoreToJson(const PhaseResult& result) {
+  const uint64_t read = result.user_bytes_read(), written = result.user_bytes_written();
+  Json json;
+  json["UserBytesRead"] = read;
+  json["UserBytesWritten"] = written;
+  json["LiveUserBytes"] = result.live_user_bytes;
+  json.update(StoreToJson(*result.store, read + written, result.live_user_bytes));
+  return json;
+}
+
+Json SettlingToJson(const PhaseResult& result) {
+  const Settling& settling = *result.settling;
+  Json json;
+  json["Time(ms)"] = static_cast<double>(settling.elapsed_ns) * 1e-6;
+  json["Quiet"] = settling.quiet ? 1 : 0;
+  json["CpuTime(ms)"] = static_cast<double>(settling.cpu_ns) * 1e-6;
+  const uint64_t user_bytes = result.user_bytes_read() + result.user_bytes_written();
+  json.update(StoreToJson(settling.store, user_bytes, result.live_user_bytes));
+  return json;
+}
+
+/// Numbers as they are, and ratios to three digits.
+void PrintFigures(std::string_view section, const Json& json, std::ostream& out) {
+  for (const auto& [name, value] : json.items()) {
+    if (value.is_number_float()) {
+      fmt::print(out, "[{}], {}, {:.3f}\n", section, name, value.get<double>());
+    } else {
+      fmt::print(out, "[{}], {}, {}\n", section, name, value.dump());
+    }
+  }
+}
+
 Json KindToJson(OpKind kind, const KindStats& stats, const PhaseResult& result) {
   const uint64_t operations = stats.operations();
   Json latency;
@@ -99,6 +147,9 @@ Json PhaseToJson(const PhaseResult& result) {
   if (result.confidence_percent > 0) {
     overall["throughput_ci95_percent"] = result.confidence_percent;
   }
+  overall["max_latency_us"] = Us(result.longest_latency_ns());
+  if (result.longest_stall_ns > 0) overall["longest_stall_us"] = Us(result.longest_stall_ns);
+  if (result.peak_resident_bytes > 0) overall["max_rss_bytes"] = result.peak_resident_bytes;
   overall["errors"] = result.errors();
   overall["warmup_operations"] = result.warmup_operations;
   overall["interrupted"] = result.interrupted;
@@ -116,6 +167,8 @@ Json PhaseToJson(const PhaseResult& result) {
   }
   Json json = {{"overall", std::move(overall)}, {"operations", std::move(operations)}};
   if (!result.cache.is_null()) json["cache"] = result.cache;
+  if (result.store) json["store"] = StoreToJson(result);
+  if (result.settling) json["settle"] = SettlingToJson(result);
   if (!result.simulation.is_null()) json["simulation"] = result.simulation;
   return json;
 }
@@ -134,6 +187,7 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["loop"] = configuration.rate > 0 ? "open" : "closed";
   json["rate_ops_per_second"] = configuration.rate;
   json["warmup"] = configuration.warmup;
+  if (configuration.settle_s > 0) json["settle_s"] = configuration.settle_s;
   json["cache"] = configuration.cache;
   json["share_reads"] = configuration.share_reads;
   json["combine_writes"] = configuration.combine_writes;
@@ -150,7 +204,12 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   }
   json["tree"] = workload.tree;
   json["keys"] = workload.key_layout_name();
-  json["value_bytes"] = workload.value_bytes();
+  if (workload.kv_mix == KvMix::kNone) {
+    json["value_bytes"] = workload.value_bytes();
+  } else {
+    json["kv_mix"] = KvMixName(workload.kv_mix);
+    json["pair_bytes_mean"] = MeanPairBytes(workload.kv_mix);
+  }
   json["record_count"] = workload.record_count;
   json["operation_count"] = workload.operation_count;
   json["request_distribution"] = workload.request_distribution_name();
@@ -173,6 +232,13 @@ void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
   fmt::print(out, "[OVERALL], Throughput(ops/sec), {:.1f}\n", result.ops_per_second());
   fmt::print(out, "[OVERALL], CpuTime(ns/op), {:.1f}\n",
              PerOperation(result.cpu_ns, result.operations()));
+  fmt::print(out, "[OVERALL], MaxLatency(us), {:.3f}\n", Us(result.longest_latency_ns()));
+  if (result.longest_stall_ns > 0) {
+    fmt::print(out, "[OVERALL], LongestStall(us), {:.3f}\n", Us(result.longest_stall_ns));
+  }
+  if (result.peak_resident_bytes > 0) {
+    fmt::print(out, "[OVERALL], MaxRss(bytes), {}\n", result.peak_resident_bytes);
+  }
   fmt::print(out, "[OVERALL], Errors, {}\n", result.errors());
   if (result.confidence_percent > 0) {
     fmt::print(out, "[OVERALL], ThroughputCI95(+-%), {:.3f}\n", result.confidence_percent);
@@ -189,6 +255,8 @@ void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
   for (const auto& [name, value] : result.cache.items()) {
     fmt::print(out, "[CACHE], {}, {}\n", name, value.dump());
   }
+  if (result.store) PrintFigures("STORE", StoreToJson(result), out);
+  if (result.settling) PrintFigures("SETTLE", SettlingToJson(result), out);
   if (!result.simulation.is_null()) PrintSimulation(result.simulation, out);
   for (size_t i = 0; i < kOpKinds; ++i) {
     PrintKind(static_cast<OpKind>(i), result.kinds[i], result.counts_fabric, out);

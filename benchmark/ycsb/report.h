@@ -23,6 +23,8 @@ struct RunConfiguration {
   uint64_t seed = 1;
   double rate = 0;  ///< operations per second, open loop; 0: closed loop
   uint64_t warmup = 0;
+  double settle_s =
+      0;  ///< a store's background work is waited for so long at most, after each phase
   bool sorted_leaves = false;  ///< of a tree that the load phase creates
   bool hashed_leaves = false;  ///< parted ones are not ordered
   uint32_t leaf_bytes = 0;     ///< of a tree that the load phase creates; 0: its layout's default

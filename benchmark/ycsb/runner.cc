@@ -4,7 +4,6 @@
 #include <fmt/ostream.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,16 +19,8 @@ namespace {
 
 // A phase shorter than this shows no progress.
 constexpr double kQuietSeconds = 2;
-
-uint64_t ProcessCpuNs() {
-  rusage usage{};
-  FARLEAF_CHECK(::getrusage(RUSAGE_SELF, &usage) == 0, errno);
-  auto ns = [](const timeval& time) {
-    return static_cast<uint64_t>(time.tv_sec) * kNsPerSecond +
-           static_cast<uint64_t>(time.tv_usec) * kNsPerUs;
-  };
-  return ns(usage.ru_utime) + ns(usage.ru_stime);
-}
+// A store has settled when it was found quiet so many times in a row: one job may be about to start another.
+constexpr int kQuietLooks = 10, kLookIntervalMs = 10;
 
 /// The part of `total` that falls to `thread`, and where it begins.
 uint64_t ShareBegin(uint64_t total, uint64_t thread, uint64_t threads) {
@@ -89,6 +80,12 @@ struct Runner::Crew {
     return sum;
   }
 
+  uint64_t longest_stall_ns() const {
+    std::vector<const CompletionGaps*> gaps;
+    for (const auto& generator : generators) gaps.push_back(&generator->gaps());
+    return LongestCommonGap(gaps, {start_ns, *std::max_element(end_ns.begin(), end_ns.end())});
+  }
+
   Target* target;
   const Clock* clock;
   PhaseState* state;
@@ -110,7 +107,7 @@ Runner::Runner(RunnerOptions options, Target* target, const Clock* clock)
       target_(target),
       clock_(clock),
       codec_(workload_.key_layout, workload_.insert_order, workload_.zero_padding,
-             workload_.value_bytes()),
+             workload_.value_bytes(), workload_.kv_mix),
       inserts_(workload_.record_count),
       run_{.options = workload_,
            .codec = codec_,
@@ -164,6 +161,8 @@ Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
   auto bytes_before = target_->PoolBytesUsed();
   if (!bytes_before.ok()) return bytes_before.status();
   Crew crew(options_, target_, clock_, &state, MakeGenerators(&state, mix, operations));
+  ResetPeakResident();
+  const auto traffic_before = ReadDeviceTraffic();
   crew.Start();
   PhaseResult result;
   result.interrupted = Watch(crew, mix, operations);
@@ -180,6 +179,13 @@ Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
   result.problems = state.problems.Copy();
   result.failed = state.failed.load();
   result.cache = target_->DescribeCache();
+  result.longest_stall_ns = crew.longest_stall_ns();
+  result.peak_resident_bytes = PeakResidentBytes();
+  if (!target_->DataDirectory().empty() && mix != Mix::kWarmup) {
+    result.store = TakeStoreUse(traffic_before);
+    result.live_user_bytes = CountLiveUserBytes(result);
+    if (options_.configuration.settle_s > 0 && !result.interrupted) result.settling = Settle();
+  }
   auto bytes_after = target_->PoolBytesUsed();
   if (!bytes_after.ok()) {
     // A server lost during the phase has been reported by its operations.
@@ -189,6 +195,49 @@ Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
   result.pool_bytes_used = *bytes_after;
   result.pool_bytes_grown = *bytes_after - std::min(*bytes_before, *bytes_after);
   return result;
+}
+
+StoreUse Runner::TakeStoreUse(const std::optional<DeviceTraffic>& before) const {
+  StoreUse use;
+  const auto now = ReadDeviceTraffic();
+  if (now && before) use.device = *now - *before;
+  use.directory_bytes = DirectoryBytes(target_->DataDirectory());
+  use.figures = target_->DescribeStore();
+  return use;
+}
+
+Settling Runner::Settle() const {
+  const auto traffic_before = ReadDeviceTraffic();
+  const uint64_t start_ns = clock_->NowNs(), start_cpu_ns = ProcessCpuNs();
+  const auto limit_ns = static_cast<uint64_t>(options_.configuration.settle_s * 1e9);
+  Settling settling;
+  for (int quiet = 0; quiet < kQuietLooks && settling.elapsed_ns < limit_ns;) {
+    pollfd interrupt = {options_.interrupt_fd, POLLIN, 0};  // one below 0 is not looked at
+    if (::poll(&interrupt, 1, kLookIntervalMs) > 0) break;
+    quiet = target_->Quiet() ? quiet + 1 : 0;
+    settling.quiet = quiet == kQuietLooks;
+    settling.elapsed_ns = clock_->NowNs() - start_ns;
+  }
+  settling.cpu_ns = ProcessCpuNs() - start_cpu_ns;
+  settling.store = TakeStoreUse(traffic_before);
+  return settling;
+}
+
+uint64_t Runner::CountLiveUserBytes(const PhaseResult& result) {
+  if (!live_user_bytes_) {
+    uint64_t bytes = 0;
+    if (result.phase == Phase::kRun) {  // what another process has loaded
+      std::string key;
+      const uint64_t first = workload_.insert_start;
+      for (uint64_t number = first; number < first + workload_.insert_count; ++number) {
+        codec_.MakeKey(number, &key);
+        bytes += key.size() + codec_.ValueBytes(key);
+      }
+    }
+    live_user_bytes_ = bytes;
+  }
+  *live_user_bytes_ += result.kinds[static_cast<size_t>(OpKind::kInsert)].user_bytes_written;
+  return *live_user_bytes_;
 }
 
 bool Runner::Watch(Crew& crew, Mix mix, uint64_t operations) {

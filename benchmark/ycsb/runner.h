@@ -37,6 +37,12 @@ class Runner {
   class SimulatedPhase;
 
   Result<PhaseResult> RunMix(Mix mix, uint64_t operations);
+  /// What a target with a directory has done since `before`.
+  StoreUse TakeStoreUse(const std::optional<DeviceTraffic>& before) const;
+  /// Waits until the target is quiet, or the time for it is up.
+  Settling Settle() const;
+  /// Adds what the phase has inserted, and returns what the store holds then.
+  uint64_t CountLiveUserBytes(const PhaseResult& result);
   /// RunMix on a target in virtual time.
   Result<PhaseResult> RunSimulated(Mix mix, uint64_t operations);
   bool StopsByConfidence(Mix mix) const;
@@ -54,6 +60,7 @@ class Runner {
   AcknowledgedCounter inserts_;
   RunState run_;
   std::optional<Zipfian> latest_;
+  std::optional<uint64_t> live_user_bytes_;  ///< nullopt: no phase has counted yet
 };
 
 }  // namespace farleaf::ycsb

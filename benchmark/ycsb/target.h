@@ -100,7 +100,8 @@ struct TargetOptions {
   bool warm = false;     ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;
   uint64_t operation_timeout_ms = 10'000;
-  ClientAccess access;  ///< of farleaf: targets
+  uint64_t in_flight = 1;  ///< in each thread
+  ClientAccess access;     ///< of farleaf: targets
   // Of sim: targets
   std::string program;   ///< a verb program instead of the tree: its name or its file
   uint64_t records = 0;  ///< for a verb program: that it holds
@@ -120,6 +121,13 @@ class Target {
   virtual Result<uint64_t> PoolBytesUsed() = 0;
   /// The search-layer cache's size and traffic so far, name and number; null where there is none here.
   virtual nlohmann::ordered_json DescribeCache() const { return nullptr; }
+  // Of a store whose data is on this machine's disks:
+  /// Empty: the target is none, or another process's.
+  virtual std::string DataDirectory() const { return {}; }
+  /// Nothing is being read or written but what operations ask for.
+  virtual bool Quiet() { return true; }
+  /// Its own figures, name and number; null: it has none.
+  virtual nlohmann::ordered_json DescribeStore() const { return nullptr; }
   /// Not null: the target runs in virtual time, and opens no sessions (benchmark/ycsb/simulation.h).
   virtual Simulation* simulation() { return nullptr; }
   /// REQUIRES: no session is left. Leaves the pool in good order.
@@ -138,7 +146,8 @@ class IndexTarget : public Target {
 };
 
 /// `local:[?servers=N&region=SIZE&chunk=SIZE&delay_us=N]`, `pool:BOOTSTRAP-URL`, `farleaf://HOST:PORT`,
-/// `farleaf+unix:PATH`, `farleaf+ring:PATH` or `sim:MODEL-FILE[?region=SIZE&chunk=SIZE]`. InvalidArgument names what is wrong with the URL.
+/// `farleaf+unix:PATH`, `farleaf+ring:PATH`, `sim:MODEL-FILE[?region=SIZE&chunk=SIZE]` or a store (benchmark/adapters/stores.h).
+/// InvalidArgument names what is wrong with the URL.
 Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetOptions& options,
                                            const Clock* clock);
 

@@ -14,6 +14,7 @@ constexpr std::string_view kRequestDistributions[] = {"zipfian", "uniform", "lat
 constexpr std::string_view kScanDistributions[] = {"uniform", "zipfian"};
 constexpr std::string_view kInsertOrders[] = {"hashed", "ordered"};
 constexpr std::string_view kKeyLayouts[] = {"fixed8", "bytes"};
+constexpr std::string_view kKvMixNames[] = {"none", "s", "m", "l", "sd", "md", "ld"};
 constexpr std::string_view kFieldLengthDistributions[] = {"constant"};
 
 template <typename Enum>
@@ -35,9 +36,25 @@ void ReadCounts(PropertyReader& reader, WorkloadOptions* options) {
   options->execution_time_s_max = reader.Integer("maxexecutiontime", 0, 0, 1'000'000);
 }
 
+/// A mix says all that there is to say of sizes: what else is said must agree.
+void ReadKvMix(PropertyReader& reader, WorkloadOptions* options) {
+  options->kv_mix = EnumOf<KvMix>(reader.Choice("farleaf.kvmix", "none", kKvMixNames), kKvMixNames);
+  if (options->kv_mix == KvMix::kNone) return;
+  const std::string mix = "farleaf.kvmix=" + std::string(KvMixName(options->kv_mix));
+  if (options->key_layout != KeyLayout::kBytes) reader.Refuse("farleaf.keys", mix + " needs bytes");
+  for (const char* name : {"fieldcount", "fieldlength"}) {
+    if (reader.Has(name)) reader.Refuse(name, mix + " says how large a pair is");
+  }
+  if (options->zero_padding != kMixKeyDigits) {
+    reader.Refuse("zeropadding",
+                  mix + " needs keys of " + std::to_string(kMixKeyDigits) + " digits");
+  }
+}
+
 void ReadRecords(PropertyReader& reader, WorkloadOptions* options) {
-  options->key_layout =
-      EnumOf<KeyLayout>(reader.Choice("farleaf.keys", "fixed8", kKeyLayouts), kKeyLayouts);
+  const bool mixed = reader.Text("farleaf.kvmix", "none") != "none";
+  options->key_layout = EnumOf<KeyLayout>(
+      reader.Choice("farleaf.keys", mixed ? "bytes" : "fixed8", kKeyLayouts), kKeyLayouts);
   options->field_count = reader.Integer("fieldcount", 10, 1, 1'000'000);
   options->field_length = reader.Integer("fieldlength", 100, 1, 16 << 20);
   (void)reader.Choice("fieldlengthdistribution", "constant", kFieldLengthDistributions);
@@ -52,7 +69,8 @@ void ReadRecords(PropertyReader& reader, WorkloadOptions* options) {
   }
   options->insert_order =
       EnumOf<InsertOrder>(reader.Choice("insertorder", "hashed", kInsertOrders), kInsertOrders);
-  options->zero_padding = reader.Integer("zeropadding", 1, 1, 64);
+  options->zero_padding = reader.Integer("zeropadding", mixed ? kMixKeyDigits : 1, 1, 64);
+  ReadKvMix(reader, options);
 }
 
 void ReadMix(PropertyReader& reader, WorkloadOptions* options) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "benchmark/ycsb/distributions.h"
+#include "benchmark/ycsb/kv_mix.h"
 #include "benchmark/ycsb/properties.h"
 #include "dsm/base/result.h"
 
@@ -44,11 +45,14 @@ struct WorkloadOptions {
   uint64_t zero_padding = 1;          ///< digits of a byte-string key's number, at least
   uint64_t execution_time_s_max = 0;  ///< 0: until operation_count
   KeyLayout key_layout = KeyLayout::kFixed8;
+  KvMix kv_mix =
+      KvMix::kNone;  ///< else of byte strings, and fieldcount and fieldlength say nothing
   ZipfianRanks zipfian_ranks = ZipfianRanks::kYcsb;
   std::string tree = "usertable";
   bool allow_errors = false;
   uint64_t operation_timeout_ms = 10'000;
 
+  /// Without a mix.
   uint64_t value_bytes() const {
     return key_layout == KeyLayout::kFixed8 ? 8 : field_count * field_length;
   }

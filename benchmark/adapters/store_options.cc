@@ -1,0 +1,124 @@
+#include "benchmark/adapters/store_options.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+
+namespace farleaf::ycsb {
+
+namespace {
+
+constexpr unsigned kRocks = 1u << static_cast<unsigned>(StoreEngine::kRocksDb),
+                   kBlob = 1u << static_cast<unsigned>(StoreEngine::kBlobDb),
+                   kLsm = 1u << static_cast<unsigned>(StoreEngine::kLsm),
+                   kAll = kRocks | kBlob | kLsm;
+
+/// Exactly one of the fields is set.
+struct Option {
+  std::string_view name;
+  unsigned engines;
+  uint64_t min = 0, max = 0;  ///< of a number
+  uint64_t StoreOptions::*number = nullptr;
+  bool StoreOptions::*flag = nullptr;
+  StoreCompression StoreOptions::*compression = nullptr;
+};
+
+constexpr uint64_t kMiBMax = uint64_t{1} << 22;
+constexpr std::array kOptions = {
+    Option{"cache_mb", kAll, 1, kMiBMax, &StoreOptions::cache_mb},
+    Option{"memtable_mb", kAll, 1, 4096, &StoreOptions::memtable_mb},
+    Option{"growth", kAll, 2, 100, &StoreOptions::growth},
+    Option{.name = "sync", .engines = kAll, .flag = &StoreOptions::sync},
+    Option{.name = "direct", .engines = kAll, .flag = &StoreOptions::direct},
+    Option{"filter_bits", kAll, 0, 20, &StoreOptions::filter_bits},
+    Option{"block_kb", kAll, 4, 64, &StoreOptions::block_kb},
+    Option{.name = "compression", .engines = kAll, .compression = &StoreOptions::compression},
+    Option{"compaction_threads", kAll, 1, 16, &StoreOptions::compaction_threads},
+    Option{"separation_bytes", kBlob | kLsm, 64, 65536, &StoreOptions::separation_bytes},
+    Option{.name = "wal", .engines = kRocks | kBlob, .flag = &StoreOptions::wal},
+    Option{
+        .name = "dynamic_levels", .engines = kRocks | kBlob, .flag = &StoreOptions::dynamic_levels},
+    Option{"readahead_kb", kRocks | kBlob, 0, 4096, &StoreOptions::readahead_kb},
+    Option{.name = "blob_collection", .engines = kBlob, .flag = &StoreOptions::blob_collection},
+};
+constexpr std::array<std::string_view, 3> kCompressions = {"none", "lz4", "zstd"};
+
+bool Has(StoreEngine engine, const Option& option) {
+  return (option.engines >> static_cast<unsigned>(engine) & 1) != 0;
+}
+
+std::string Allowed(const Option& option) {
+  if (option.flag) return "0 or 1";
+  if (option.compression) return "none, lz4 or zstd";
+  return "a number from " + std::to_string(option.min) + " to " + std::to_string(option.max);
+}
+
+bool SetOption(const Option& option, std::string_view value, StoreOptions* options) {
+  if (option.flag) {
+    options->*option.flag = value == "1";
+    return value == "0" || value == "1";
+  }
+  if (option.compression) {
+    const auto found = std::find(kCompressions.begin(), kCompressions.end(), value);
+    if (found == kCompressions.end()) return false;
+    options->*option.compression = static_cast<StoreCompression>(found - kCompressions.begin());
+    return true;
+  }
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size()) return false;
+  options->*option.number = number;
+  return number >= option.min && number <= option.max;
+}
+
+Status ParseOption(std::string_view text, StoreOptions* options) {
+  const size_t split = std::min(text.find('='), text.size());
+  const std::string_view name = text.substr(0, split);
+  const auto option = std::find_if(kOptions.begin(), kOptions.end(), [&](const Option& one) {
+    return one.name == name && Has(options->engine, one);
+  });
+  if (option == kOptions.end()) {
+    std::string known;
+    for (const Option& one : kOptions) {
+      if (Has(options->engine, one)) known += (known.empty() ? "" : ", ") + std::string(one.name);
+    }
+    return Status::InvalidArgument("option '" + std::string(text) + "': " +
+                                   std::string(StoreEngineName(options->engine)) + " has " + known);
+  }
+  const std::string_view value = split < text.size() ? text.substr(split + 1) : "";
+  if (SetOption(*option, value, options)) return Status::Ok();
+  return Status::InvalidArgument("option '" + std::string(text) + "': expected " +
+                                 Allowed(*option));
+}
+
+}  // namespace
+
+std::string_view StoreEngineName(StoreEngine engine) {
+  constexpr std::array<std::string_view, 3> kNames = {"rocksdb", "blobdb", "lsm"};
+  return kNames[static_cast<size_t>(engine)];
+}
+
+Result<StoreOptions> ParseStoreOptions(StoreEngine engine, std::string_view text) {
+  StoreOptions options;
+  options.engine = engine;
+  const size_t query = std::min(text.find('?'), text.size());
+  options.directory = text.substr(0, query);
+  if (options.directory.empty()) {
+    const std::string name(StoreEngineName(engine));
+    return Status::InvalidArgument("expected a directory: " + name + ":DIR or " + name +
+                                   ":DIR?NAME=VALUE&…");
+  }
+  text.remove_prefix(std::min(query + 1, text.size()));
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('&'), text.size());
+    FARLEAF_RETURN_IF_ERROR(ParseOption(text.substr(0, end), &options));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  if (options.sync && !options.wal) {
+    return Status::InvalidArgument("option 'sync=1': a write without log (wal=0) cannot be synced");
+  }
+  return options;
+}
+
+}  // namespace farleaf::ycsb

@@ -1,0 +1,246 @@
+// The benchmark's targets that are stores with a directory: their names, and whole runs on those that this build has.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "benchmark/adapters/rocksdb_target.h"
+#include "benchmark/adapters/stores.h"
+#include "benchmark/ycsb/command.h"
+#include "benchmark/ycsb/process_usage.h"
+
+namespace farleaf::ycsb {
+namespace {
+
+// --- names ---
+
+std::string Refusal(StoreEngine engine, std::string_view text) {
+  const auto options = ParseStoreOptions(engine, text);
+  return options.ok() ? "" : std::string(options.status().message());
+}
+
+TEST(StoreOptionsTest, EveryOptionIsRead) {
+  const auto options = ParseStoreOptions(
+      StoreEngine::kBlobDb,
+      "/d/e?cache_mb=31&memtable_mb=8&growth=4&sync=1&direct=0&filter_bits=0&block_kb=16&"
+      "compression=zstd&compaction_threads=2&separation_bytes=100&wal=1&dynamic_levels=0&"
+      "readahead_kb=64&blob_collection=0");
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->directory, "/d/e");
+  EXPECT_EQ(options->cache_mb, 31u);
+  EXPECT_EQ(options->memtable_mb, 8u);
+  EXPECT_EQ(options->growth, 4u);
+  EXPECT_TRUE(options->sync);
+  EXPECT_FALSE(options->direct);
+  EXPECT_EQ(options->filter_bits, 0u);
+  EXPECT_EQ(options->block_kb, 16u);
+  EXPECT_EQ(options->compression, StoreCompression::kZstd);
+  EXPECT_EQ(options->compaction_threads, 2u);
+  EXPECT_EQ(options->separation_bytes, 100u);
+  EXPECT_TRUE(options->wal);
+  EXPECT_FALSE(options->dynamic_levels);
+  EXPECT_EQ(options->readahead_kb, 64u);
+  EXPECT_FALSE(options->blob_collection);
+}
+
+TEST(StoreOptionsTest, DirectoryAloneMeansTheDefaults) {
+  for (const char* text : {"dir", "dir?"}) {
+    const auto options = ParseStoreOptions(StoreEngine::kLsm, text);
+    ASSERT_TRUE(options.ok()) << options.status();
+    EXPECT_EQ(options->directory, "dir");
+    EXPECT_EQ(options->memtable_mb, 64u);
+    EXPECT_TRUE(options->direct);
+    EXPECT_FALSE(options->sync);
+  }
+}
+
+TEST(StoreOptionsTest, BadOptionsAreRefusedWithNameValueAndWhatIsAllowed) {
+  EXPECT_EQ(Refusal(StoreEngine::kRocksDb, ""),
+            "expected a directory: rocksdb:DIR or rocksdb:DIR?NAME=VALUE&…");
+  EXPECT_EQ(Refusal(StoreEngine::kRocksDb, "?sync=1"),
+            "expected a directory: rocksdb:DIR or rocksdb:DIR?NAME=VALUE&…");
+  EXPECT_EQ(Refusal(StoreEngine::kRocksDb, "d?cache_mb=0"),
+            "option 'cache_mb=0': expected a number from 1 to 4194304");
+  EXPECT_EQ(Refusal(StoreEngine::kRocksDb, "d?growth=4x"),
+            "option 'growth=4x': expected a number from 2 to 100");
+  EXPECT_EQ(Refusal(StoreEngine::kRocksDb, "d?growth"),
+            "option 'growth': expected a number from 2 to 100");
+  EXPECT_EQ(Refusal(StoreEngine::kRocksDb, "d?sync=yes"), "option 'sync=yes': expected 0 or 1");
+  EXPECT_EQ(Refusal(StoreEngine::kRocksDb, "d?compression=gzip"),
+            "option 'compression=gzip': expected none, lz4 or zstd");
+  EXPECT_EQ(Refusal(StoreEngine::kRocksDb, "d?wal=0&sync=1"),
+            "option 'sync=1': a write without log (wal=0) cannot be synced");
+}
+
+TEST(StoreOptionsTest, OptionOfAnotherEngineIsRefusedWithThoseThereAre) {
+  EXPECT_EQ(Refusal(StoreEngine::kRocksDb, "d?separation_bytes=512"),
+            "option 'separation_bytes=512': rocksdb has cache_mb, memtable_mb, growth, sync, "
+            "direct, filter_bits, block_kb, compression, compaction_threads, wal, dynamic_levels, "
+            "readahead_kb");
+  EXPECT_EQ(Refusal(StoreEngine::kBlobDb, "d?separation_bytes=512"), "");
+  EXPECT_EQ(Refusal(StoreEngine::kLsm, "d?separation_bytes=512"), "");
+  EXPECT_NE(Refusal(StoreEngine::kLsm, "d?wal=0").find("lsm has cache_mb"), std::string::npos);
+}
+
+TEST(StoreOptionsTest, EngineIsWhatStandsBeforeTheColon) {
+  EXPECT_EQ(StoreEngineOf("rocksdb:/d"), StoreEngine::kRocksDb);
+  EXPECT_EQ(StoreEngineOf("blobdb:"), StoreEngine::kBlobDb);
+  EXPECT_EQ(StoreEngineOf("rocksdb"), std::nullopt);
+  EXPECT_EQ(StoreEngineOf("rocksdbs:/d"), std::nullopt);
+  EXPECT_EQ(StoreEngineOf("local:"), std::nullopt);
+}
+
+// --- runs ---
+
+struct StoreTest : ::testing::TestWithParam<const char*> {
+  MonotonicClock clock;
+  std::ostringstream out, error;
+  std::string directory = ::testing::TempDir() + "farleaf_store_" + std::to_string(::getpid());
+
+  void SetUp() override {
+    if (!HasRocksDb()) GTEST_SKIP() << "built without RocksDB (librocksdb-dev)";
+  }
+  void TearDown() override { std::filesystem::remove_all(directory); }
+
+  /// Small memtables, so that there are flushes and compactions; no direct I/O, which not every file system has.
+  std::string Url(const std::string& more = "") const {
+    return std::string(GetParam()) + ":" + directory + "?direct=0&memtable_mb=1&cache_mb=1" + more;
+  }
+  int Ycsb(char workload, const std::string& target, std::vector<std::string> more = {}) {
+    out.str("");
+    error.str("");
+    std::vector<std::string> arguments = {"-P",
+                                          std::string(FARLEAF_WORKLOADS) + "/workload" + workload,
+                                          "-p",
+                                          "recordcount=20000",
+                                          "-p",
+                                          "operationcount=5000",
+                                          "-p",
+                                          "farleaf.kvmix=sd",
+                                          "--threads",
+                                          "2",
+                                          "--target",
+                                          target,
+                                          "--status-interval",
+                                          "0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunCommand(arguments,
+                      {.open_target = OpenTarget, .clock = &clock, .out = &out, .error = &error});
+  }
+  /// The number behind `line` in the last phase.
+  double Figure(const std::string& line) const {
+    const size_t at = out.str().rfind(line + ", ");
+    EXPECT_NE(at, std::string::npos) << line << " in\n" << out.str();
+    return at == std::string::npos ? -1 : std::stod(out.str().substr(at + line.size() + 2));
+  }
+};
+
+TEST_P(StoreTest, EveryWorkloadRunsOnWhatWasLoaded) {
+  ASSERT_EQ(Ycsb('a', Url(), {"--phase", "load"}), kExitOk) << error.str();
+  EXPECT_EQ(Figure("[INSERT], Return=OK"), 20'000);
+  uint64_t records = 20'000;
+  for (char workload : std::string("abcdef")) {
+    ASSERT_EQ(Ycsb(workload, Url(), {"-p", "recordcount=" + std::to_string(records)}), kExitOk)
+        << workload << ": " << error.str();
+    EXPECT_EQ(error.str(), "") << workload;
+    EXPECT_EQ(Figure("[OVERALL], Errors"), 0) << workload;
+    if (workload == 'd' || workload == 'e') {
+      records += static_cast<uint64_t>(Figure("[INSERT], Return=OK"));
+    }
+  }
+}
+
+TEST_P(StoreTest, ReportTellsWhatTheStoreDidAndSettled) {
+  const std::string json_path = directory + ".json";
+  ASSERT_EQ(Ycsb('a', Url(), {"--phase", "load", "--settle", "60", "--json", json_path}), kExitOk)
+      << error.str();
+  const double loaded = Figure("[STORE], UserBytesWritten");
+  EXPECT_NEAR(loaded, 20'000 * MeanPairBytes(KvMix::kSd), loaded * 0.03);
+  EXPECT_EQ(Figure("[STORE], LiveUserBytes"), loaded);
+  EXPECT_EQ(Figure("[STORE], UserBytesRead"), 0);
+  EXPECT_EQ(Figure("[SETTLE], Quiet"), 1);
+  // All of it is in files now: in tables, and the last of it in the log.
+  EXPECT_GE(Figure("[SETTLE], DirectoryBytes"), loaded * 0.9);
+  EXPECT_NEAR(Figure("[SETTLE], SpaceAmplification"), Figure("[SETTLE], DirectoryBytes") / loaded,
+              0.001);
+  if (ReadDeviceTraffic()) {
+    EXPECT_GT(Figure("[STORE], DeviceBytesWritten"), 0);
+  }
+  EXPECT_GE(Figure("[OVERALL], LongestStall(us)"), 50);
+  EXPECT_GT(Figure("[OVERALL], MaxLatency(us)"), 0);
+
+  std::ifstream file(json_path);
+  const auto json = nlohmann::json::parse(file);
+  std::filesystem::remove(json_path);
+  const auto& load = json.at("phases").at("load");
+  EXPECT_EQ(load.at("store").at("UserBytesWritten"), loaded);
+  EXPECT_EQ(load.at("settle").at("Quiet"), 1);
+  EXPECT_TRUE(load.at("overall").contains("longest_stall_us"));
+  EXPECT_EQ(json.at("configuration").at("kv_mix"), "sd");
+
+  // Another process's run counts the same data, and what it adds.
+  ASSERT_EQ(Ycsb('d', Url()), kExitOk) << error.str();
+  EXPECT_EQ(Figure("[STORE], LiveUserBytes"), loaded + Figure("[STORE], UserBytesWritten"));
+  EXPECT_GT(Figure("[STORE], UserBytesRead"), 0);
+  EXPECT_EQ(out.str().find("[SETTLE]"), std::string::npos);
+}
+
+TEST_P(StoreTest, OrderedScansHaveNoHoles) {
+  EXPECT_EQ(Ycsb('e', Url(), {"--phase", "load,run", "-p", "insertorder=ordered"}), kExitOk)
+      << error.str();
+}
+
+TEST_P(StoreTest, FixedKeysRunAndAnOpenLoopKeepsItsRate) {
+  ASSERT_EQ(Ycsb('a', Url(),
+                 {"--phase", "load,run", "-p", "farleaf.kvmix=none", "-p", "recordcount=1000", "-p",
+                  "operationcount=200", "--rate", "2000"}),
+            kExitOk)
+      << error.str();
+  EXPECT_GE(Figure("[OVERALL], RunTime(ms)"), 90);
+}
+
+TEST_P(StoreTest, SyncedWritesAndWritesWithoutLogRun) {
+  for (const char* more : {"&sync=1", "&wal=0", "&compression=lz4", "&growth=4"}) {
+    EXPECT_EQ(Ycsb('a', Url(more),
+                   {"--phase", "load,run", "-p", "recordcount=100", "-p", "operationcount=100"}),
+              kExitOk)
+        << more << error.str();
+    std::filesystem::remove_all(directory);
+  }
+}
+
+TEST_P(StoreTest, LoadIsRefusedOverAStoreAndARunWithoutOne) {
+  EXPECT_EQ(Ycsb('a', Url()), kExitFailed);
+  EXPECT_NE(error.str().find("holds no store"), std::string::npos) << error.str();
+  ASSERT_EQ(Ycsb('a', Url(), {"--phase", "load"}), kExitOk) << error.str();
+  EXPECT_EQ(Ycsb('a', Url(), {"--phase", "load"}), kExitFailed);
+  EXPECT_NE(error.str().find("holds a store"), std::string::npos) << error.str();
+}
+
+TEST_P(StoreTest, WrongMixOfWhatWasLoadedIsFound) {
+  ASSERT_EQ(Ycsb('c', Url(), {"--phase", "load"}), kExitOk) << error.str();
+  EXPECT_EQ(Ycsb('c', Url(), {"-p", "farleaf.kvmix=ld"}), kExitFailed);
+  EXPECT_NE(error.str().find("farleaf.kvmix=ld"), std::string::npos) << error.str();
+}
+
+TEST_P(StoreTest, ManyOperationsInFlightOfAThreadAreRefused) {
+  EXPECT_EQ(Ycsb('a', Url(), {"--phase", "load", "--in-flight", "2"}), kExitUsage);
+  EXPECT_NE(error.str().find("--in-flight 1"), std::string::npos) << error.str();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StoreTest, ::testing::Values("rocksdb", "blobdb"));
+
+TEST(StoreWithoutRocksDbTest, TargetIsRefusedWithWhatToInstall) {
+  if (HasRocksDb()) GTEST_SKIP() << "built with RocksDB";
+  MonotonicClock clock;
+  const auto target =
+      OpenTarget("rocksdb:" + ::testing::TempDir() + "none", TargetOptions{}, &clock);
+  ASSERT_FALSE(target.ok());
+  EXPECT_EQ(target.status().code(), StatusCode::kUnimplemented);
+  EXPECT_NE(target.status().message().find("librocksdb-dev"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace farleaf::ycsb
