@@ -27,6 +27,7 @@ enum class Mutation : uint8_t {
   kReverseScanTrustsCache,     ///< a reverse scan takes the cached left neighbour unverified
   kValueIdUnchecked,           ///< a value block is believed without its unique id
   kValueHintUnchecked,         ///< ... if a hint led to it, whatever the leaf names
+  kScanGuessUnchecked,         ///< a scan believes what a leaf was said to name, whatever it names
   kValueFreedFirst,            ///< the old value block is freed ahead of the leaf that names it
   kPageNeverFreed,             ///< the page that dies in a merge is not given back
   kPageFreedTwice,             ///< ... is given back twice
@@ -45,7 +46,7 @@ enum class Mutation : uint8_t {
   kJoinsReadInFlight,          ///< a get takes the answer of a READ that was posted before it began
   kNoUpkeep,                   ///< a member that is idle lets go no lock that it has lost sight of
 };
-inline constexpr uint8_t kMutations = 33;
+inline constexpr uint8_t kMutations = 34;
 
 #ifdef FARLEAF_MUTABLE
 bool Mutated(Mutation mutation);

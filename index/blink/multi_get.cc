@@ -119,7 +119,7 @@ void BlinkTree::AddLeafReads(std::span<const WantedLeaf> wanted, std::span<std::
     for (const size_t k : leaf.keys) {
       GuessedValue& guess = state.guesses[k];
       if (!guess.hint || guesses++ >= kGuessesPerRoundTripMax) continue;
-      AddGuessRead(guess, dsm::BatchFor(batches, guess.hint->block.server()));
+      guess.AddRead(dsm::BatchFor(batches, guess.hint->block.server()));
       guess.read = true;
     }
   }

@@ -117,6 +117,9 @@ class ConstNode {
   };
   Position Search(std::string_view key) const;
   StoredValue Value(size_t i) const;
+  /// Of byte strings: where entry i stands in the order of keys, as far as its slot tells: equal for some
+  /// that begin alike. The same as that of ProbeBeside(low(), key).
+  uint64_t KeyOrder(size_t i) const;
 
   // Internal nodes. REQUIRES: count() > 0 (always so in a valid internal node).
   GlobalAddress Child(size_t i) const;
@@ -267,6 +270,11 @@ inline StoredValue ConstNode::Value(size_t i) const {
   }
   const internal::BytesSlot slot = bytes_page().Slot(i);
   return {bytes_page().Value(slot), slot.out_of_line};
+}
+
+inline uint64_t ConstNode::KeyOrder(size_t i) const {
+  const internal::BytesSlot slot = bytes_page().Slot(i);
+  return internal::SlotOrder(slot.shared, slot.head);
 }
 
 inline GlobalAddress ConstNode::Child(size_t i) const {

@@ -43,8 +43,7 @@ void BytesPage::AppendKey(size_t i, std::string* out) const {
   out->append(Rest(slot));
 }
 
-BytesProbe BytesPage::Probe(std::string_view key) const {
-  const std::string_view low = Low();
+BytesProbe BytesPage::ProbeBeside(std::string_view low, std::string_view key) {
   const size_t shared = CommonPrefix(low, key);
   BytesProbe probe;
   probe.below_low =

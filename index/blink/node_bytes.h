@@ -139,7 +139,8 @@ class BytesPage {
   }
   void AppendKey(size_t i, std::string* out) const;
 
-  BytesProbe Probe(std::string_view key) const;
+  static BytesProbe ProbeBeside(std::string_view low, std::string_view key);
+  BytesProbe Probe(std::string_view key) const { return ProbeBeside(Low(), key); }
   /// Of the stored key, also for entry 0 of an internal node (whose stored key means nothing).
   int Compare(size_t i, const BytesProbe& probe) const;
   /// The first entry in [first, count) whose key is >= the probe's (kUpper: > the probe's).

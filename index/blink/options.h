@@ -55,6 +55,9 @@ struct TreeOptions {
   /// What is remembered of where out-of-line values are, 8 bytes a value, so that a get reads the value
   /// beside the leaf (value_hints.h); rounded down to a power of two. 0: nothing.
   uint64_t value_hint_bytes = uint64_t{16} << 20;
+  /// The same for scans (value_lists.h): of leaves that were scanned which blocks they name, some 12 bytes a
+  /// value, so that a scan reads its values beside the leaves. 0: nothing.
+  uint64_t value_list_bytes = uint64_t{16} << 20;
   /// How this process places the entries of a parted leaf that it writes whole. kOrdered: in the order of
   /// keys where they are spread evenly, so that a scan reads parts of leaves; kHashed: it reads all.
   Placement placement = Placement::kOrdered;

@@ -12,36 +12,37 @@
 
 namespace farleaf::index {
 
-Status BlinkTree::CheckBound(std::string_view bound) const {
-  const Geometry& geometry = info_.geometry;
-  if (bound.empty() ||
-      (geometry.layout == Layout::kFixed8 ? bound.size() == 8
-                                          : bound.size() <= geometry.key_bytes_max)) {
-    return Status::Ok();
-  }
-  return Status::InvalidArgument("a scan's bound in tree '" + info_.name + "' has " +
-                                 std::to_string(bound.size()) + " bytes, which no key has");
-}
-
 std::string BlinkTree::LowestKey() const {
   return info_.geometry.layout == Layout::kFixed8 ? std::string(8, '\0') : std::string();
-}
-
-std::string BlinkTree::HighestKey() const {
-  return std::string(info_.geometry.layout == Layout::kFixed8 ? 8 : info_.geometry.key_bytes_max,
-                     '\xff');
 }
 
 namespace {
 constexpr size_t kFetchedTogether = 1024;  // values out of line
 constexpr size_t kRowsReservedMax = 1024;
+/// More than the limit that leaves are known to have when those behind them are not read: others delete.
+constexpr uint64_t kRowsSpare = 4;
+
+Status CheckBound(const TreeInfo& tree, std::string_view bound) {
+  const Geometry& geometry = tree.geometry;
+  if (bound.empty() ||
+      (geometry.layout == Layout::kFixed8 ? bound.size() == 8
+                                          : bound.size() <= geometry.key_bytes_max)) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument("a scan's bound in tree '" + tree.name + "' has " +
+                                 std::to_string(bound.size()) + " bytes, which no key has");
+}
+
+std::string HighestKey(const Geometry& geometry) {
+  return std::string(geometry.layout == Layout::kFixed8 ? 8 : geometry.key_bytes_max, '\xff');
+}
 }  // namespace
 
 Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) {
   ScanState state(range, rows);
-  FARLEAF_CO_RETURN_IF_ERROR(CheckBound(range.start));
+  FARLEAF_CO_RETURN_IF_ERROR(CheckBound(info_, range.start));
   if (range.end) {
-    FARLEAF_CO_RETURN_IF_ERROR(CheckBound(*range.end));
+    FARLEAF_CO_RETURN_IF_ERROR(CheckBound(info_, *range.end));
     if (*range.end <= range.start) co_return Status::Ok();
   }
   if (range.limit <= kRowsReservedMax) rows->reserve(range.limit);
@@ -49,7 +50,7 @@ Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValu
     state.position = range.start.empty() ? LowestKey() : std::string(range.start);
   } else {
     state.from_last = !range.end;
-    state.position = range.end ? std::string(*range.end) : HighestKey();
+    state.position = range.end ? std::string(*range.end) : HighestKey(info_.geometry);
   }
   while (!state.done && !state.full()) {
     Status status;
@@ -100,6 +101,43 @@ void BlinkTree::ChooseScanLeaves(OpContext& op, ScanState& state) const {
     PlanScan(state);
   } else {
     for (const CachedLeaf& leaf : state.cached) state.leaves.push_back({leaf});
+    GuessScanValues(state, per_leaf);
+  }
+}
+
+void BlinkTree::GuessScanValues(ScanState& state, double per_leaf) const {
+  if (value_lists_.empty() || state.range.content == ScanContent::kKeys) return;
+  WantedEntries wanted{.forward = state.forward()};
+  if (state.forward()) {
+    wanted.first = state.position;
+    wanted.end = state.range.end;
+  } else {
+    wanted.first = state.range.start;
+    if (!state.from_last) wanted.end = state.position;
+  }
+  const uint64_t rows = state.range.limit - state.rows.size();
+  const uint64_t bytes = state.range.bytes_max - state.bytes;
+  uint64_t rows_expected = 0, bytes_guessed = 0;
+  bool all_known = true;
+  if (!state.guess) state.guess = std::make_unique<ScanGuess>();
+  std::vector<ValueHint>& blocks = state.guess->Begin();
+  for (size_t i = 0; i < state.leaves.size(); ++i) {
+    const size_t before = blocks.size();
+    wanted.rows =
+        std::min<uint64_t>(rows - std::min(rows, rows_expected),
+                           ScanGuess::kBlocksMax - std::min(ScanGuess::kBlocksMax, before));
+    wanted.bytes = bytes - std::min(bytes, bytes_guessed);
+    const auto entries = value_lists_.Find(state.leaves[i].address, wanted, &blocks);
+    for (size_t b = before; b < blocks.size(); ++b) bytes_guessed += blocks[b].bytes;
+    state.leaves[i].guessed = blocks.size() - before;
+    all_known &= entries.has_value();
+    rows_expected += entries ? *entries : static_cast<uint64_t>(i == 0 ? per_leaf / 2 : per_leaf);
+    const bool enough = rows_expected >= rows && rows_expected - rows >= kRowsSpare;
+    // Of a long scan, one round trip's values are read with their leaves.
+    if ((enough && all_known) || blocks.size() >= ScanGuess::kBlocksMax) {
+      state.leaves.resize(i + 1);
+    }
+    if (enough) return;
   }
 }
 
@@ -112,7 +150,8 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
     auto leaf = co_await ReadNode(op, state.position, side, 0, page);
     if (!leaf.ok()) co_return leaf.status();
     state.find_one_leaf = false;
-    TakeScanLeaf(state, ConstNode(geometry, page.image(geometry, 0)));
+    const ScanLeaf unplanned{{.address = *leaf}};
+    TakeAndNoteScanLeaf(state, unplanned, ConstNode(geometry, page.image(geometry, 0)));
     co_return Status::Ok();
   }
   const size_t image_bytes = geometry.image_bytes(0);
@@ -136,8 +175,13 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
       batch.Read(leaf.address.offset(), image);
     }
   }
+  const size_t leaf_batches = batches.size();
+  if (state.guess) state.guess->AddReads(batches);
   Status status = co_await op.worker.RoundTrip(batches, op.counts);
-  if (!status.ok()) co_return status;
+  if (!status.ok()) {  // what is guessed fails nothing
+    for (size_t i = 0; i < leaf_batches; ++i) FARLEAF_CO_RETURN_IF_ERROR(batches[i].status());
+    if (state.guess) state.guess->Fail();
+  }
   for (size_t i = 0; i < state.leaves.size() && !state.done && !state.full(); ++i) {
     const auto image = image_of(i);
     if (state.leaves[i].window != 0) {
@@ -153,7 +197,7 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
       state.find_one_leaf = true;
       break;
     }
-    TakeScanLeaf(state, ConstNode(geometry, image));
+    TakeAndNoteScanLeaf(state, state.leaves[i], ConstNode(geometry, image));
   }
   co_return Status::Ok();
 }
@@ -180,11 +224,29 @@ void BlinkTree::AddScanRow(ScanState& state, const ConstNode& leaf, size_t i) {
   if (stored.out_of_line) {
     const OutOfLineValue where = DecodeOutOfLine(stored.bytes);
     state.bytes += where.length;
+    if (state.guess && state.guess->Take(where, &row.value)) {
+      ++state.verdict.right;
+      return;
+    }
+    ++state.verdict.missed;
     state.to_fetch.emplace_back(state.rows.size() - 1, where);
   } else {
     state.bytes += stored.bytes.size();
     row.value.assign(stored.bytes);
   }
+}
+
+void BlinkTree::TakeAndNoteScanLeaf(ScanState& state, const ScanLeaf& planned,
+                                    const ConstNode& leaf) {
+  state.verdict = {.guessed = planned.guessed};
+  TakeScanLeaf(state, leaf);
+  const ListVerdict& verdict = state.verdict;
+  if (verdict.guessed == 0 && verdict.missed == 0) return;
+  if (verdict.guessed > verdict.right) {
+    stats_.stale_listed_values.fetch_add(verdict.guessed - verdict.right,
+                                         std::memory_order_relaxed);
+  }
+  value_lists_.NoteScanned(planned.address, leaf, verdict);
 }
 
 void BlinkTree::TakeScanLeaf(ScanState& state, const ConstNode& leaf) {

@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "index/blink/scan_guess.h"
 #include "index/blink/tree.h"
+#include "index/blink/value_lists.h"
 
 namespace farleaf::index {
 
@@ -27,6 +29,7 @@ enum class BlinkTree::ScanTaken : uint8_t {
 struct BlinkTree::ScanLeaf : CachedLeaf {
   PartMask window = 0;                     ///< the parts to read; none: the whole page
   Placement assumed = Placement::kHashed;  ///< when the window was chosen
+  size_t guessed = 0;                      ///< blocks that are read beside it
 };
 
 /// The rows of a scan. Those that the caller's vector holds from before are written over, so that their strings
@@ -80,6 +83,8 @@ struct BlinkTree::ScanState {
   std::unique_ptr<std::byte[]> images;                      ///< a leaf's each
   size_t images_max = 0;                                    ///< that there is room for
   std::vector<std::pair<size_t, OutOfLineValue>> to_fetch;  ///< row, where its value is
+  std::unique_ptr<ScanGuess> guess;                         ///< none while nothing was ever guessed
+  ListVerdict verdict;                                      ///< of the leaf that is taken
 
   /// The scan fails: rows whose values are not in hand are none, nor is what lies behind the first of them.
   void CutUnfetched() {

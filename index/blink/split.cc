@@ -122,6 +122,7 @@ Task<Status> BlinkTree::SplitAndInsert(OpContext& op, LockedPage& left, PendingE
       co_return status;
     }
   }
+  if (level == 0) value_lists_.NoteSplit(left.address, right.address, right.node(geometry));
   if (level > 0 && caching()) {  // before the lock is let go: a later image is then the newer one
     cache_.Install(right.address, right.node(geometry).image());
     cache_.Install(left.address, left.node(geometry).image());

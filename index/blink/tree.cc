@@ -34,9 +34,10 @@ uint64_t InitialEntriesPerLeaf(const Geometry& geometry) {
   return geometry.leaf_bytes / entry_bytes * 2 / 3;
 }
 
-uint64_t HintBytes(const Geometry& geometry, const TreeOptions& options) {
+/// Of what is remembered of values out of line: nothing where there are none, or no cache leads to leaves.
+uint64_t BytesFor(uint64_t option, const Geometry& geometry, const TreeOptions& options) {
   const bool wanted = geometry.layout == Layout::kBytes && options.cache != CacheMode::kNone;
-  return wanted ? options.value_hint_bytes : 0;
+  return wanted ? option : 0;
 }
 }  // namespace
 
@@ -46,7 +47,8 @@ BlinkTree::BlinkTree(dsm::Pool* pool, TreeInfo info, TreeOptions options)
       options_(options),
       cache_(info_.geometry, info_.id, pool->layouts(), &pool->epochs(), options.cache_bytes),
       hints_(info_.geometry.leaf_bytes, pool->layouts()),
-      value_hints_(HintBytes(info_.geometry, options), pool->layouts()),
+      value_hints_(BytesFor(options.value_hint_bytes, info_.geometry, options), pool->layouts()),
+      value_lists_(BytesFor(options.value_list_bytes, info_.geometry, options), pool->layouts()),
       entries_per_leaf_x16_(InitialEntriesPerLeaf(info_.geometry) * 16) {
   FARLEAF_CHECK(options_.Validate().ok(), options_.Validate());
   FARLEAF_CHECK(info_.geometry.Validate().ok(), info_.geometry.Validate());

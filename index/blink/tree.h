@@ -39,6 +39,7 @@
 #include "index/blink/tree_stats.h"
 #include "index/blink/value_fetch.h"
 #include "index/blink/value_hints.h"
+#include "index/blink/value_lists.h"
 #include "index/range_index.h"
 
 namespace farleaf::index {
@@ -89,6 +90,7 @@ class BlinkTree final : public RangeIndex {
   const TreeStats& stats() const { return stats_; }
   const SearchCache& cache() const { return cache_; }
   const ValueHints& value_hints() const { return value_hints_; }
+  const ValueLists& value_lists() const { return value_lists_; }
 
  private:
   // descent.cc: finding nodes.
@@ -228,8 +230,7 @@ class BlinkTree final : public RangeIndex {
   /// process has it. Then its status goes into `locked.begun`, and LockPage is called in any case.
   bool BeginLock(GlobalAddress address, LockClass lock_class, LockedPage& locked, Batch& batch);
   static constexpr uint64_t kNoWait = 1;  ///< of LockPage: DeadlineExceeded where it would wait
-  /// Null: not known.
-  GlobalAddress CachedParentOf(const Publication& publication) const;
+  GlobalAddress CachedParentOf(const Publication& publication) const;  ///< null: not known
   /// Posts batches[0], and beside it what locks `known`. Then publication.parent is begun, or null.
   Task<void> PostBesideParent(OpContext& op, std::span<Batch, 2> batches, GlobalAddress known,
                               Publication& publication);
@@ -423,7 +424,6 @@ class BlinkTree final : public RangeIndex {
 
   // values.cc: out-of-line values.
   GuessedValue GuessValue(std::string_view key) const;
-  static void AddGuessRead(GuessedValue& guess, Batch& batch);
   /// Reads a leaf and the guessed block in one round trip. Of the block's server no failure is told.
   Task<Status> ReadLeafAndGuess(OpContext& op, GlobalAddress leaf, std::span<std::byte> image,
                                 GuessedValue& guess);
@@ -432,8 +432,6 @@ class BlinkTree final : public RangeIndex {
   void NoteValue(uint64_t hash, const OutOfLineValue& where);
   /// The leaf has no out-of-line value of the key.
   void ForgetGuess(const GuessedValue& guess);
-  static ValueState OpenBlock(std::span<const std::byte> block, const OutOfLineValue& where,
-                              std::string* value);
   Task<Status> ReadValues(OpContext& op, std::span<ValueFetch> fetches);
   Task<Status> ReadSomeValues(OpContext& op, std::span<ValueFetch> fetches);
   Task<Result<ValueState>> ReadValue(OpContext& op, OutOfLineValue where, std::string* value);
@@ -460,13 +458,14 @@ class BlinkTree final : public RangeIndex {
   // scan.cc
   struct ScanState;
   struct ScanLeaf;
-  Status CheckBound(std::string_view bound) const;
   std::string LowestKey() const;
-  std::string HighestKey() const;
   void ChooseScanLeaves(OpContext& op, ScanState& state) const;
+  /// Which blocks to read beside the chosen leaves, of which those go that will not be needed.
+  void GuessScanValues(ScanState& state, double per_leaf) const;
   Task<Status> ReadScanLeaves(OpContext& op, ScanState& state);
   bool IsNextLeaf(const ScanState& state, std::span<const std::byte> image) const;
   void TakeScanLeaf(ScanState& state, const ConstNode& leaf);
+  void TakeAndNoteScanLeaf(ScanState& state, const ScanLeaf& planned, const ConstNode& leaf);
   void AddScanRow(ScanState& state, const ConstNode& leaf, size_t i);
   void NoteLeafFill(size_t entries);
   // scan_parts.cc
@@ -486,6 +485,7 @@ class BlinkTree final : public RangeIndex {
   SearchCache cache_;
   LeafHints hints_;
   ValueHints value_hints_;
+  ValueLists value_lists_;
   ExpectedLeaves expected_;
   TreeStats stats_;
   LateBlocks late_blocks_;

@@ -47,6 +47,7 @@ struct TreeStats {
   std::atomic<uint64_t> torn_values{0};                  ///< blocks whose checksum did not hold
   std::atomic<uint64_t> reused_values{0};  ///< blocks that held another value than the leaf named
   std::atomic<uint64_t> stale_value_hints{0};  ///< blocks read beside a leaf that named another one
+  std::atomic<uint64_t> stale_listed_values{0};  ///< blocks that a scan read in vain beside a leaf
   // Of leaves read in part:
   std::atomic<uint64_t> stale_parts{0};    ///< parts of a leaf whose fences are not the cached ones
   std::atomic<uint64_t> more_parts{0};     ///< the answer lay in a part that had not been read

@@ -21,6 +21,10 @@ namespace farleaf::index {
 
 inline constexpr size_t kBlockHeaderBytes = 16;
 
+/// What is read of a block for a value of that length.
+inline uint64_t BlockReadBytes(uint32_t length) {
+  return RoundUp(kBlockHeaderBytes + uint64_t{length}, 8);
+}
 inline uint64_t BlockWord(std::span<const std::byte> block) {
   return LoadLittle<uint64_t>(block.data());
 }

@@ -6,15 +6,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "dsm/transport.h"
 #include "index/blink/node.h"
 #include "index/blink/value_hints.h"
 
 namespace farleaf::index {
 
 enum class ValueState : uint8_t { kTorn, kRead, kReused };
+/// Whether a block that was read is the one that a leaf's entry names; `value` is then in it.
+ValueState OpenBlock(std::span<const std::byte> block, const OutOfLineValue& where,
+                     std::string* value);
 struct ValueFetch {
   OutOfLineValue where;
   std::string* value;
@@ -31,6 +36,12 @@ struct GuessedValue {
   std::optional<ValueHint> hint;
   std::vector<std::byte> block;
   bool read = false;
+
+  /// REQUIRES: a hint.
+  void AddRead(dsm::Batch& batch) {
+    block.resize(hint->bytes);
+    batch.Read(hint->block.offset(), block);
+  }
 };
 
 }  // namespace farleaf::index

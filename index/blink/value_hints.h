@@ -3,9 +3,8 @@
 //
 // One word a hint, in sets of eight that fill a cache line:
 //
-//   bits 0..9          bytes of the block that are in use, in units of 8; 0: no hint
-//   bit 10             used since it was last passed over for replacement
-//   bits 11..          the block, in units of 64 bytes, all servers' regions counted through
+//   low bits           the block's name (block_name.h); 0: no hint
+//   one bit            used since it was last passed over for replacement
 //   the rest           of the hash of tree and key, whatever bits are left: 11 in a pool of 2^48 bytes
 //
 // A hint may be out of date, or another key's whose hash agrees: whoever uses one finds out by the unique id
@@ -24,26 +23,15 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
-#include "dsm/address.h"
 #include "dsm/region_layout.h"
+#include "index/blink/block_name.h"
 #include "index/blink/fence_digest.h"
 
 namespace farleaf::index {
 
-/// A block, as a hint names it.
-struct ValueHint {
-  dsm::GlobalAddress block;
-  uint32_t bytes = 0;  ///< that are in use, header included; a multiple of 8
-  bool operator==(const ValueHint&) const = default;
-};
-
 class ValueHints {
  public:
-  /// Longer blocks are not noted: a round trip saved is little of what they cost.
-  static constexpr uint32_t kBlockBytesMax = 1023 * 8;
-
   /// `bytes_max`: less than one set's 64: there are no hints.
   ValueHints(uint64_t bytes_max, std::span<const dsm::RegionLayout> layouts);
   ~ValueHints();
@@ -54,7 +42,7 @@ class ValueHints {
     return internal::DigestBytes(internal::kDigestKeys[0] ^ tree, key);
   }
   std::optional<ValueHint> Find(uint64_t hash) const;
-  /// The key's value is there. Nothing is noted of a block that is too long, or at an odd address.
+  /// The key's value is there. Nothing is noted of a block that has no name.
   void Note(uint64_t hash, ValueHint hint);
   /// The key has no out-of-line value.
   void Forget(uint64_t hash);
@@ -64,12 +52,10 @@ class ValueHints {
 
  private:
   static constexpr size_t kSetHints = 8;
+  static constexpr int kTagBitsMin = 8;
   struct alignas(64) Set {
     uint64_t hints[kSetHints];  ///< through std::atomic_ref
   };
-  static constexpr int kUsedBit = 10, kUnitShift = 11;
-  static constexpr uint64_t kLengthMask = (uint64_t{1} << kUsedBit) - 1;
-  static constexpr uint64_t kUsed = uint64_t{1} << kUsedBit;
 
   uint64_t SetsBytes() const { return sizeof(Set) << set_bits_; }
   uint64_t TagOf(uint64_t hash) const { return hash >> tag_shift_ << tag_shift_; }
@@ -83,9 +69,10 @@ class ValueHints {
   }
   Set* Sets();
 
-  std::vector<uint64_t> first_unit_;  ///< index: server id; one more for the end
-  int set_bits_ = -1;                 ///< -1: no hints
-  int tag_shift_ = 0;
+  BlockNames names_;
+  const uint64_t used_;  ///< the bit that says so
+  const int tag_shift_;
+  int set_bits_ = -1;                   ///< -1: no hints
   std::atomic<void*> memory_{nullptr};  ///< that the sets lie in
   std::atomic<Set*> sets_{nullptr};
 };

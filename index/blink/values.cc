@@ -22,8 +22,8 @@ constexpr uint64_t kFetchBytesMax = uint64_t{16} << 20;
 
 }  // namespace
 
-ValueState BlinkTree::OpenBlock(std::span<const std::byte> block, const OutOfLineValue& where,
-                                std::string* value) {
+ValueState OpenBlock(std::span<const std::byte> block, const OutOfLineValue& where,
+                     std::string* value) {
   const bool checks_id = !Mutated(Mutation::kValueIdUnchecked);
   if ((checks_id && BlockWord(block) != where.unique_id) || BlockLength(block) != where.length) {
     return ValueState::kReused;
@@ -42,18 +42,13 @@ GuessedValue BlinkTree::GuessValue(std::string_view key) const {
   return guess;
 }
 
-void BlinkTree::AddGuessRead(GuessedValue& guess, Batch& batch) {
-  guess.block.resize(guess.hint->bytes);
-  batch.Read(guess.hint->block.offset(), guess.block);
-}
-
 Task<Status> BlinkTree::ReadLeafAndGuess(OpContext& op, GlobalAddress leaf,
                                          std::span<std::byte> image, GuessedValue& guess) {
   const dsm::ServerId server = guess.hint->block.server();
   Batch batches[2] = {Batch(leaf.server()), Batch(server)};
   batches[0].Read(leaf.offset(), image);
   const size_t with = server == leaf.server() ? 0 : 1;
-  AddGuessRead(guess, batches[with]);
+  guess.AddRead(batches[with]);
   [[maybe_unused]] Status any = co_await op.worker.RoundTrip(batches, op.counts);
   guess.read = batches[with].status().ok();
   co_return batches[0].status();
@@ -67,8 +62,7 @@ bool BlinkTree::TakeGuess(GuessedValue& guess, const OutOfLineValue& where, std:
     return kBlockHeaderBytes + said.length <= guess.block.size() &&
            OpenBlock(guess.block, said, value) == ValueState::kRead;
   }
-  if (guess.hint->block == where.block &&
-      guess.block.size() == RoundUp(kBlockHeaderBytes + where.length, 8) &&
+  if (guess.hint->block == where.block && guess.block.size() == BlockReadBytes(where.length) &&
       OpenBlock(guess.block, where, value) == ValueState::kRead) {
     return true;
   }
@@ -77,8 +71,8 @@ bool BlinkTree::TakeGuess(GuessedValue& guess, const OutOfLineValue& where, std:
 }
 
 void BlinkTree::NoteValue(uint64_t hash, const OutOfLineValue& where) {
-  const uint64_t bytes = RoundUp(kBlockHeaderBytes + uint64_t{where.length}, 8);
-  if (bytes > ValueHints::kBlockBytesMax) {
+  const uint64_t bytes = BlockReadBytes(where.length);
+  if (bytes > BlockNames::kBlockBytesMax) {
     value_hints_.Forget(hash);
   } else {
     value_hints_.Note(hash, {where.block, static_cast<uint32_t>(bytes)});
@@ -116,7 +110,7 @@ Task<Status> BlinkTree::ReadSomeValues(OpContext& op, std::span<ValueFetch> fetc
         co_return Status::Corruption("value block " + fetch.where.block.ToString() + " claims " +
                                      std::to_string(fetch.where.length) + " bytes");
       }
-      blocks[i].resize(RoundUp(kBlockHeaderBytes + fetch.where.length, 8));
+      blocks[i].resize(BlockReadBytes(fetch.where.length));
       dsm::BatchFor(batches, fetch.where.block.server())
           .Read(fetch.where.block.offset(), blocks[i]);
     }
@@ -212,8 +206,7 @@ Task<Status> BlinkTree::RetireValue(OpContext& op, OutOfLineValue where) {
     pool_->allocator().Retire(pool_->clock(), *page_class, {where.block, 0});
     status = co_await pool_->allocator().Trim(op);
   } else {
-    status = co_await pool_->allocator().FreeExtent(op, where.block,
-                                                    RoundUp(kBlockHeaderBytes + where.length, 8));
+    status = co_await pool_->allocator().FreeExtent(op, where.block, BlockReadBytes(where.length));
     if (!status.ok()) pool_->allocator().GiveUp();  // its block word names this member
   }
   co_return status;

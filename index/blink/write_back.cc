@@ -51,6 +51,9 @@ void BlinkTree::AddWriteBack(LockedPage& locked, Batch& batch) {
   if (options_.placement == Placement::kHashed) locked.placement = Placement::kHashed;
   const auto raw = locked.Pack(info_.geometry);
   if (locked.packed) NoteWholeLeaf(locked, raw);
+  // Before it lands: whoever reads the leaf meanwhile may see it either way.
+  if (locked.level() == 0 && !value_lists_.empty())
+    value_lists_.NoteWritten(locked.address, locked.node(info_.geometry));
   const auto before = locked.before.image(info_.geometry, locked.level());
   const size_t redo_bytes = AddRedo(locked, before, raw, batch);
   if (!locked.packed) {

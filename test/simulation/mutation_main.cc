@@ -60,6 +60,7 @@ constexpr Case kCases[] = {
     {Mutation::kReverseScanTrustsCache, "reverse_scan_trusts_cache", "scans", "none", 100},
     {Mutation::kValueIdUnchecked, "value_id_unchecked", "hot_key", "none", 100},
     {Mutation::kValueHintUnchecked, "value_hint_unchecked", "byte_keys", "none", 100},
+    {Mutation::kScanGuessUnchecked, "scan_guess_unchecked", "scans", "none", 300},
     {Mutation::kValueFreedFirst, "value_freed_first", "hot_key", "crashes", 3000},
     {Mutation::kPageNeverFreed, "page_never_freed", "moving_window", "none", 500},
     {Mutation::kPageFreedTwice, "page_freed_twice", "moving_window", "none", 500},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dsm/base/random.h"
+#include "test/support/other_view.h"
 #include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
@@ -46,9 +47,9 @@ TEST(ValueHintsTest, NothingIsNotedThatNoHintCanName) {
   hints.Note(HashOf(1), {{0, 4096 + 8}, 24});                          // no block begins there
   hints.Note(HashOf(1), {{3, 4096}, 24});                              // no such server
   hints.Note(HashOf(1), {{2, uint64_t{64} << 20}, 24});                // outside of its region
-  hints.Note(HashOf(1), {{0, 4096}, ValueHints::kBlockBytesMax + 8});  // too long
+  hints.Note(HashOf(1), {{0, 4096}, BlockNames::kBlockBytesMax + 8});  // too long
   EXPECT_EQ(hints.Find(HashOf(1)), std::nullopt);
-  hints.Note(HashOf(1), {{0, 4096}, ValueHints::kBlockBytesMax});
+  hints.Note(HashOf(1), {{0, 4096}, BlockNames::kBlockBytesMax});
   EXPECT_NE(hints.Find(HashOf(1)), std::nullopt);
 }
 
@@ -99,37 +100,6 @@ TEST(ValueHintsTest, ThreadsFindNoHintThatNobodyNoted) {
   }
   for (std::thread& thread : threads) thread.join();
 }
-
-/// Another compute server's view of the fixture's tree, with hints of its own.
-class OtherView {
- public:
-  OtherView(LocalTree& local, TreeOptions options)
-      : local_(local), tree_(&local.pool(), local.tree().info(), options) {}
-  std::optional<std::string> Get(std::string_view key) {
-    cost_ = {};
-    OpContext op{local_.worker(), cost_};
-    std::string value;
-    const auto found = local_.worker().Run(tree_.Get(op, key, &value));
-    FARLEAF_CHECK(found.ok(), found.status());
-    return *found ? std::optional(value) : std::nullopt;
-  }
-  std::vector<std::optional<std::string>> MultiGet(std::span<const std::string_view> keys) {
-    cost_ = {};
-    OpContext op{local_.worker(), cost_};
-    std::vector<std::optional<std::string>> values;
-    const Status status = local_.worker().Run(tree_.MultiGet(op, keys, &values));
-    FARLEAF_CHECK(status.ok(), status);
-    return values;
-  }
-  BlinkTree& tree() { return tree_; }
-  uint64_t round_trips() const { return cost_.round_trips; }
-  const dsm::FabricCounts& cost() const { return cost_; }
-
- private:
-  LocalTree& local_;
-  BlinkTree tree_;
-  dsm::FabricCounts cost_;
-};
 
 std::string Long(char c) { return std::string(1'000, c); }
 

@@ -1,0 +1,134 @@
+// ValueLists: which value blocks a leaf's entries named when this compute server last saw the leaf, in the
+// order of keys. A scan reads those that it will want beside the leaf, in one round trip, and the leaf decides.
+//
+// One word an entry:
+//
+//   low bits    the name of its value's block (block_name.h); 0: its value lies in the leaf, or has no name
+//   the rest    where its key stands in the order of the leaf's keys, as far as the bits go: 23 in a pool of
+//               64 GiB
+//
+// That is the order of a slot (node_bytes.h: where the key leaves the low fence, and 4 bytes more) as a number
+// whose digits are only as large as the leaf's keys have them, so that keys of decimal digits take 15 bits or so. By
+// it a scan that begins or ends inside of a leaf finds which entries it will want; of entries that it does not tell
+// apart it reads some more. A list may be out of date: whoever uses one finds out by the unique ids that the
+// leaf names. Its blocks were ones when they were noted, so that they can be read.
+//
+// A scan notes the leaves that it takes values out of line of; from then on this compute server's writes keep
+// the list right. A list that proves mostly wrong, time after time, is used less often, down to every 16th time.
+//
+// Replacement: first in, first out, save that one that was used since it was last passed over is passed over.
+// Invariants: no more than the bytes that it was given, what the maps take included, as far as one can tell.
+// Thread rule: thread-safe; each leaf has one of several mutexes, which is held for an image's entries at most.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "dsm/address.h"
+#include "dsm/region_layout.h"
+#include "index/blink/block_name.h"
+#include "index/blink/node.h"
+
+namespace farleaf::index {
+
+/// What a scan wants of a leaf, or of several: first <= key < end.
+struct WantedEntries {
+  std::string_view first;
+  std::optional<std::string_view> end;
+  bool forward = true;
+  uint64_t rows = 0;   ///< no more of them, from the side where it begins
+  uint64_t bytes = 0;  ///< no more blocks than it takes to reach as many
+};
+
+/// What came of what a list said.
+struct ListVerdict {
+  size_t guessed = 0;  ///< blocks that were read for it
+  size_t right = 0;    ///< of those: the leaf names them
+  size_t missed = 0;   ///< that the leaf named and nothing had
+};
+
+class ValueLists {
+ public:
+  /// `bytes_max` 0: nothing is remembered.
+  ValueLists(uint64_t bytes_max, std::span<const dsm::RegionLayout> layouts);
+
+  /// Nothing is remembered of any leaf. Costs a load.
+  bool empty() const { return lists_.load(std::memory_order_relaxed) == 0; }
+
+  /// Adds the blocks of what is wanted to `blocks`. How many entries that are wanted the leaf has, were there no
+  /// limit of rows and bytes; nullopt: it is not known.
+  std::optional<size_t> Find(GlobalAddress leaf, const WantedEntries& wanted,
+                             std::vector<ValueHint>* blocks) const;
+  /// A scan has taken entries of the leaf, as it was read. REQUIRES: a leaf of byte strings.
+  void NoteScanned(GlobalAddress address, const ConstNode& leaf, const ListVerdict& verdict);
+  /// The leaf is about to be written: if it has a list, that becomes what the image names.
+  void NoteWritten(GlobalAddress address, const ConstNode& leaf);
+  /// `right` is split off `left`: it has a list if that has one.
+  void NoteSplit(GlobalAddress left, GlobalAddress right_address, const ConstNode& right);
+
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  size_t lists() const { return lists_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr size_t kHeadBytes = 4;
+  struct List {
+    uint64_t leaf = 0;
+    uint64_t version = 0;                             ///< of the image that it was made of
+    std::string low;                                  ///< what key orders are relative to
+    uint64_t base_level = 0, base = 0;                ///< the first entry's level and number
+    std::array<uint8_t, kHeadBytes> least{}, most{};  ///< of the bytes of heads
+    uint32_t count = 0, capacity = 0;
+    uint8_t shift = 0;          ///< of numbers, less the first one's
+    uint8_t bad = 0;            ///< verdicts that it was mostly wrong, less those that it was not
+    mutable uint8_t pause = 0;  ///< so many scans do without
+    mutable bool used = false;
+    std::unique_ptr<uint64_t[]> words;
+  };
+  using Lists = std::list<List>;
+  struct Shard {
+    std::mutex mutex;  // guards all of it
+    Lists lists;       ///< the oldest first
+    std::unordered_map<uint64_t, Lists::iterator> by_leaf;
+    uint64_t bytes = 0;
+  };
+
+  Shard& ShardOf(GlobalAddress leaf) const;
+  static uint64_t BytesOf(const List& list);
+  /// Entries that are not told from a key; if there are none, where it would stand.
+  struct Place {
+    size_t first = 0, end = 0;
+    size_t alike() const { return end - first; }
+  };
+  static uint64_t NumberOf(const List& list, uint64_t order);
+  uint64_t WordFor(uint64_t number) const { return number << names_.bits(); }
+  Place PlaceOf(const List& list, std::string_view key) const;
+  /// Words with the slots' orders, and what makes numbers of those.
+  static void FillOrders(List& list, const ConstNode& leaf, int order_bits);
+  /// Whether anything of it is out of line.
+  bool Fill(List& list, const ConstNode& leaf) const;
+  /// Makes the leaf's list what the image says, or takes it out. REQUIRES: the mutex.
+  void Put(Shard& shard, GlobalAddress address, const ConstNode& leaf);
+  void Erase(Shard& shard, Lists::iterator list);
+  void MakeRoom(Shard& shard);
+
+  BlockNames names_;
+  const int order_bits_;
+  uint64_t shard_bytes_max_ = 0;
+  size_t shard_mask_ = 0;
+  std::unique_ptr<Shard[]> shards_;
+  std::atomic<size_t> lists_{0};
+  std::atomic<uint64_t> bytes_{0};
+};
+
+}  // namespace farleaf::index
