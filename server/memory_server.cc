@@ -122,6 +122,7 @@ Result<std::unique_ptr<MemoryServer>> MemoryServer::Start(const MemoryServerOpti
   FARLEAF_RETURN_IF_ERROR(server->MakeRegion(options));
   FARLEAF_RETURN_IF_ERROR(server->StartAgent(options));
   server->StartEnforcer(options);
+  server->StartHugeChunks(options);
   FARLEAF_RETURN_IF_ERROR(server->Renew());
   return server;
 }
@@ -132,6 +133,7 @@ MemoryServer::~MemoryServer() {
 
 Status MemoryServer::Stop() {
   Status withdrawn = deps_.directory->Withdraw(endpoint_);
+  huge_chunks_.reset();
   enforcer_.reset();
   agent_.reset();
   return withdrawn;
@@ -237,6 +239,20 @@ void MemoryServer::StartEnforcer(const MemoryServerOptions& options) {
       .cut_off = [this](const dsm::MemberIdentity& member) { return agent_->CutOff(member); },
       .take_ended = [this] { return agent_->TakeEnded(); }});
   enforcer_->Start();
+}
+
+void MemoryServer::StartHugeChunks(const MemoryServerOptions& options) {
+  // Memory that a NIC knows cannot be moved, and a file's pages are what they are.
+  if (options.hugepages == dsm::Hugepages::kNever || region_->uses_hugepages() ||
+      !options.file.empty() || options.fabric == FabricChoice::kVerbs) {
+    return;
+  }
+  huge_chunks_ = std::make_unique<HugeChunks>(HugeChunks::Deps{
+      .layout = layout_,
+      .region = region_->bytes(),
+      .clock = deps_.clock,
+      .back = [this](uint64_t offset) { return region_->BackByHugepage(offset); }});
+  huge_chunks_->Start();
 }
 
 }  // namespace farleaf::server

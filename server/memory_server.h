@@ -21,6 +21,7 @@
 #include "dsm/region_layout.h"
 #include "dsm/shm/memory_region.h"
 #include "server/config.h"
+#include "server/huge_chunks.h"
 #include "server/logging.h"
 #include "server/metrics/metrics_text.h"
 
@@ -81,6 +82,7 @@ class MemoryServer {
   Status MakeRegion(const MemoryServerOptions& options);
   Status StartAgent(const MemoryServerOptions& options);
   void StartEnforcer(const MemoryServerOptions& options);
+  void StartHugeChunks(const MemoryServerOptions& options);
   Status Prefault();
 
   Deps deps_;
@@ -89,6 +91,7 @@ class MemoryServer {
   std::unique_ptr<dsm::MemoryRegion> region_;
   std::unique_ptr<dsm::RegionAgent> agent_;  // before region_ in destruction
   std::unique_ptr<dsm::LeaseEnforcer> enforcer_;
+  std::unique_ptr<HugeChunks> huge_chunks_;  // likewise
 };
 
 }  // namespace farleaf::server

@@ -10,15 +10,39 @@
 #include <utility>
 
 #include "dsm/base/bytes.h"
+#include "dsm/base/check.h"
 
 namespace farleaf::dsm {
 
 namespace {
 
-constexpr uint64_t kHugepageBytes = 2 << 20;
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 Status OsError(const std::string& what) {
   return Status::IoError(what + ": " + std::strerror(errno));
+}
+
+/// At a multiple of a hugepage's size, as offsets in the region are: only so can one that is behind it be mapped whole.
+void* MapAligned(int fd, uint64_t bytes) {
+  constexpr uint64_t kPageBytes = 4096;
+  const uint64_t whole = RoundUp(bytes, kPageBytes);
+  void* const room = ::mmap(nullptr, whole + kHugepageBytes, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room != MAP_FAILED) {
+    auto* const begin = static_cast<std::byte*>(room);
+    auto* const aligned = begin + RoundUp(reinterpret_cast<uintptr_t>(room), kHugepageBytes) -
+                          reinterpret_cast<uintptr_t>(room);
+    if (::mmap(aligned, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == aligned) {
+      const auto before = static_cast<size_t>(aligned - begin);
+      if (before > 0) ::munmap(begin, before);
+      if (before < kHugepageBytes) ::munmap(aligned + whole, kHugepageBytes - before);
+      return aligned;
+    }
+    ::munmap(room, whole + kHugepageBytes);
+  }
+  return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 }
 
 /// Opens, sizes and maps one kind of memory; the descriptor is closed again on failure.
@@ -29,7 +53,7 @@ Result<std::pair<int, std::byte*>> OpenAndMap(int fd, uint64_t bytes, const std:
     ::close(fd);
     return status;
   }
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void* data = MapAligned(fd, bytes);
   if (data == MAP_FAILED) {
     Status status = OsError("cannot map " + what);
     ::close(fd);
@@ -79,7 +103,7 @@ Result<MemoryRegion> MemoryRegion::Attach(int fd, uint64_t bytes) {
     return Status::Corruption("the region handed over is smaller than the " +
                               std::to_string(bytes) + " bytes announced");
   }
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void* data = MapAligned(fd, bytes);
   if (data == MAP_FAILED) {
     Status status = OsError("cannot map the region handed over");
     ::close(fd);
@@ -94,6 +118,15 @@ Result<MemoryRegion> MemoryRegion::Attach(int fd, uint64_t bytes) {
     return status;
   }
   return MemoryRegion(fd, static_cast<std::byte*>(data), bytes, false);
+}
+
+Status MemoryRegion::BackByHugepage(uint64_t offset) {
+  FARLEAF_CHECK(offset % kHugepageBytes == 0 && offset + kHugepageBytes <= bytes_, offset, bytes_);
+  if (::madvise(data_ + offset, kHugepageBytes, MADV_COLLAPSE) == 0) return Status::Ok();
+  const int error = errno;
+  const std::string why = std::string("a hugepage for shared memory: ") + std::strerror(error);
+  if (error == EINVAL || error == ENOSYS) return Status::Unimplemented(why);
+  return error == EAGAIN ? Status::Unavailable(why) : Status::ResourceExhausted(why);
 }
 
 MemoryRegion::MemoryRegion(MemoryRegion&& other) noexcept

@@ -15,6 +15,8 @@ namespace farleaf::dsm {
 
 enum class Hugepages : uint8_t { kNever, kIfAvailable, kRequire };
 
+inline constexpr uint64_t kHugepageBytes = 2 << 20;
+
 class MemoryRegion {
  public:
   struct Options {
@@ -32,6 +34,12 @@ class MemoryRegion {
   MemoryRegion(MemoryRegion&& other) noexcept;
   MemoryRegion& operator=(MemoryRegion&&) = delete;
   ~MemoryRegion();
+
+  /// Has the system put one hugepage behind the 2 MiB at `offset`, for all processes that have mapped them; what they hold
+  /// stays, also while others change it. Takes milliseconds, for which whoever touches them waits. Unimplemented: this
+  /// system cannot; ResourceExhausted: it has none now; Unavailable: somebody holds on to some of the memory just now.
+  /// REQUIRES: `offset` is a multiple of 2 MiB, which lie in the region.
+  Status BackByHugepage(uint64_t offset);
 
   std::span<std::byte> bytes() const { return {data_, bytes_}; }
   int fd() const { return fd_; }

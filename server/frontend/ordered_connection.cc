@@ -15,10 +15,10 @@ bool OrderedConnection::TakeInput() {
     SayLastWords();
     return false;
   }
-  Gathered sets;
-  if (NextIsSet() && !environment_->thread().stopping() && RunSetsAtOnce(&sets)) return true;
+  Gathered gathered;
+  if (RunAtOnce(&gathered)) return true;
   pumping_ = true;
-  environment_->thread().Serve(*this, Pump(sets));
+  environment_->thread().Serve(*this, Pump(gathered));
   return true;
 }
 
@@ -50,34 +50,59 @@ void OrderedConnection::Quit() {
 
 void OrderedConnection::GiveBackRoom() {
   if (pumping_) return;
-  Free(&key_, &value_, &keys_bytes_, &ended_, &keys_, &key_ends_);
+  Free(&key_, &value_, &keys_bytes_, &ended_, &keys_, &key_ends_, &expired_);
   FreeOwnRoom();
   Connection::GiveBackRoom();
 }
 
 // ---- Commands ----
 
-bool OrderedConnection::RunSetsAtOnce(Gathered* sets) {
-  dsm::Worker& worker = environment_->thread().worker();
-  dsm::FabricCounts counts;
-  dsm::OpContext op{worker, counts, UINT64_MAX};  // nothing is waited for
-  uint64_t begin_ns = worker.clock().NowNs();
-  ended_.clear();
-  GatherAllSets(sets);
-  while (sets->done < sets->count && !sets->waits) DoSomeSets(op, sets);
-  first_ended_set_ = 0;
-  CountEnded(&begin_ns, &counts, KeyOf::kSet);
-  if (abandoned()) out().clear();
-  sets->begin_ns = begin_ns;
-  sets->spent = counts;
-  if (sets->waits) return false;
-  *sets = {.took_next = sets->took_next};
-  return !sets->took_next;
+bool OrderedConnection::RunAtOnce(Gathered* gathered) {
+  ServingThread& thread = environment_->thread();
+  while (!thread.stopping() && !output_full() && (NextIsSet() || NextIsRetrieval())) {
+    gathered->what = NextIsSet() ? KeyOf::kSet : KeyOf::kWanted;
+    gathered->begin_ns = std::max(thread.arrival_ns(), ended_ns_);
+    dsm::OpContext op{thread.worker(), gathered->spent, UINT64_MAX};  // nothing is waited for
+    ended_.clear();
+    if (gathered->what == KeyOf::kSet) {
+      DoAllSetsAtOnce(op, gathered);
+    } else {
+      RetrieveAtOnce(op, gathered);
+    }
+    CountEnded(&gathered->begin_ns, &gathered->spent, gathered->what);
+    if (abandoned()) out().clear();
+    if (gathered->done < gathered->count || !expired_.empty()) return false;
+    const bool took_next = gathered->took_next;
+    *gathered = {};
+    if (!took_next) return true;
+  }
+  return false;
 }
 
-Task<void> OrderedConnection::Pump(Gathered sets) {
+void OrderedConnection::DoAllSetsAtOnce(dsm::OpContext& op, Gathered* sets) {
+  GatherAllSets(sets);
+  first_ended_set_ = 0;
+  while (sets->done < sets->count && !sets->waits) DoSomeSets(op, sets);
+}
+
+void OrderedConnection::RetrieveAtOnce(dsm::OpContext& op, Gathered* wanted) {
+  wanted->took_next = GatherRetrievals(&wanted->count);
+  while (wanted->done < wanted->count && !output_full()) {
+    const size_t end = std::min(wanted->done + batch_keys_, wanted->count);
+    MakeKeys(wanted->done, end, [this](size_t i) { AppendWantedKey(i, &keys_bytes_); });
+    Answerer answerer(this, wanted->done);
+    const size_t expired_before = expired_.size();
+    const size_t answered = environment_->store().VisitAtOnce(op, keys_, answerer, &expired_);
+    for (size_t& number : std::span(expired_).subspan(expired_before)) number += wanted->done;
+    wanted->done += answered;
+    if (wanted->done < end) return;
+    NoteBatch(answerer.bytes());
+  }
+}
+
+Task<void> OrderedConnection::Pump(Gathered begun) {
   ServingThread& thread = environment_->thread();
-  dsm::FabricCounts counts = sets.spent;
+  dsm::FabricCounts counts = begun.spent;
   dsm::OpContext op{thread.worker(), counts, UINT64_MAX};
   Running running(&op);
   thread.Link(running);
@@ -85,7 +110,9 @@ Task<void> OrderedConnection::Pump(Gathered sets) {
   // block, this is not the same.
   InputBlockRef kept = block(), gathered = kept;
   const uint64_t now_ns = thread.worker().clock().NowNs();
-  uint64_t begin_ns = sets.count > 0 ? sets.begin_ns : now_ns, deadline_set_ns = 0;
+  uint64_t begin_ns = begun.count > 0 ? begun.begin_ns : now_ns, deadline_set_ns = 0;
+  Gathered sets = begun.what == KeyOf::kSet ? begun : Gathered{},
+           wanted = begun.what == KeyOf::kWanted ? begun : Gathered{};
   for (bool more = true; more;) {
     // Of commands that begin within a millisecond the deadline is the same: reading the clock is not free.
     if (begin_ns - deadline_set_ns >= kNsPerMs) {
@@ -95,7 +122,7 @@ Task<void> OrderedConnection::Pump(Gathered sets) {
     bool took_next = false;
     ended_.clear();
     KeyOf key_of = KeyOf::kNext;
-    if (sets.done == sets.count && NextIsSet() && !thread.stopping()) {
+    if (sets.done == sets.count && wanted.count == 0 && NextIsSet() && !thread.stopping()) {
       gathered = block();
       GatherAllSets(&sets);
     }
@@ -110,12 +137,15 @@ Task<void> OrderedConnection::Pump(Gathered sets) {
       }
       took_next = sets.done < sets.count || sets.took_next;
       if (sets.done == sets.count) sets = {};
-    } else if (NextIsRetrieval() && !thread.stopping()) {
-      size_t count = 0;
-      gathered = block();
-      took_next = GatherRetrievals(&count);
+    } else if (wanted.count > 0 || (NextIsRetrieval() && !thread.stopping())) {
+      if (wanted.count == 0) {
+        gathered = block();
+        wanted.took_next = GatherRetrievals(&wanted.count);
+      }
+      took_next = wanted.took_next;
       key_of = KeyOf::kWanted;
-      co_await RunRetrievals(op, count);
+      co_await RunRetrievals(op, wanted.done, wanted.count);
+      wanted = {};
     } else {
       ExpectFollowing(op);
       co_await RunNext(op);
@@ -162,7 +192,7 @@ void OrderedConnection::CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent,
     *spent = {};  // those that end together share it, so that it counts once
   }
   *spent = {};
-  *begin_ns = now_ns;
+  *begin_ns = ended_ns_ = now_ns;
 }
 
 void OrderedConnection::NoteSlow(uint64_t duration_ns, uint64_t round_trips, KeyOf key_of) {
@@ -184,8 +214,9 @@ void OrderedConnection::NoteSlow(uint64_t duration_ns, uint64_t round_trips, Key
   environment_->slow_log()->Add(std::move(slow));
 }
 
-Task<void> OrderedConnection::RunRetrievals(dsm::OpContext& op, size_t count) {
-  for (size_t begin = 0; begin < count;) {
+Task<void> OrderedConnection::RunRetrievals(dsm::OpContext& op, size_t begin, size_t count) {
+  if (!expired_.empty()) co_await DeleteExpired(op);
+  while (begin < count) {
     const size_t end = std::min(begin + batch_keys_, count);
     if (end - begin == 1) {
       co_await RetrieveOneByOne(op, begin, end);
@@ -197,6 +228,16 @@ Task<void> OrderedConnection::RunRetrievals(dsm::OpContext& op, size_t count) {
     co_await Room{this};
     op.deadline_ns = environment_->DeadlineNs();
   }
+}
+
+Task<void> OrderedConnection::DeleteExpired(dsm::OpContext& op) {
+  for (const size_t number : expired_) {
+    key_.clear();
+    AppendWantedKey(number, &key_);
+    // Whatever comes of this, the sweep comes by.
+    [[maybe_unused]] const Status deleted = co_await environment_->store().DeleteExpired(op, key_);
+  }
+  expired_.clear();
 }
 
 template <typename Append>
@@ -260,8 +301,12 @@ Task<void> OrderedConnection::RetrieveTogether(dsm::OpContext& op, size_t begin,
     co_await RetrieveOneByOne(op, answerer.next(), end);
     co_return;
   }
+  NoteBatch(answerer.bytes());
+}
+
+void OrderedConnection::NoteBatch(size_t bytes) {
   // What one batch holds in memory at once is to be a part of what may wait to be sent.
-  const bool large = answerer.bytes() > out_bytes_max_ / 4;
+  const bool large = bytes > out_bytes_max_ / 4;
   batch_keys_ =
       large ? std::max<size_t>(batch_keys_ / 2, 2) : std::min(batch_keys_ * 2, kBatchKeysMax);
 }

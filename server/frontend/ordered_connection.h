@@ -6,7 +6,7 @@
 // in flight for each connection; other connections' commands run meanwhile anyway.
 //
 // Sets that follow one another are looked at together before the first is made, so that their cache misses overlap;
-// they are made and answered in their order, without a coroutine as far as none has to wait.
+// they are made and answered in their order. Sets and reads run without a coroutine as far as none has to wait.
 //
 // One coroutine, the pump, runs all else that has arrived, and ends when there is nothing: no allocation for
 // each command. It waits where more than `out_bytes_max` is unsent, also within the answers to many reads.
@@ -175,22 +175,27 @@ class OrderedConnection : public Connection {
   /// Has what the command behind the next one will look at be fetched meanwhile.
   void ExpectFollowing(dsm::OpContext& op);
   bool TakeCommand() { return end_.ok() && TakeNext(); }
-  /// Sets that were gathered, of which the first `done` are.
+  /// Sets that were gathered, or keys that are wanted, of which the first `done` are done.
   struct Gathered {
+    KeyOf what = KeyOf::kNext;
     size_t count = 0, done = 0;
     bool took_next = false;
     bool waits = false;       ///< the first that is not done is known to have to wait
     uint64_t begin_ns = 0;    ///< of that one
     dsm::FabricCounts spent;  ///< on it, in vain
   };
-  /// Runs the next command, and sets behind it, without a coroutine, as far as they need not wait. True: nothing is left
-  /// to be run of what was taken.
-  bool RunSetsAtOnce(Gathered* sets);
-  dsm::Task<void> Pump(Gathered sets);
+  /// Runs the next command, and sets and retrievals behind it, without a coroutine, as far as they need not wait. True:
+  /// nothing is left to be run of what was taken. Otherwise there is what was `gathered`, or the next command.
+  bool RunAtOnce(Gathered* gathered);
+  void DoAllSetsAtOnce(dsm::OpContext& op, Gathered* sets);
+  void RetrieveAtOnce(dsm::OpContext& op, Gathered* wanted);
+  dsm::Task<void> Pump(Gathered gathered);
   /// Counts those that were noted; they began at `begin_ns`, and cost `spent`. Sets both for the next ones.
   void CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent, KeyOf key_of);
   void NoteSlow(uint64_t duration_ns, uint64_t round_trips, KeyOf key_of);
-  dsm::Task<void> RunRetrievals(dsm::OpContext& op, size_t count);
+  dsm::Task<void> RunRetrievals(dsm::OpContext& op, size_t begin, size_t count);
+  /// Those that were met without a coroutine.
+  dsm::Task<void> DeleteExpired(dsm::OpContext& op);
   void GatherAllSets(Gathered* sets);
   /// Does what need not wait of the next few, until one has to.
   void DoSomeSets(dsm::OpContext& op, Gathered* sets);
@@ -213,6 +218,10 @@ class OrderedConnection : public Connection {
   std::coroutine_handle<> waiting_;
   Status retrieval_failure_;
   size_t batch_keys_ = 64;  // of the next MultiGet
+  /// Answers of so many bytes came of a whole batch.
+  void NoteBatch(size_t bytes);
+  std::vector<size_t> expired_;  // of the keys that are wanted, by number: to be deleted
+  uint64_t ended_ns_ = 0;        // when commands were counted last
   AtOnce sets_together_;
   size_t first_ended_set_ = 0;  // of those that were noted
   // Room that is used again from one command to the next.

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,8 +19,7 @@ constexpr uint32_t kTurnsBeforeBlocking = 2'000;  // about 0.5 ms of polling
 constexpr uint32_t kRingTurnsPerEvents = 32;
 constexpr uint32_t kRingTurnsBeforeYield = 400;
 constexpr int kEventsMax = 128;
-constexpr uint64_t kSweepNs = kNsPerSecond;
-constexpr uint64_t kKeepsRoomMs = 1'000;
+constexpr time_t kSweepSeconds = 1;
 constexpr uint64_t kRefusalsMax = 64;  // connections that are being told that the server is full
 }  // namespace
 
@@ -33,9 +33,17 @@ Result<std::unique_ptr<ServerThread>> ServerThread::Create(Deps deps) {
   for (const MakeService& make : thread->deps_.services) {
     thread->services_.push_back(make(*thread));
   }
-  if (!thread->epoll_.valid() || !thread->wake_.valid()) {
+  thread->sweep_timer_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  const itimerspec sweeps{{kSweepSeconds, 0}, {kSweepSeconds, 0}};
+  if (!thread->epoll_.valid() || !thread->wake_.valid() ||
+      ::timerfd_settime(thread->sweep_timer_.get(), 0, &sweeps, nullptr) != 0) {
     return Status::IoError("epoll: " + client::internal::ErrnoText(errno));
   }
+  // One timer for all sweeps: a limit to each wait would be a timer that is set and cleared for each request.
+  epoll_event sweep{EPOLLIN, {.ptr = &thread->sweep_timer_}};
+  FARLEAF_CHECK(
+      ::epoll_ctl(thread->epoll_.get(), EPOLL_CTL_ADD, thread->sweep_timer_.get(), &sweep) == 0,
+      errno);
   // Events of these two carry a null pointer: being woken is all they mean. By edge, so that nobody has to read them.
   for (const int fd : {thread->wake_.get(), thread->worker_->wake_fd()}) {
     epoll_event event{EPOLLIN | EPOLLET, {.ptr = nullptr}};
@@ -94,7 +102,6 @@ OperationStats ServerThread::Stats() const {
 
 void ServerThread::Run() {
   worker_->GoOnline();
-  next_sweep_ns_ = deps_.clock->NowNs() + kSweepNs;
   while (!Drained()) Turn();
   worker_->Spawn(RunLastUpkeep());
   while (!Drained()) Turn();
@@ -120,7 +127,7 @@ void ServerThread::Turn() {
   } else {
     worker_->GoOffline();
     worker_->set_sleeping(true);
-    if (!worker_->has_cross_thread_work() && RingsMaySleep()) {
+    if (worker_->may_block() && RingsMaySleep()) {
       count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, wait_ms);
     }
     for (Peer* peer : rings_) peer->connection->RingAwake();
@@ -137,20 +144,17 @@ void ServerThread::Turn() {
   if (stop_requested_.load() && !stopping_) BeginStop();
   SettleTouched();
   if (!records_.empty()) PublishRecords();
-  if (wait_ms != 0 || count > 0 || idle_turns_ % 1024 == 0) {
-    const uint64_t now_ns = deps_.clock->NowNs();
-    if (now_ns >= std::min(next_sweep_ns_, drain_end_ns_)) {
-      CloseIdlePeers(now_ns);
-      if (!keeping_up_ && !stopping_) worker_->Spawn(RunUpkeep());
-      for (const auto& service : services_) {
-        if (!stopping_) service->Tick();
-      }
-    }
-  }
+  if (std::exchange(sweep_due_, false)) Sweep(deps_.clock->NowNs());
+  if (stopping_) CloseWhenDrainIsOver();
 }
 
 void ServerThread::HandleEvent(void* owner, uint32_t what) {
   if (owner == nullptr) return;  // it was to be woken
+  if (owner == &sweep_timer_) {
+    uint64_t times = 0;
+    sweep_due_ = ::read(sweep_timer_.get(), &times, sizeof times) == sizeof times;
+    return;
+  }
   for (const Listener& listener : listeners_) {
     if (&listener == owner) return AcceptAll(listener);
   }
@@ -167,8 +171,10 @@ void ServerThread::HandleEvent(void* owner, uint32_t what) {
 int ServerThread::WaitMs() const {
   if (!touched_.empty()) return 0;
   if (!rings_.empty() && deps_.clock->NowNs() < ring_poll_end_ns_) return 0;
-  if (worker_->spawned() > 0) return idle_turns_ < kTurnsBeforeBlocking ? 0 : 1;
-  return stopping_ ? 10 : 1'000;
+  if (worker_->spawned() > 0) {
+    return idle_turns_ < kTurnsBeforeBlocking && !worker_->waits_for_sources() ? 0 : 1;
+  }
+  return stopping_ ? 10 : -1;
 }
 
 void ServerThread::PublishRecords() {
@@ -330,7 +336,7 @@ bool ServerThread::Settle(Peer& peer) {
   if (peer.tls && peer.tls->has_pending()) Receive(peer);
   if (peer.connection->has_ring()) {
     if (!std::exchange(peer.polled, true)) rings_.push_back(&peer);
-    peer.connection->TakeRing();
+    TakeRing(peer);
   }
   if (!Send(peer)) {
     DropSocket(peer);
@@ -403,42 +409,6 @@ void ServerThread::Close(Peer& peer) {
   counts_.open.fetch_sub(1);
   if (peer.polled) std::erase(rings_, &peer);
   delete &peer;
-}
-
-void ServerThread::CloseIdlePeers(uint64_t now_ns) {
-  next_sweep_ns_ = now_ns + kSweepNs;
-  if (accept_paused_) {
-    accept_paused_ = false;
-    for (Listener& listener : listeners_) {
-      epoll_event event{EPOLLIN, {.ptr = &listener}};
-      ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener.socket.get(), &event);
-    }
-  }
-  const bool drain_over = now_ns >= drain_end_ns_;
-  if (drain_over) drain_end_ns_ = UINT64_MAX;
-  for (Peer& peer : peers_) {
-    const uint64_t idle_ms = (now_ns - std::min(now_ns, peer.last_input_ns)) / kNsPerMs;
-    const auto& options = deps_.options;
-    if (idle_ms >= kKeepsRoomMs) peer.connection->GiveBackRoom();
-    // It would have been closed had its peer taken the answers.
-    const bool refused = !peer.connection->failure().ok();
-    if (drain_over || (refused && idle_ms > options.hello_timeout_ms)) {
-      DropSocket(peer);
-    } else if (peer.tls && !peer.tls->handshaken() && idle_ms > options.hello_timeout_ms) {
-      peer.connection->Refuse(Status::DeadlineExceeded(
-          "no TLS handshake within " + std::to_string(options.hello_timeout_ms) + " ms"));
-    } else if (!peer.connection->greeted() && idle_ms > options.hello_timeout_ms) {
-      peer.connection->Refuse(Status::DeadlineExceeded(
-          "no hello within " + std::to_string(options.hello_timeout_ms) + " ms"));
-    } else if (options.idle_timeout_ms > 0 && idle_ms > options.idle_timeout_ms &&
-               peer.connection->in_flight() == 0 && peer.connection->output().empty()) {
-      peer.connection->Refuse(Status::DeadlineExceeded(
-          "no request for " + std::to_string(options.idle_timeout_ms) + " ms"));
-    } else {
-      continue;
-    }
-    Touch(peer);
-  }
 }
 
 void ServerThread::Serve(Connection& connection, dsm::Task<void> task) {

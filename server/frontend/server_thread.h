@@ -5,7 +5,7 @@
 // start the requests they bring; parse on where a pause has ended; send what the turn has answered. Once a
 // second the trees' upkeep runs beside the requests, and a last time behind the last of them.
 // With work in flight it polls; when that brings nothing for a while it blocks for a millisecond at
-// a time; with nothing in flight it blocks until an event.
+// a time; with nothing in flight it blocks until an event, of which a timer is one, once a second.
 //
 // Invariants:
 //   - a Peer lives until its socket is closed and its last request has been answered;
@@ -137,6 +137,8 @@ class ServerThread final : public ServingThread {
   void ReceiveTls(Peer& peer);
   /// Returns whether anything has come through a ring.
   bool PollRings();
+  /// Takes what has come through the peer's ring, if anything has, behind which rings are polled for a while.
+  void TakeRing(Peer& peer);
   bool RingsMaySleep();
   void ReceiveWakeUps(Peer& peer);
   void Touch(Peer& peer);
@@ -151,7 +153,9 @@ class ServerThread final : public ServingThread {
   static uint32_t EventsOf(const Peer& peer);
   void SetEvents(Peer& peer, uint32_t events);
   void Close(Peer& peer);
+  void Sweep(uint64_t now_ns);
   void CloseIdlePeers(uint64_t now_ns);
+  void CloseWhenDrainIsOver();
   void BeginStop();
   dsm::Task<void> RunUpkeep();
   dsm::Task<void> RunLastUpkeep();
@@ -162,6 +166,7 @@ class ServerThread final : public ServingThread {
   std::unique_ptr<dsm::Worker> worker_;
   std::thread thread_;
   Fd epoll_, wake_;
+  Fd sweep_timer_;  // once a second
   std::vector<std::unique_ptr<ProtocolService>> services_;
   std::vector<Listener> listeners_;
   bool accept_paused_ = false;  // no descriptors were left
@@ -174,7 +179,7 @@ class ServerThread final : public ServingThread {
   uint32_t turns_without_events_ = 0;  // while rings are polled
   List<Running> running_;
   uint64_t arrival_ns_ = 0;  // of the requests being parsed
-  uint64_t next_sweep_ns_ = 0;
+  bool sweep_due_ = false;
   uint64_t drain_end_ns_ = UINT64_MAX;
   bool keeping_up_ = false;
   uint32_t idle_turns_ = 0;

@@ -22,13 +22,21 @@ bool ServerThread::PollRings() {
     if (!TakesFromRing(*peer) || !peer->connection->RingReady()) continue;
     if (!any) arrival_ns_ = deps_.clock->NowNs();
     any = true;
-    peer->last_input_ns = arrival_ns_;
-    peer->connection->TakeRing();
+    TakeRing(*peer);
     Touch(*peer);
   }
   if (any) idle_turns_ = 0;
-  if (any) ring_poll_end_ns_ = arrival_ns_ + deps_.options.ring_poll_us * 1'000;
   return any;
+}
+
+// Also what was there when the thread was woken: were it not polled behind that, a client that sends the next request
+// when it has the answer to the last one would have to wake the thread for each of them, for ever.
+void ServerThread::TakeRing(Peer& peer) {
+  if (TakesFromRing(peer) && peer.connection->RingReady()) {
+    peer.last_input_ns = arrival_ns_;
+    ring_poll_end_ns_ = arrival_ns_ + deps_.options.ring_poll_us * kNsPerUs;
+  }
+  peer.connection->TakeRing();
 }
 
 bool ServerThread::RingsMaySleep() {

@@ -122,7 +122,7 @@ Task<Result<bool>> RecordStore::Get(OpContext& op, std::string_view key, std::st
   if (!found.ok() || !*found) co_return found;
   auto parsed = ParseRecord(*value);
   if (!parsed.ok()) co_return parsed.status();
-  if (IsExpired(*parsed, NowMs())) {
+  if (parsed->expiry_ms != 0 && IsExpired(*parsed, NowMs())) {
     // The answer is known. Whatever comes of this, the sweep comes by.
     [[maybe_unused]] const Status deleted = co_await DeleteExpired(op, key);
     co_return false;
@@ -136,34 +136,49 @@ namespace {
 /// Makes records of what a tree tells, and notes what has expired.
 class Reader final : public index::ValueVisitor {
  public:
-  Reader(RecordVisitor& visitor, uint64_t now_ms) : visitor_(visitor), now_ms_(now_ms) {}
-  const std::vector<size_t>& expired() const { return expired_; }
+  Reader(RecordVisitor& visitor, const RecordStore& store, std::vector<size_t>* expired)
+      : visitor_(visitor), store_(store), expired_(expired) {}
 
   void Visit(size_t number, std::optional<std::string_view> value) override {
     if (!value) return visitor_.Visit(number, nullptr, Status::Ok());
     const auto parsed = ParseRecord(*value);
     if (!parsed.ok()) return visitor_.Visit(number, nullptr, parsed.status());
-    if (!IsExpired(*parsed, now_ms_)) return visitor_.Visit(number, &*parsed, Status::Ok());
-    expired_.push_back(number);
+    if (!Expired(*parsed)) return visitor_.Visit(number, &*parsed, Status::Ok());
+    expired_->push_back(number);
     visitor_.Visit(number, nullptr, Status::Ok());
   }
 
  private:
+  // The clock is read for those only that expire at all: it is not free.
+  bool Expired(const Record& record) {
+    if (record.expiry_ms == 0) return false;
+    if (now_ms_ == 0) now_ms_ = store_.NowMs();
+    return IsExpired(record, now_ms_);
+  }
+
   RecordVisitor& visitor_;
-  const uint64_t now_ms_;
-  std::vector<size_t> expired_;
+  const RecordStore& store_;
+  std::vector<size_t>* const expired_;
+  uint64_t now_ms_ = 0;
 };
 
 }  // namespace
 
 Task<Status> RecordStore::Visit(OpContext& op, std::span<const std::string_view> keys,
                                 RecordVisitor& visitor) const {
-  Reader reader(visitor, NowMs());
+  std::vector<size_t> expired;
+  Reader reader(visitor, *this, &expired);
   const Status visited = co_await tree_->VisitValues(op, keys, reader);
-  for (const size_t number : reader.expired()) {
+  for (const size_t number : expired) {
     [[maybe_unused]] const Status deleted = co_await DeleteExpired(op, keys[number]);
   }
   co_return visited;
+}
+
+size_t RecordStore::VisitAtOnce(OpContext& op, std::span<const std::string_view> keys,
+                                RecordVisitor& visitor, std::vector<size_t>* expired) const {
+  Reader reader(visitor, *this, expired);
+  return tree_->VisitAtOnce(op, keys, reader);
 }
 
 Task<Status> RecordStore::MultiGet(OpContext& op, std::span<const std::string_view> keys,

@@ -65,6 +65,10 @@ class RecordStore {
   /// Visits the keys in their order, each once, up to one that fails: that one is not visited, nor what is behind it.
   dsm::Task<Status> Visit(dsm::OpContext& op, std::span<const std::string_view> keys,
                           RecordVisitor& visitor) const;
+  /// The same without waiting, of some keys, from the first on. Returns how many. `expired`: to it those are appended, by
+  /// their numbers, that DeleteExpired is for.
+  size_t VisitAtOnce(dsm::OpContext& op, std::span<const std::string_view> keys,
+                     RecordVisitor& visitor, std::vector<size_t>* expired) const;
   /// `records` has one element a key, viewing `values`; nullopt where absent.
   dsm::Task<Status> MultiGet(dsm::OpContext& op, std::span<const std::string_view> keys,
                              std::vector<std::optional<std::string>>* values,

@@ -238,7 +238,10 @@ TEST(MemoryRegionTest, AnAttachedRegionIsNotInheritedByChildren) {
   }
   int status = 0;
   ::waitpid(child, &status, 0);
+#if !defined( \
+    __SANITIZE_THREAD__)  // whose runtime may put memory of its own into the hole that a child finds there
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << status;
+#endif
   EXPECT_EQ(*word, 1u);
 }
 

@@ -58,6 +58,7 @@ class RawRing {
   std::span<std::byte> all() { return {memory_, mapped_}; }
   const Fd& memory_fd() const { return memory_fd_; }
   ring::ClientHalf<ring::MappedWriter>& half() { return *half_; }
+  bool ServerSleeps() { return ring::WordAt(memory_, ring::kServerSleepsAt).load() != 0; }
   void Put(const std::string& key, const std::string& value) {
     protocol::Request request;
     request.opcode = protocol::Opcode::kPut;
@@ -319,6 +320,25 @@ TEST_F(RingFaultTest, AClientThatNeverPausesLeavesTurnsToOthers) {
     sender.connection().GiveBackRoom();
   }
   EXPECT_TRUE(sender.connection().failure().ok()) << sender.connection().failure();
+}
+
+TEST_F(RingFaultTest, AServerThatWasWokenPollsBehindTheMessageThatWokeIt) {
+  options.ring_poll_us = kPatienceMs * 1'000;
+  StartServer();
+  RawRing raw(options.unix_path);
+  const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
+  while (!raw.ServerSleeps() && clock.NowNs() < end_ns) std::this_thread::yield();
+  ASSERT_TRUE(raw.ServerSleeps()) << "no message has come yet";
+  raw.Put("k", "v");
+  std::string answers;
+  while (answers.empty() && clock.NowNs() < end_ns) {
+    ASSERT_TRUE(raw.half().Receive(&answers).ok());
+  }
+  ASSERT_FALSE(answers.empty());
+  for (int look = 0; look < 50; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_FALSE(raw.ServerSleeps()) << "the next message would have to wake it again";
+  }
 }
 
 TEST_F(RingFaultTest, MemoryOfARingCannotBeCutShort) {
