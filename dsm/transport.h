@@ -1,7 +1,8 @@
 // The only seam to a fabric: verbs in ordered batches, and their completions.
 //
 // What a user of a Transport may rely on, on every fabric (test/contract/transport_contract.h):
-//   1. An aligned 8-byte access is atomic; CAS and FETCH-ADD are atomic with each other.
+//   1. An aligned 8-byte access is atomic; CAS and FETCH-ADD are atomic with each other, and with
+//      Batch::ReplaceWord.
 //   2. In one batch and on one transport to one server, a later verb takes effect after an earlier
 //      WRITE, and a READ after an earlier atomic. Nothing orders a WRITE or an atomic behind a
 //      READ, nor a WRITE behind an atomic: await the completion. A Batch refuses (checks) a WRITE
@@ -42,8 +43,8 @@ namespace farleaf::dsm {
 
 enum class VerbKind : uint8_t { kRead = 1, kWrite = 2, kCompareAndSwap = 3, kFetchAdd = 4 };
 
-/// One verb. READ: `length` bytes from `offset` to `local`. WRITE: the other way. CAS: if the word
-/// at `offset` equals `operand`, `desired` replaces it. FETCH-ADD: adds `operand`. Both put the old
+/// One verb. READ: `length` bytes from `offset` to `local`. WRITE: the other way; `operand`, if not 0, is the word that
+/// stands there until then (Batch::ReplaceWord). CAS: if the word at `offset` equals `operand`, `desired` replaces it. FETCH-ADD: adds `operand`. Both put the old
 /// word into the 8 bytes at `local`.
 struct Verb {
   VerbKind kind;
@@ -111,6 +112,14 @@ class Batch {
   /// `word` must live until the completion.
   void WriteWord(uint64_t offset, const uint64_t* word) {
     Write(offset, std::as_bytes(std::span(word, 1)));
+  }
+  /// A WRITE of a word that others try to swap meanwhile, by whoever alone may change it just now, as a lock's holder:
+  /// `held`, not 0, stands there. A WRITE alone might be undone by such an attempt though it fails: RDMA makes atomics
+  /// atomic with each other only, and soft RoCE's CAS writes back what it has read. `word` must live until the completion.
+  void ReplaceWord(uint64_t offset, uint64_t held, const uint64_t* word) {
+    FARLEAF_CHECK(held != 0, offset);
+    WriteWord(offset, word);
+    verbs_.back().operand = held;
   }
   void ReadWord(uint64_t offset, uint64_t* word) {
     Read(offset, std::as_writable_bytes(std::span(word, 1)));

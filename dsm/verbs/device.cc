@@ -150,6 +150,13 @@ Result<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(ibv_context* context) {
   return std::shared_ptr<VerbsDevice>(new VerbsDevice(all, context, limits, pd));
 }
 
+bool VerbsDevice::writes_words_atomically() const {
+  // A CAS that fails writes nothing, and one that swaps locks the word: locks are let go by WRITEs on these
+  // (Sherman, SIGMOD 2022, section 4.3).
+  constexpr uint32_t kNvidiaVendorId = 0x02c9;
+  return limits_.vendor_id == kNvidiaVendorId;
+}
+
 VerbsDevice::~VerbsDevice() {
   ibv_dealloc_pd(pd_);
   rdma_free_devices(all_);

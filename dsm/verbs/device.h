@@ -57,6 +57,9 @@ class VerbsDevice {
   ibv_context* context() const { return context_; }
   ibv_pd* protection_domain() const { return pd_; }
   const ibv_device_attr& limits() const { return limits_; }
+  /// Whether an 8-byte WRITE is atomic with others' CAS of the same word, which RDMA's specification does not
+  /// promise. What is said of a device that is not known is no.
+  bool writes_words_atomically() const;
   std::string name() const { return ibv_get_device_name(context_->device); }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dsm/base/bytes.h"
 #include "dsm/base/check.h"
 
 namespace farleaf::dsm {
@@ -65,6 +66,7 @@ QueuePair::QueuePair(rdma_cm_id* id, std::shared_ptr<VerbsDevice> device,
       piece_bytes_max_(ring_->bytes() / 4),
       inline_bytes_(inline_bytes),
       message_bytes_max_(message_bytes_max),
+      writes_words_atomically_(device_->writes_words_atomically()),
       landings_(depth),
       pieces_(depth),
       requests_(piece_requests_max_),
@@ -148,6 +150,10 @@ QueuePair::Posted QueuePair::PostPiece(Cursor& cursor) {
         static_cast<uint32_t>(std::min({rest, piece_bytes_max_, uint64_t{message_bytes_max_}}));
     if (count > 0 && bytes + part > piece_bytes_max_) break;
     if (!AddRequest(verb, next.done, part, count)) break;
+    // What was a WRITE for the caller orders what is behind it.
+    if (next.verb > 0 && GoesAsSwap(verbs[next.verb - 1])) [[unlikely]] {
+      requests_[count].send_flags |= IBV_SEND_FENCE;
+    }
     bytes += part;
     ++count;
     next.done += part;
@@ -179,12 +185,13 @@ bool QueuePair::AddRequest(const Verb& verb, uint64_t done, uint32_t bytes, uint
   Landing& landing = landings_[Behind(oldest_landing_, posted_ + index)];
   std::byte* const local = verb.local + done;
   const bool is_write = verb.kind == VerbKind::kWrite;
-  const bool is_inline = is_write && bytes <= inline_bytes_;
+  const bool swaps = GoesAsSwap(verb);
+  const bool is_inline = is_write && !swaps && bytes <= inline_bytes_;
   std::byte* space = local;
   if (!is_inline) {
     space = ring_->Take(bytes);
     if (space == nullptr) return false;
-    if (is_write) std::memcpy(space, local, bytes);
+    if (is_write && !swaps) std::memcpy(space, local, bytes);
   }
   landing = is_write ? Landing{} : Landing{local, space, bytes};
   segment = {reinterpret_cast<uint64_t>(space), bytes, ring_->key()};
@@ -193,21 +200,29 @@ bool QueuePair::AddRequest(const Verb& verb, uint64_t done, uint32_t bytes, uint
   request.num_sge = 1;
   request.send_flags = is_inline ? unsigned{IBV_SEND_INLINE} : 0u;
   const uint64_t address = remote_.address + verb.offset + done;
+  const auto atomic = [&](ibv_wr_opcode opcode, uint64_t operand, uint64_t desired) {
+    request.opcode = opcode;
+    request.wr.atomic.remote_addr = address;
+    request.wr.atomic.rkey = remote_.key;
+    request.wr.atomic.compare_add = operand;
+    request.wr.atomic.swap = desired;
+  };
   switch (verb.kind) {
     case VerbKind::kRead:
     case VerbKind::kWrite:
+      if (swaps) {
+        atomic(IBV_WR_ATOMIC_CMP_AND_SWP, verb.operand, LoadLittle<uint64_t>(local));
+        break;
+      }
       request.opcode = is_write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
       request.wr.rdma.remote_addr = address;
       request.wr.rdma.rkey = remote_.key;
       break;
     case VerbKind::kCompareAndSwap:
+      atomic(IBV_WR_ATOMIC_CMP_AND_SWP, verb.operand, verb.desired);
+      break;
     case VerbKind::kFetchAdd:
-      request.opcode = verb.kind == VerbKind::kFetchAdd ? IBV_WR_ATOMIC_FETCH_AND_ADD
-                                                        : IBV_WR_ATOMIC_CMP_AND_SWP;
-      request.wr.atomic.remote_addr = address;
-      request.wr.atomic.rkey = remote_.key;
-      request.wr.atomic.compare_add = verb.operand;
-      request.wr.atomic.swap = verb.desired;
+      atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, verb.operand, 0);
       break;
   }
   return true;

@@ -102,6 +102,10 @@ class QueuePair {
   enum class Posted : uint8_t { kPart, kAll, kNoRoom, kBroken };
   Posted PostPiece(Cursor& cursor);
   bool AddRequest(const Verb& verb, uint64_t done, uint32_t bytes, uint32_t index);
+  /// Whether it is posted as CAS, so that others' swaps of the word do not undo it.
+  bool GoesAsSwap(const Verb& verb) const {
+    return verb.kind == VerbKind::kWrite && verb.operand != 0 && !writes_words_atomically_;
+  }
   /// Of landings_: `count` places behind `place`.
   uint32_t Behind(uint32_t place, uint32_t count) const {
     const uint32_t sum = place + count;
@@ -117,6 +121,7 @@ class QueuePair {
   const uint64_t piece_bytes_max_;
   const uint32_t inline_bytes_;
   const uint32_t message_bytes_max_;
+  const bool writes_words_atomically_;
   uint8_t reads_in_flight_ = 1;
   RemoteRegion remote_;
 

@@ -383,7 +383,8 @@ void BlinkTree::AddUnlock(LockedPage& locked, Batch& batch) {
   locked.handing_over = options_.hand_over == HandOver::kOn &&
                         pool_->locks().ShouldHandOver(locked.address, locked.turn);
   if (!locked.handing_over) {
-    batch.WriteWord(LockWordOffset(locked.address, locked.level()), &dsm::kUnlockedWord);
+    batch.ReplaceWord(LockWordOffset(locked.address, locked.level()), locked.lock_word,
+                      &dsm::kUnlockedWord);
   }
 }
 

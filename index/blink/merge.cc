@@ -151,7 +151,8 @@ Task<Status> BlinkTree::WriteMerged(OpContext& op, LockedPage& left, LockedPage&
   }
   AddWriteBack(left, left_batch);
   // No record of it: the announcement stays, or a death between record and image would leave neither.
-  AddDeadPage(right.address, right.Pack(geometry), level, &free_word, kill_batch);
+  AddDeadPage(right.address, right.Pack(geometry), level, {right.lock_word, &free_word},
+              kill_batch);
   const GlobalAddress known = CachedParentOf(publication);
   Batch first[2] = {std::move(left_batch), Batch(known.server())};
   co_await PostBesideParent(op, first, known, publication);

@@ -232,7 +232,8 @@ Task<Status> BlinkTree::LetGoWithChild(OpContext& op, LockedPage& parent, Batch 
     if (child->handing_over) {
       failed = Status::Ok();
     } else {
-      unlock.WriteWord(LockWordOffset(child->address, child->level()), &dsm::kUnlockedWord);
+      unlock.ReplaceWord(LockWordOffset(child->address, child->level()), child->lock_word,
+                         &dsm::kUnlockedWord);
     }
     Status finished = co_await Finish(op, *child, unlock, std::move(failed));
     publication.child_status = std::move(finished);

@@ -134,7 +134,7 @@ Task<Status> BlinkTree::FinishMerge(OpContext& op, LockedPage& left) {
     const uint64_t version = MakeDead(image, level, left.address);
     const uint64_t free_word = FreePageWord();
     Batch kill(right.server());
-    AddDeadPage(right, image, level, &free_word, kill);
+    AddDeadPage(right, image, level, {left.follow_up_word, &free_word}, kill);
     status = co_await PostUntilDone(op, kill);
     freed = dsm::PageGrant{right, version};
     if (status.ok()) Resolved(right, left.follow_up_word);
@@ -167,10 +167,10 @@ uint64_t BlinkTree::MakeDead(std::span<std::byte> raw, Level level, GlobalAddres
 }
 
 void BlinkTree::AddDeadPage(GlobalAddress address, std::span<const std::byte> raw, Level level,
-                            const uint64_t* free_word, Batch& batch) {
+                            PageDeath words, Batch& batch) {
   batch.Write(address.offset(), raw);
   if (level > 0) batch.Write(ChangeCounterOffset(address), raw.subspan(8, 8));
-  batch.WriteWord(LockWordOffset(address, level), free_word);
+  batch.ReplaceWord(LockWordOffset(address, level), words.held, words.free);
 }
 
 Task<Status> BlinkTree::KillPage(OpContext& op, LockedPage& page, Level level) {
@@ -179,7 +179,7 @@ Task<Status> BlinkTree::KillPage(OpContext& op, LockedPage& page, Level level) {
   const uint64_t version = MakeDead(raw, level, GlobalAddress());
   const uint64_t free_word = FreePageWord();
   Batch batch(page.address.server());
-  AddDeadPage(page.address, raw, level, &free_word, batch);
+  AddDeadPage(page.address, raw, level, {page.lock_word, &free_word}, batch);
   Status status = co_await PostUntilDone(op, batch);
   if (!status.ok()) {
     pool_->allocator().GiveUp();  // its free word may have landed

@@ -346,9 +346,14 @@ class BlinkTree final : public RangeIndex {
   Task<Status> PublishWhole(OpContext& op, LockedPage& child, GlobalAddress replaced);
   /// Makes a raw image a dead one, whatever it was. Returns its version.
   uint64_t MakeDead(std::span<std::byte> raw, Level level, GlobalAddress forward) const;
+  /// What the lock word of a page that dies is, and what it becomes.
+  struct PageDeath {
+    uint64_t held;
+    const uint64_t* free;
+  };
   /// WRITE of a dead image, its change counter and the free word.
   void AddDeadPage(GlobalAddress address, std::span<const std::byte> raw, Level level,
-                   const uint64_t* free_word, Batch& batch);
+                   PageDeath words, Batch& batch);
   /// Lets a locked page die that is not in the tree (any more), and frees it.
   Task<Status> KillPage(OpContext& op, LockedPage& page, Level level);
 

@@ -126,6 +126,34 @@ TEST_P(TransportContract, CompareAndSwapAndFetchAddAreAtomicWithEachOther) {
   EXPECT_EQ(client.ReadWord(0, kA), 4 * kTimes);
 }
 
+// Rule 1: who holds a lock lets it go by ReplaceWord, whatever others try meanwhile.
+TEST_P(TransportContract, AWordThatItsHolderReplacesStaysReplacedBesideSwapsThatFail) {
+  constexpr uint64_t kTimes = 300;
+  constexpr uint64_t kUnlocked = 0;
+  std::atomic<int> holders{3};
+  std::atomic<int> lost{0};
+  OnThreads(4, [&](TestClient& mine, int t) {
+    if (t == 3) {  // never gets it
+      while (holders > 0) mine.CompareAndSwap(0, kA, UINT64_MAX, 1);
+      return;
+    }
+    for (uint64_t i = 0; i < kTimes && lost == 0; ++i) {
+      const uint64_t own = (i << 8) + static_cast<uint64_t>(t) + 1;
+      while (mine.CompareAndSwap(0, kA, kUnlocked, own) != kUnlocked && lost == 0) {
+      }
+      Batch batch(0);
+      batch.WriteWord(kB, &own);
+      batch.ReplaceWord(kA, own, &kUnlocked);
+      Status status = mine.Run(batch);
+      EXPECT_TRUE(status.ok()) << status;
+      lost += mine.ReadWord(0, kA) == own;
+    }
+    --holders;
+  });
+  EXPECT_EQ(lost, 0);
+  EXPECT_EQ(client.ReadWord(0, kA), kUnlocked);
+}
+
 // Rule 2, within a batch: whoever sees the flag sees the data that was written before it.
 TEST_P(TransportContract, AFlagAnnouncesTheDataBeforeIt) {
   std::atomic<int> wrong{0};
