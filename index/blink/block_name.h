@@ -46,6 +46,8 @@ class BlockNames {
 
   /// Of every name: bits above are 0.
   int bits() const { return bits_; }
+  /// False: the pool is too large, so that no block has a name.
+  bool any() const { return !first_unit_.empty(); }
   /// 0: it has none: it is too long, at an odd address, or not inside its server's region.
   uint64_t NameOf(const ValueHint& block) const {
     const uint64_t offset = block.block.offset();

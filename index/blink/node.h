@@ -117,9 +117,8 @@ class ConstNode {
   };
   Position Search(std::string_view key) const;
   StoredValue Value(size_t i) const;
-  /// Of byte strings: where entry i stands in the order of keys, as far as its slot tells: equal for some
-  /// that begin alike. The same as that of ProbeBeside(low(), key).
-  uint64_t KeyOrder(size_t i) const;
+  /// Of byte strings: entry i's key beside the low fence. The same as ProbeBeside(low(), key).
+  internal::BytesProbe KeyProbe(size_t i) const;
 
   // Internal nodes. REQUIRES: count() > 0 (always so in a valid internal node).
   GlobalAddress Child(size_t i) const;
@@ -272,9 +271,9 @@ inline StoredValue ConstNode::Value(size_t i) const {
   return {bytes_page().Value(slot), slot.out_of_line};
 }
 
-inline uint64_t ConstNode::KeyOrder(size_t i) const {
+inline internal::BytesProbe ConstNode::KeyProbe(size_t i) const {
   const internal::BytesSlot slot = bytes_page().Slot(i);
-  return internal::SlotOrder(slot.shared, slot.head);
+  return {bytes_page().Rest(slot), slot.shared, slot.head};
 }
 
 inline GlobalAddress ConstNode::Child(size_t i) const {

@@ -9,6 +9,7 @@
 #include "dsm/base/mutation.h"
 #include "index/blink/scan_state.h"
 #include "index/blink/tree.h"
+#include "index/blink/value_block.h"
 
 namespace farleaf::index {
 
@@ -17,7 +18,8 @@ std::string BlinkTree::LowestKey() const {
 }
 
 namespace {
-constexpr size_t kFetchedTogether = 1024;  // values out of line
+/// Rows among which values out of line are fetched together.
+constexpr size_t kFetchedTogether = 1024;
 constexpr size_t kRowsReservedMax = 1024;
 /// More than the limit that leaves are known to have when those behind them are not read: others delete.
 constexpr uint64_t kRowsSpare = 4;
@@ -63,8 +65,8 @@ Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValu
       state.CutUnfetched();
       co_return status;
     }
-    // Those of all leaves together, if there are not too many.
-    if (!state.done && !state.full() && state.to_fetch.size() < kFetchedTogether) continue;
+    // Those of all leaves together, if there are not too many rows since.
+    if (!state.done && !state.full() && state.RowsSinceUnfetched() < kFetchedTogether) continue;
     status = co_await FetchScanValues(op, state);
     if (!status.ok()) co_return status;
   }
@@ -115,29 +117,30 @@ void BlinkTree::GuessScanValues(ScanState& state, double per_leaf) const {
     wanted.first = state.range.start;
     if (!state.from_last) wanted.end = state.position;
   }
-  const uint64_t rows = state.range.limit - state.rows.size();
-  const uint64_t bytes = state.range.bytes_max - state.bytes;
-  uint64_t rows_expected = 0, bytes_guessed = 0;
+  uint64_t rows = state.range.limit - state.rows.size();  // that are missing, and bytes of them
+  wanted.bytes = state.range.bytes_max - state.bytes;
+  uint64_t spare = 0;
   bool all_known = true;
   if (!state.guess) state.guess = std::make_unique<ScanGuess>();
   std::vector<ValueHint>& blocks = state.guess->Begin();
   for (size_t i = 0; i < state.leaves.size(); ++i) {
     const size_t before = blocks.size();
-    wanted.rows =
-        std::min<uint64_t>(rows - std::min(rows, rows_expected),
-                           ScanGuess::kBlocksMax - std::min(ScanGuess::kBlocksMax, before));
-    wanted.bytes = bytes - std::min(bytes, bytes_guessed);
-    const auto entries = value_lists_.Find(state.leaves[i].address, wanted, &blocks);
-    for (size_t b = before; b < blocks.size(); ++b) bytes_guessed += blocks[b].bytes;
+    const uint64_t blocks_max = ScanGuess::kBlocksMax - before;
+    wanted.rows = std::min(rows, blocks_max);
+    const auto known = value_lists_.Find(state.leaves[i].address, wanted, &blocks);
     state.leaves[i].guessed = blocks.size() - before;
-    all_known &= entries.has_value();
-    rows_expected += entries ? *entries : static_cast<uint64_t>(i == 0 ? per_leaf / 2 : per_leaf);
-    const bool enough = rows_expected >= rows && rows_expected - rows >= kRowsSpare;
+    all_known &= known.has_value();
+    ListedEntries entries{.wanted = static_cast<size_t>(i == 0 ? per_leaf / 2 : per_leaf)};
+    entries.rows = std::min<uint64_t>(entries.wanted, wanted.rows);
+    if (known) entries = *known;
+    rows -= entries.rows;
+    wanted.bytes -= std::min(wanted.bytes, entries.bytes);
     // Of a long scan, one round trip's values are read with their leaves.
-    if ((enough && all_known) || blocks.size() >= ScanGuess::kBlocksMax) {
-      state.leaves.resize(i + 1);
-    }
-    if (enough) return;
+    const bool filled = entries.rows == blocks_max || blocks.size() >= ScanGuess::kBlocksMax;
+    if (rows == 0 || wanted.bytes == 0) spare += entries.wanted - entries.rows;
+    const bool enough = spare >= kRowsSpare;
+    if ((enough && all_known) || filled) state.leaves.resize(i + 1);
+    if (enough || filled) return;
   }
 }
 
@@ -228,7 +231,7 @@ void BlinkTree::AddScanRow(ScanState& state, const ConstNode& leaf, size_t i) {
       ++state.verdict.right;
       return;
     }
-    ++state.verdict.missed;
+    if (BlockReadBytes(where.length) <= BlockNames::kBlockBytesMax) ++state.verdict.missed;
     state.to_fetch.emplace_back(state.rows.size() - 1, where);
   } else {
     state.bytes += stored.bytes.size();

@@ -90,6 +90,10 @@ struct BlinkTree::ScanState {
   void CutUnfetched() {
     if (!to_fetch.empty()) rows.Cut(to_fetch.front().first);
   }
+  /// From the first one whose value is to be fetched on.
+  size_t RowsSinceUnfetched() const {
+    return to_fetch.empty() ? 0 : rows.size() - to_fetch.front().first;
+  }
   bool forward() const { return range.direction == ScanDirection::kForward; }
   uint64_t bytes = 0;  ///< of keys and values in the rows
   /// How many rows of so many bytes each are to be added until it is full.

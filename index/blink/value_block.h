@@ -25,6 +25,10 @@ inline constexpr size_t kBlockHeaderBytes = 16;
 inline uint64_t BlockReadBytes(uint32_t length) {
   return RoundUp(kBlockHeaderBytes + uint64_t{length}, 8);
 }
+/// The shortest value of which as much is read.
+inline uint64_t ShortestValueBytes(uint64_t read_bytes) {
+  return read_bytes < kBlockHeaderBytes + 7 ? 0 : read_bytes - kBlockHeaderBytes - 7;
+}
 inline uint64_t BlockWord(std::span<const std::byte> block) {
   return LoadLittle<uint64_t>(block.data());
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dsm/base/random.h"
+#include "index/blink/fence_digest.h"
 #include "index/blink/node_bytes.h"
 #include "index/blink/value_block.h"
 
@@ -16,21 +17,46 @@ constexpr uint64_t kShardBytesMin = uint64_t{64} << 10;
 constexpr size_t kShardsMax = 16;
 /// A list mostly wrong so often is used at every 16th scan.
 constexpr uint8_t kBadMax = 4;
+/// Of a hash of a key, in each word, where that leaves as many for the order.
+constexpr int kTagBitsMax = 8;
+/// A list is made anew by so many writes that no scan has asked between: about what making it anew costs then is what
+/// a second round trip does.
+constexpr uint8_t kUnaskedMax = 32;
 /// Words are allocated so many at a time, for entries come and go.
 constexpr uint32_t kWordsStep = 8;
 /// Of a list beside its words: the allocations' heads, and what the map takes.
 constexpr uint64_t kMapBytes = 64;
 
-uint64_t OrderBeside(std::string_view low, std::string_view key) {
-  const internal::BytesProbe probe = internal::BytesPage::ProbeBeside(low, key);
-  return probe.below_low ? 0 : probe.order();
+internal::BytesProbe ProbeBeside(std::string_view low, std::string_view key) {
+  return internal::BytesPage::ProbeBeside(low, key);
 }
+
+/// Probes of a leaf's keys beside its low fence.
+class LeafProbes {
+ public:
+  /// The leftmost leaf has no low fence: beside none all of its keys may begin alike.
+  LeafProbes(const ConstNode& leaf, std::string_view low) : leaf_(leaf), low_(low) {}
+  /// Good until the next one.
+  internal::BytesProbe operator[](size_t i) {
+    if (leaf_.has_low()) return leaf_.KeyProbe(i);
+    key_.clear();
+    leaf_.AppendKey(i, &key_);
+    return ProbeBeside(low_, key_);
+  }
+
+ private:
+  const ConstNode& leaf_;
+  std::string_view low_;
+  std::string key_;
+};
 
 }  // namespace
 
 ValueLists::ValueLists(uint64_t bytes_max, std::span<const dsm::RegionLayout> layouts)
-    : names_(layouts), order_bits_(64 - names_.bits()) {
-  if (bytes_max == 0) return;
+    : names_(layouts),
+      tag_bits_(std::min(kTagBitsMax, (64 - names_.bits()) / 3)),
+      order_bits_(64 - names_.bits() - tag_bits_) {
+  if (bytes_max == 0 || !names_.any()) return;
   const size_t shards =
       std::bit_floor(std::clamp<uint64_t>(bytes_max / kShardBytesMin, 1, kShardsMax));
   shard_mask_ = shards - 1;
@@ -67,21 +93,50 @@ uint64_t ValueLists::NumberOf(const List& list, uint64_t order) {
   return number;
 }
 
-ValueLists::Place ValueLists::PlaceOf(const List& list, std::string_view key) const {
-  const uint64_t number = NumberOf(list, OrderBeside(list.low, key));
+uint64_t ValueLists::TagOf(std::string_view rest) const {
+  return internal::DigestBytes(internal::kDigestKeys[0], rest) >> (64 - tag_bits_);
+}
+
+std::optional<ValueLists::Below> ValueLists::Tagged(const List& list, Below alike,
+                                                    uint64_t tag) const {
+  std::optional<Below> tagged;
+  for (size_t i = alike.least; i < alike.most; ++i) {
+    if ((list.words[i] >> names_.bits() & ((uint64_t{1} << tag_bits_) - 1)) != tag) continue;
+    if (!tagged) tagged = {i, i};
+    tagged->most = i;
+  }
+  return tagged;
+}
+
+ValueLists::Below ValueLists::EntriesBelow(const List& list, std::string_view key) const {
+  const internal::BytesProbe probe = ProbeBeside(list.low, key);
+  if (probe.below_low || probe.order() >> 32 < list.base_level) return {};
+  const uint64_t number = NumberOf(list, probe.order());
   if (number < list.base) return {};
   const uint64_t wanted = (number - list.base) >> list.shift;
   if (static_cast<int>(std::bit_width(wanted)) > order_bits_) return {list.count, list.count};
   const uint64_t* const begin = list.words.get();
   const uint64_t* const end = begin + list.count;
-  const uint64_t* const first = std::lower_bound(begin, end, WordFor(wanted));
+  const uint64_t* const first = std::lower_bound(begin, end, wanted << order_shift());
   const uint64_t* last = first;
-  while (last != end && *last >> names_.bits() == wanted) ++last;
-  return {static_cast<size_t>(first - begin), static_cast<size_t>(last - begin)};
+  while (last != end && *last >> order_shift() == wanted) ++last;
+  const Below alike{static_cast<size_t>(first - begin), static_cast<size_t>(last - begin)};
+  if (alike.unsure() == 0) return alike;
+  std::optional<Below> below = Tagged(list, alike, TagOf(probe.rest));
+  // The next key possible behind another: where a reader of pages goes on.
+  if (key.ends_with('\0')) {
+    key.remove_suffix(1);
+    if (const auto before = Tagged(list, alike, TagOf(ProbeBeside(list.low, key).rest))) {
+      const Below behind{before->least + 1, before->most + 1};
+      if (!below) below = behind;
+      below = {std::min(below->least, behind.least), std::max(below->most, behind.most)};
+    }
+  }
+  return below.value_or(alike);
 }
 
-std::optional<size_t> ValueLists::Find(GlobalAddress leaf, const WantedEntries& wanted,
-                                       std::vector<ValueHint>* blocks) const {
+std::optional<ListedEntries> ValueLists::Find(GlobalAddress leaf, const WantedEntries& wanted,
+                                              std::vector<ValueHint>* blocks) const {
   if (empty()) return std::nullopt;
   Shard& shard = ShardOf(leaf);
   const std::scoped_lock lock(shard.mutex);
@@ -89,51 +144,62 @@ std::optional<size_t> ValueLists::Find(GlobalAddress leaf, const WantedEntries& 
   if (found == shard.by_leaf.end()) return std::nullopt;
   const List& list = *found->second;
   list.used = true;
+  list.unasked = 0;
   if (list.pause > 0) {
     --list.pause;
     return std::nullopt;
   }
-  const Place from = PlaceOf(list, wanted.first);
-  Place to{list.count, list.count};
-  if (wanted.end) to = PlaceOf(list, *wanted.end);
-  // One entry that is like the end is the end, as a rule; of several some are wanted.
-  const size_t first = from.first, end = to.alike() > 1 ? to.end : to.first;
-  if (first >= end) return 0;
-  const size_t alike = std::max<size_t>(wanted.forward ? from.alike() : to.alike(), 1);
-  const uint64_t rows =
-      wanted.rows == 0 ? 0 : std::min<uint64_t>(end - first, wanted.rows + (alike - 1));
+  const Below from = EntriesBelow(list, wanted.first);
+  Below to{list.count, list.count};
+  if (wanted.end) to = EntriesBelow(list, *wanted.end);
+  const size_t first = from.least, end = to.most;
+  ListedEntries listed;
+  if (first >= end) return listed;
+  // Entries that may lie ahead of where the scan begins. Of too many the first ones are taken to be wanted: a bound that is
+  // no key is, as a rule, what its keys begin with.
+  size_t unsure = std::min(wanted.forward ? from.unsure() : to.unsure(), end - first);
+  if (unsure > wanted.rows) unsure = wanted.rows + 1;
+  listed.wanted = end - first - unsure;
+  if (wanted.rows == 0) return listed;
   const uint64_t name_mask = (uint64_t{1} << names_.bits()) - 1;
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < rows; ++i) {
-    if (bytes >= wanted.bytes) break;
+  const size_t count = unsure + std::min<uint64_t>(wanted.rows, listed.wanted);
+  for (size_t i = 0; i < count && listed.bytes < wanted.bytes; ++i) {
     const uint64_t name = list.words[wanted.forward ? first + i : end - 1 - i] & name_mask;
-    if (name == 0) continue;
-    blocks->push_back(names_.BlockOf(name));
-    bytes += blocks->back().bytes;
+    uint64_t row_bytes = list.key_bytes_min;
+    if (name != 0) {
+      blocks->push_back(names_.BlockOf(name));
+      row_bytes += ShortestValueBytes(blocks->back().bytes);
+    }
+    if (i < unsure) continue;
+    ++listed.rows;
+    listed.bytes += row_bytes;
   }
-  return end - first;
+  return listed;
 }
 
-void ValueLists::FillOrders(List& list, const ConstNode& leaf, int order_bits) {
-  // The leftmost leaf has no low fence: beside none all of its keys may begin alike.
-  const bool has_low = leaf.has_low();
-  list.low = has_low ? leaf.low() : leaf.Key(0);
+void ValueLists::FillOrders(List& list, const ConstNode& leaf) const {
+  list.low = leaf.has_low() ? leaf.low() : leaf.Key(0);
   list.least.fill(UINT8_MAX);
   list.most.fill(0);
+  size_t key_bytes_min = kKeyBytesMax;
+  LeafProbes probes(leaf, list.low);
   for (size_t i = 0; i < list.count; ++i) {
-    const uint64_t order = has_low ? leaf.KeyOrder(i) : OrderBeside(list.low, leaf.Key(i));
+    const internal::BytesProbe probe = probes[i];
+    const uint64_t order = probe.order();
     list.words[i] = order;
+    key_bytes_min = std::min(key_bytes_min, probe.shared + probe.rest.size());
     for (size_t b = 0; b < kHeadBytes; ++b) {
       const auto byte = static_cast<uint8_t>(order >> (8 * (kHeadBytes - 1 - b)));
       list.least[b] = std::min(list.least[b], byte);
       list.most[b] = std::max(list.most[b], byte);
     }
   }
+  list.key_bytes_min = static_cast<uint16_t>(key_bytes_min);
   list.base_level = list.words[0] >> 32;
   list.base = NumberOf(list, list.words[0]);
   const uint64_t span = NumberOf(list, list.words[list.count - 1]) - list.base;
   list.shift =
-      static_cast<uint8_t>(std::max(0, static_cast<int>(std::bit_width(span)) - order_bits));
+      static_cast<uint8_t>(std::max(0, static_cast<int>(std::bit_width(span)) - order_bits_));
 }
 
 bool ValueLists::Fill(List& list, const ConstNode& leaf) const {
@@ -145,7 +211,8 @@ bool ValueLists::Fill(List& list, const ConstNode& leaf) const {
     list.capacity = (count + kWordsStep - 1) / kWordsStep * kWordsStep;
     list.words = std::make_unique_for_overwrite<uint64_t[]>(list.capacity);
   }
-  FillOrders(list, leaf, order_bits_);
+  FillOrders(list, leaf);
+  LeafProbes probes(leaf, list.low);
   bool out_of_line = false;
   for (size_t i = 0; i < count; ++i) {
     uint64_t name = 0;
@@ -158,7 +225,8 @@ bool ValueLists::Fill(List& list, const ConstNode& leaf) const {
       }
       out_of_line |= name != 0;
     }
-    list.words[i] = WordFor((NumberOf(list, list.words[i]) - list.base) >> list.shift) | name;
+    const uint64_t order = (NumberOf(list, list.words[i]) - list.base) >> list.shift;
+    list.words[i] = order << order_shift() | TagOf(probes[i].rest) << names_.bits() | name;
   }
   return out_of_line;
 }
@@ -183,7 +251,7 @@ void ValueLists::MakeRoom(Shard& shard) {
   }
 }
 
-void ValueLists::Put(Shard& shard, GlobalAddress address, const ConstNode& leaf) {
+void ValueLists::Put(Shard& shard, GlobalAddress address, const ConstNode& leaf, uint8_t unasked) {
   const auto [place, fresh] = shard.by_leaf.try_emplace(address.word());
   if (fresh) {
     place->second = shard.lists.emplace(shard.lists.end());
@@ -191,6 +259,7 @@ void ValueLists::Put(Shard& shard, GlobalAddress address, const ConstNode& leaf)
     lists_.fetch_add(1, std::memory_order_relaxed);
   }
   List& list = *place->second;
+  list.unasked = unasked;
   const uint64_t bytes_before = fresh ? 0 : BytesOf(list);
   const bool useful = Fill(list, leaf);
   const uint64_t bytes = BytesOf(list);
@@ -211,39 +280,53 @@ void ValueLists::NoteScanned(GlobalAddress address, const ConstNode& leaf,
   const auto found = shard.by_leaf.find(address.word());
   if (found != shard.by_leaf.end()) {
     List& list = *found->second;
-    if (verdict.guessed > 2 * verdict.right) {
+    // Of a list that is right more may be read than proves to be wanted.
+    const bool wrong = verdict.missed > 0 || list.version != leaf.version();
+    if (wrong && verdict.guessed > 2 * verdict.right) {
       if (list.bad < kBadMax) ++list.bad;
       list.pause = static_cast<uint8_t>((1 << list.bad) - 1);
     } else if (verdict.guessed > 0 && list.bad > 0) {
       --list.bad;
     }
+    // It was out of use, and says what the leaf does.
+    if (verdict.guessed == 0 && list.bad > 0 && list.version == leaf.version()) return;
     // What is newer than the image was noted by a write of this compute server's, as a rule. One that came to
     // nothing would be believed for ever if what was missed did not speak against it.
     if (verdict.missed == 0 && list.version >= leaf.version()) return;
   } else if (verdict.missed == 0) {
     return;
   }
-  Put(shard, address, leaf);
+  Put(shard, address, leaf, 0);
 }
 
 void ValueLists::NoteWritten(GlobalAddress address, const ConstNode& leaf) {
   if (empty()) return;
   Shard& shard = ShardOf(address);
   const std::scoped_lock lock(shard.mutex);
-  if (shard.by_leaf.contains(address.word())) Put(shard, address, leaf);
+  const auto found = shard.by_leaf.find(address.word());
+  if (found == shard.by_leaf.end()) return;
+  const uint8_t unasked = found->second->unasked;
+  if (unasked < kUnaskedMax) {
+    Put(shard, address, leaf, unasked + 1);
+  } else {
+    Erase(shard, found->second);
+  }
 }
 
 void ValueLists::NoteSplit(GlobalAddress left, GlobalAddress right_address,
                            const ConstNode& right) {
   if (empty()) return;
+  uint8_t unasked = 0;
   {
     Shard& shard = ShardOf(left);
     const std::scoped_lock lock(shard.mutex);
-    if (!shard.by_leaf.contains(left.word())) return;
+    const auto found = shard.by_leaf.find(left.word());
+    if (found == shard.by_leaf.end()) return;
+    unasked = found->second->unasked;
   }
   Shard& shard = ShardOf(right_address);
   const std::scoped_lock lock(shard.mutex);
-  Put(shard, right_address, right);
+  Put(shard, right_address, right, unasked);
 }
 
 }  // namespace farleaf::index

@@ -4,17 +4,19 @@
 // One word an entry:
 //
 //   low bits    the name of its value's block (block_name.h); 0: its value lies in the leaf, or has no name
-//   the rest    where its key stands in the order of the leaf's keys, as far as the bits go: 23 in a pool of
+//   tag         a few bits of a hash of its key
+//   the rest    where its key stands in the order of the leaf's keys, as far as the bits go: 16 in a pool of
 //               64 GiB
 //
 // That is the order of a slot (node_bytes.h: where the key leaves the low fence, and 4 bytes more) as a number
 // whose digits are only as large as the leaf's keys have them, so that keys of decimal digits take 15 bits or so. By
-// it a scan that begins or ends inside of a leaf finds which entries it will want; of entries that it does not tell
-// apart it reads some more. A list may be out of date: whoever uses one finds out by the unique ids that the
+// it a scan that begins or ends inside of a leaf finds which entries it will want. Of those that it does not tell
+// apart, the tag tells which has the key that the scan begins or ends at, or the greatest key below that. Where none
+// has, some more are read. A list may be out of date: whoever uses one finds out by the unique ids that the
 // leaf names. Its blocks were ones when they were noted, so that they can be read.
 //
 // A scan notes the leaves that it takes values out of line of; from then on this compute server's writes keep
-// the list right. A list that proves mostly wrong, time after time, is used less often, down to every 16th time.
+// the list right, as long as scans ask for it. A list that proves mostly wrong, time after time, is used less often, down to every 16th time.
 //
 // Replacement: first in, first out, save that one that was used since it was last passed over is passed over.
 // Invariants: no more than the bytes that it was given, what the maps take included, as far as one can tell.
@@ -48,14 +50,21 @@ struct WantedEntries {
   std::optional<std::string_view> end;
   bool forward = true;
   uint64_t rows = 0;   ///< no more of them, from the side where it begins
-  uint64_t bytes = 0;  ///< no more blocks than it takes to reach as many
+  uint64_t bytes = 0;  ///< no more of them than it takes to reach as many, of keys and values
+};
+
+/// What a leaf has of that, as far as its list tells; rather too little than too much.
+struct ListedEntries {
+  size_t wanted = 0;   ///< were there no limit of rows and bytes
+  size_t rows = 0;     ///< within both
+  uint64_t bytes = 0;  ///< of those, keys and values
 };
 
 /// What came of what a list said.
 struct ListVerdict {
   size_t guessed = 0;  ///< blocks that were read for it
   size_t right = 0;    ///< of those: the leaf names them
-  size_t missed = 0;   ///< that the leaf named and nothing had
+  size_t missed = 0;   ///< that the leaf named and nothing had, of those that can be listed
 };
 
 class ValueLists {
@@ -66,13 +75,14 @@ class ValueLists {
   /// Nothing is remembered of any leaf. Costs a load.
   bool empty() const { return lists_.load(std::memory_order_relaxed) == 0; }
 
-  /// Adds the blocks of what is wanted to `blocks`. How many entries that are wanted the leaf has, were there no
-  /// limit of rows and bytes; nullopt: it is not known.
-  std::optional<size_t> Find(GlobalAddress leaf, const WantedEntries& wanted,
-                             std::vector<ValueHint>* blocks) const;
+  /// Adds the blocks of what is wanted to `blocks`, and of what may be wanted, in the scan's order. nullopt: it is
+  /// not known what the leaf has.
+  std::optional<ListedEntries> Find(GlobalAddress leaf, const WantedEntries& wanted,
+                                    std::vector<ValueHint>* blocks) const;
   /// A scan has taken entries of the leaf, as it was read. REQUIRES: a leaf of byte strings.
   void NoteScanned(GlobalAddress address, const ConstNode& leaf, const ListVerdict& verdict);
-  /// The leaf is about to be written: if it has a list, that becomes what the image names.
+  /// The leaf is about to be written: if it has a list, that becomes what the image names; or it goes, if no scan has
+  /// asked for it for long.
   void NoteWritten(GlobalAddress address, const ConstNode& leaf);
   /// `right` is split off `left`: it has a list if that has one.
   void NoteSplit(GlobalAddress left, GlobalAddress right_address, const ConstNode& right);
@@ -93,6 +103,8 @@ class ValueLists {
     uint8_t bad = 0;            ///< verdicts that it was mostly wrong, less those that it was not
     mutable uint8_t pause = 0;  ///< so many scans do without
     mutable bool used = false;
+    uint16_t key_bytes_min = 0;   ///< of the shortest key
+    mutable uint8_t unasked = 0;  ///< so many writes since a scan asked
     std::unique_ptr<uint64_t[]> words;
   };
   using Lists = std::list<List>;
@@ -105,25 +117,28 @@ class ValueLists {
 
   Shard& ShardOf(GlobalAddress leaf) const;
   static uint64_t BytesOf(const List& list);
-  /// Entries that are not told from a key; if there are none, where it would stand.
-  struct Place {
-    size_t first = 0, end = 0;
-    size_t alike() const { return end - first; }
+  /// How many entries lie below a key, at least and at most.
+  struct Below {
+    size_t least = 0, most = 0;
+    size_t unsure() const { return most - least; }
   };
   static uint64_t NumberOf(const List& list, uint64_t order);
-  uint64_t WordFor(uint64_t number) const { return number << names_.bits(); }
-  Place PlaceOf(const List& list, std::string_view key) const;
+  int order_shift() const { return names_.bits() + tag_bits_; }
+  uint64_t TagOf(std::string_view rest) const;
+  Below EntriesBelow(const List& list, std::string_view key) const;
+  /// Of those among [alike.least, alike.most) that have the tag.
+  std::optional<Below> Tagged(const List& list, Below alike, uint64_t tag) const;
   /// Words with the slots' orders, and what makes numbers of those.
-  static void FillOrders(List& list, const ConstNode& leaf, int order_bits);
+  void FillOrders(List& list, const ConstNode& leaf) const;
   /// Whether anything of it is out of line.
   bool Fill(List& list, const ConstNode& leaf) const;
-  /// Makes the leaf's list what the image says, or takes it out. REQUIRES: the mutex.
-  void Put(Shard& shard, GlobalAddress address, const ConstNode& leaf);
+  /// Makes the leaf's list what the image says, or takes it out. `unasked`: as of a list. REQUIRES: the mutex.
+  void Put(Shard& shard, GlobalAddress address, const ConstNode& leaf, uint8_t unasked);
   void Erase(Shard& shard, Lists::iterator list);
   void MakeRoom(Shard& shard);
 
   BlockNames names_;
-  const int order_bits_;
+  const int tag_bits_, order_bits_;
   uint64_t shard_bytes_max_ = 0;
   size_t shard_mask_ = 0;
   std::unique_ptr<Shard[]> shards_;

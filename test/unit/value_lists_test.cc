@@ -1,95 +1,19 @@
-// ValueLists: what scans of values out of line pay with them and without, while this compute server changes the
-// tree and while others do, and what they remember at what price. index/blink/README.md has the table.
+// ValueLists: which blocks they say a scan will want, and which lists they keep. What scans pay is tested in
+// scan_values_cost_test.cc.
 #include "index/blink/value_lists.h"
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "dsm/base/random.h"
-#include "test/support/mean_cost.h"
 #include "test/support/node_fixture.h"
-#include "test/support/other_view.h"
-#include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
 namespace {
-
-constexpr uint64_t kKeys = 40'000;
-
-/// 24 bytes of any value.
-std::string KeyOf(uint64_t i) {
-  std::string key(24, '\0');
-  for (uint64_t word = 0; word < 3; ++word) StoreBig64(&key[word * 8], Mix64(i * 3 + word));
-  return key;
-}
-
-/// A tree of keys with values out of line, and what it holds.
-class ScannedTree {
- public:
-  explicit ScannedTree(size_t value_bytes, TreeOptions options = {})
-      : value_bytes_(value_bytes),
-        local_({.geometry = Geometry::Bytes(46),
-                .tree = options,
-                .fabric = {.servers = 2, .region_bytes = uint64_t{256} << 20},
-                .pool = {.allocator = {.grace_ms = 0}}}) {
-    for (uint64_t i = 0; i < kKeys; ++i) Put(local_, KeyOf(i));
-  }
-
-  template <typename View>
-  void Put(View& view, const std::string& key) {
-    std::string value(value_bytes_, 'v');
-    StoreBig64(value.data(), ++changes_);
-    view.Put(key, value);
-    rows_[key] = value;
-  }
-  template <typename View>
-  void Delete(View& view, const std::string& key) {
-    view.Delete(key);
-    rows_.erase(key);
-  }
-  /// The cost of scans from anywhere, each of which brings what is there.
-  template <typename View>
-  MeanCost Scans(View& view, uint64_t limit, ScanDirection direction, uint64_t count = 1'000) {
-    MeanCost cost;
-    for (uint64_t i = 0; i < count; ++i) {
-      const std::string key = KeyOf(Mix64(i + limit) % kKeys);
-      Check(view, key, limit, direction);
-      cost.Add(view.cost());
-    }
-    return cost;
-  }
-  template <typename View>
-  void Check(View& view, const std::string& key, uint64_t limit, ScanDirection direction) {
-    ScanRange range{.limit = limit, .direction = direction};
-    auto expected = rows_.lower_bound(key);
-    const bool forward = direction == ScanDirection::kForward;
-    (forward ? range.start : range.end.emplace()) = key;
-    const std::vector<KeyValue> rows = view.Scan(range);
-    for (const KeyValue& row : rows) {
-      if (!forward) --expected;
-      ASSERT_EQ(row.key, expected->first);
-      ASSERT_EQ(row.value, expected->second);
-      if (forward) ++expected;
-    }
-    if (rows.size() < limit) {
-      ASSERT_EQ(expected, forward ? rows_.end() : rows_.begin());
-    }
-  }
-  LocalTree& local() { return local_; }
-  const BlinkTree& tree() { return local_.tree(); }
-  Random& random() { return random_; }
-
- private:
-  size_t value_bytes_;
-  LocalTree local_;
-  Random random_{7};
-  uint64_t changes_ = 0;
-  std::map<std::string, std::string> rows_;
-};
 
 std::vector<dsm::RegionLayout> Layouts() {
   std::vector<dsm::RegionLayout> layouts;
@@ -161,6 +85,105 @@ TEST(ValueListsTest, ARangeFindsItsBlocksInItsOrder) {
     EXPECT_EQ(Found(lists, 1, {.rows = kAll, .bytes = 1}).size(), 1u);
     EXPECT_EQ(Found(lists, 1, {.first = "user9", .rows = kAll, .bytes = kAll}).size(), 0u);
     EXPECT_EQ(Found(lists, 2, {.rows = kAll, .bytes = kAll}).size(), 0u);
+  }
+}
+
+/// Where 8 more bytes of a key tell it from others, as many as are asked for.
+std::string AlikeKey(uint64_t i) {
+  std::string key = "many that begin alike: 12345678";
+  StoreBig64(&key[key.size() - 8], i * 256 + 7);
+  return key;
+}
+/// A leaf of such keys, `count` of them, behind a low fence that begins otherwise.
+void FillAlike(NodeImage& image, uint64_t count) {
+  image->Init({.tree = 1, .low = "a", .high = "z"});
+  for (uint64_t i = 0; i < count; ++i) {
+    char value[kOutOfLineBytes];
+    const ValueHint block = ListedLeaf::Block(i);
+    EncodeOutOfLine({block.block, i * 4 + 1, block.bytes - 16}, value);
+    image->Insert(i, AlikeKey(i), {{value, sizeof(value)}, true});
+  }
+  image->Seal(1);
+}
+
+TEST(ValueListsTest, OfKeysThatBeginAlikeFewMoreThanTheLimitAreRead) {
+  constexpr uint64_t kCount = 40, kRows = 5;
+  ValueLists lists(uint64_t{1} << 20, Layouts());
+  NodeImage leaf(Geometry::Bytes());
+  FillAlike(leaf, kCount);
+  lists.NoteScanned(GlobalAddress(0, 4096), *leaf, kMissed);
+  uint64_t read = 0, needed = 0, lacking = 0;
+  const auto check = [&](const WantedEntries& wanted, uint64_t first, uint64_t end) {
+    const auto blocks = Found(lists, 1, wanted);
+    ASSERT_LE(blocks.size(), 2 * kRows + 1);
+    read += blocks.size();
+    for (uint64_t n = 0; n < std::min(kRows, end - first); ++n, ++needed) {
+      const ValueHint block = ListedLeaf::Block(wanted.forward ? first + n : end - 1 - n);
+      lacking += std::find(blocks.begin(), blocks.end(), block) == blocks.end();
+    }
+  };
+  for (uint64_t i = 0; i < kCount; ++i) {
+    const std::string key = AlikeKey(i), next = key + '\0';
+    check({.first = key, .rows = kRows, .bytes = kAll}, i, kCount);
+    check({.first = next, .rows = kRows, .bytes = kAll}, i + 1, kCount);
+    check({.end = key, .forward = false, .rows = kRows, .bytes = kAll}, 0, i);
+    check({.end = next, .forward = false, .rows = kRows, .bytes = kAll}, 0, i + 1);
+  }
+  EXPECT_LE(lacking * 100, needed * 12) << lacking << " of " << needed;
+  EXPECT_LE(read * 100, needed * 150) << read << " for " << needed;
+  // No key, and no next one: from where the keys that begin like it begin.
+  check({.first = "many", .rows = kRows, .bytes = kAll}, 0, kCount);
+  check({.first = "many that", .rows = kRows, .bytes = kAll}, 0, kCount);
+}
+
+TEST(ValueListsTest, ALimitOfBytesIsReachedByRowsAndNotByBlocks) {
+  ValueLists lists(uint64_t{1} << 20, Layouts());
+  ListedLeaf leaf(100, 50);
+  lists.NoteScanned(GlobalAddress(0, 4096), *leaf, kMissed);
+  for (uint64_t limit = 1; limit < 12'000; limit += 7) {
+    uint64_t needed = 0;
+    for (uint64_t bytes = 0; bytes < limit && needed < 50; ++needed) {
+      bytes += ListedLeaf::Key(100).size() + ListedLeaf::Block(100 + needed).bytes - 16;
+    }
+    std::vector<ValueHint> blocks;
+    const auto listed = lists.Find(GlobalAddress(0, 4096), {.rows = kAll, .bytes = limit}, &blocks);
+    ASSERT_TRUE(listed);
+    EXPECT_EQ(listed->wanted, 50u);
+    EXPECT_EQ(listed->rows, blocks.size());
+    EXPECT_GE(blocks.size(), needed);
+    EXPECT_LE(blocks.size(), needed + 1 + needed / 16);
+  }
+}
+
+TEST(ValueListsTest, AListThatNoScanAsksForGoesWithTheWritesAndSplits) {
+  ValueLists lists(uint64_t{1} << 20, Layouts());
+  ListedLeaf leaf(100, 50);
+  const GlobalAddress left(0, 4096), right(0, 8192);
+  lists.NoteScanned(left, *leaf, kMissed);
+  for (int i = 0; i < 200; ++i) {
+    if (i % 30 == 0) {
+      EXPECT_FALSE(Found(lists, 1, {.rows = 1, .bytes = kAll}).empty());
+    }
+    lists.NoteWritten(left, *leaf);
+  }
+  for (int i = 0; i < 8; ++i) lists.NoteWritten(left, *leaf);
+  lists.NoteSplit(left, right, *leaf);
+  EXPECT_EQ(lists.lists(), 2u);
+  for (int i = 0; i < 20; ++i) {
+    lists.NoteWritten(left, *leaf);
+    lists.NoteWritten(right, *leaf);
+  }
+  EXPECT_TRUE(lists.empty());
+  EXPECT_EQ(lists.bytes(), 0u);
+}
+
+TEST(ValueListsTest, AListThatIsRightIsUsedHoweverLittleOfItIsWanted) {
+  ValueLists lists(uint64_t{1} << 20, Layouts());
+  ListedLeaf leaf(100, 50);
+  lists.NoteScanned(GlobalAddress(0, 4096), *leaf, kMissed);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_EQ(Found(lists, 1, {.rows = 5, .bytes = kAll}).size(), 5u);
+    lists.NoteScanned(GlobalAddress(0, 4096), *leaf, {.guessed = 5, .right = 1});
   }
 }
 
@@ -257,71 +280,6 @@ TEST(ValueListsTest, ThreadsFindNoBlockThatNobodyNoted) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-}
-
-class ScanCostTest : public testing::TestWithParam<size_t> {};
-INSTANTIATE_TEST_SUITE_P(ValueBytes, ScanCostTest, testing::Values(100, 1'000));
-
-TEST_P(ScanCostTest, AWarmScanTakesOneRoundTripAndNoMoreBytesThanTwo) {
-  ScannedTree tree(GetParam());
-  OtherView without(tree.local(), {.value_list_bytes = 0});
-  without.WarmCache();
-  tree.local().Scan({});
-  for (const uint64_t limit : {10, 100}) {
-    for (const ScanDirection direction : {ScanDirection::kForward, ScanDirection::kReverse}) {
-      const MeanCost one = tree.Scans(tree.local(), limit, direction);
-      const MeanCost two = tree.Scans(without, limit, direction);
-      std::printf("%zu bytes, %s of %zu\n", GetParam(),
-                  direction == ScanDirection::kForward ? "scan" : "reverse scan", limit);
-      two.Print("without");
-      one.Print("with");
-      EXPECT_LE(one.round_trips(), 1.1);
-      EXPECT_GE(two.round_trips(), 2);
-      EXPECT_LE(one.bytes(), two.bytes());
-    }
-  }
-  const ValueLists& lists = tree.tree().value_lists();
-  std::printf("%.1f bytes a value\n", static_cast<double>(lists.bytes()) / kKeys);
-  EXPECT_LE(lists.bytes(), 13 * kKeys);
-}
-
-TEST_P(ScanCostTest, ThisComputeServersWritesKeepTheListsRight) {
-  ScannedTree tree(GetParam());
-  tree.local().Scan({});
-  MeanCost scans;
-  for (uint64_t i = 0; i < 20'000; ++i) {
-    const std::string key = KeyOf(tree.random().Below(2 * kKeys));
-    if (tree.random().OneIn(3)) {
-      tree.Delete(tree.local(), key);
-    } else {
-      tree.Put(tree.local(), key);
-    }
-    if (i % 10 == 0) {
-      tree.Check(tree.local(), KeyOf(tree.random().Below(kKeys)), 100, ScanDirection::kForward);
-      scans.Add(tree.local().cost());
-    }
-  }
-  scans.Print("mixed");
-  EXPECT_LE(scans.round_trips(), 1.1);
-}
-
-TEST_P(ScanCostTest, WhatOthersChangeCostsASecondRoundTripForTheChangedRows) {
-  ScannedTree tree(GetParam());
-  OtherView other(tree.local(), {});
-  other.WarmCache();
-  tree.local().Scan({});
-  const MeanCost before = tree.Scans(tree.local(), 100, ScanDirection::kForward);
-  MeanCost scans;
-  for (uint64_t i = 0; i < 2'000; ++i) {
-    const std::string start = KeyOf(tree.random().Below(kKeys));
-    const std::vector<KeyValue> rows = tree.local().Scan({.start = start, .limit = 20});
-    for (size_t row = 0; row < rows.size(); row += 5) tree.Put(other, rows[row].key);
-    tree.Check(tree.local(), start, 100, ScanDirection::kForward);
-    scans.Add(tree.local().cost());
-  }
-  scans.Print("others");
-  EXPECT_LE(scans.round_trips(), 2.1);
-  EXPECT_LE(scans.bytes(), before.bytes() + 5.0 * static_cast<double>(GetParam() + 24));
 }
 
 }  // namespace
