@@ -31,6 +31,24 @@ internal::BytesProbe ProbeBeside(std::string_view low, std::string_view key) {
   return internal::BytesPage::ProbeBeside(low, key);
 }
 
+/// Of a key's bytes; cheap, for a write has it made of a leaf's keys.
+uint64_t Mixed(std::string_view bytes) {
+  using internal::FoldedProduct;
+  using internal::kDigestKeys;
+  const uint64_t seed = kDigestKeys[0] ^ bytes.size();
+  if (bytes.size() < 8) {
+    uint64_t word = 0;
+    for (const char byte : bytes) word = word << 8 | static_cast<unsigned char>(byte);
+    return FoldedProduct(seed ^ word, kDigestKeys[1]);
+  }
+  const char* const last = bytes.data() + bytes.size() - 8;
+  uint64_t state = seed;
+  for (const char* at = bytes.data(); at < last; at += 8) {
+    state = FoldedProduct(state ^ LoadLittle<uint64_t>(at), kDigestKeys[1]);
+  }
+  return FoldedProduct(state ^ LoadLittle<uint64_t>(last), kDigestKeys[2]);
+}
+
 /// Probes of a leaf's keys beside its low fence.
 class LeafProbes {
  public:
@@ -93,9 +111,7 @@ uint64_t ValueLists::NumberOf(const List& list, uint64_t order) {
   return number;
 }
 
-uint64_t ValueLists::TagOf(std::string_view rest) const {
-  return internal::DigestBytes(internal::kDigestKeys[0], rest) >> (64 - tag_bits_);
-}
+uint64_t ValueLists::TagOf(std::string_view rest) const { return Mixed(rest) >> (64 - tag_bits_); }
 
 std::optional<ValueLists::Below> ValueLists::Tagged(const List& list, Below alike,
                                                     uint64_t tag) const {
@@ -179,21 +195,23 @@ std::optional<ListedEntries> ValueLists::Find(GlobalAddress leaf, const WantedEn
 
 void ValueLists::FillOrders(List& list, const ConstNode& leaf) const {
   list.low = leaf.has_low() ? leaf.low() : leaf.Key(0);
-  list.least.fill(UINT8_MAX);
-  list.most.fill(0);
+  std::array<uint8_t, kHeadBytes> least{}, most{};
+  least.fill(UINT8_MAX);
+  uint64_t* const words = list.words.get();
   size_t key_bytes_min = kKeyBytesMax;
   LeafProbes probes(leaf, list.low);
-  for (size_t i = 0; i < list.count; ++i) {
+  for (size_t i = 0, count = list.count; i < count; ++i) {
     const internal::BytesProbe probe = probes[i];
-    const uint64_t order = probe.order();
-    list.words[i] = order;
+    words[i] = probe.order();
     key_bytes_min = std::min(key_bytes_min, probe.shared + probe.rest.size());
     for (size_t b = 0; b < kHeadBytes; ++b) {
-      const auto byte = static_cast<uint8_t>(order >> (8 * (kHeadBytes - 1 - b)));
-      list.least[b] = std::min(list.least[b], byte);
-      list.most[b] = std::max(list.most[b], byte);
+      const auto byte = static_cast<uint8_t>(probe.head >> (8 * (kHeadBytes - 1 - b)));
+      least[b] = std::min(least[b], byte);
+      most[b] = std::max(most[b], byte);
     }
   }
+  list.least = least;
+  list.most = most;
   list.key_bytes_min = static_cast<uint16_t>(key_bytes_min);
   list.base_level = list.words[0] >> 32;
   list.base = NumberOf(list, list.words[0]);
@@ -212,6 +230,20 @@ bool ValueLists::Fill(List& list, const ConstNode& leaf) const {
     list.words = std::make_unique_for_overwrite<uint64_t[]>(list.capacity);
   }
   FillOrders(list, leaf);
+  // The numbers of orders that entries have are sums.
+  std::array<uint64_t, kHeadBytes> weights{};
+  uint64_t weight = 1, least = list.base;
+  for (size_t b = kHeadBytes; b-- > 0; weight *= uint64_t{list.most[b]} - list.least[b] + 1) {
+    weights[b] = weight;
+    least += list.least[b] * weight;
+  }
+  const auto number = [&](uint64_t order) {
+    uint64_t sum = ((order >> 32) - list.base_level) * weight;
+    for (size_t b = 0; b < kHeadBytes; ++b) {
+      sum += static_cast<uint8_t>(order >> (8 * (kHeadBytes - 1 - b))) * weights[b];
+    }
+    return sum - least;
+  };
   LeafProbes probes(leaf, list.low);
   bool out_of_line = false;
   for (size_t i = 0; i < count; ++i) {
@@ -225,7 +257,7 @@ bool ValueLists::Fill(List& list, const ConstNode& leaf) const {
       }
       out_of_line |= name != 0;
     }
-    const uint64_t order = (NumberOf(list, list.words[i]) - list.base) >> list.shift;
+    const uint64_t order = number(list.words[i]) >> list.shift;
     list.words[i] = order << order_shift() | TagOf(probes[i].rest) << names_.bits() | name;
   }
   return out_of_line;
