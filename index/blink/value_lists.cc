@@ -165,16 +165,17 @@ std::optional<ListedEntries> ValueLists::Find(GlobalAddress leaf, const WantedEn
     --list.pause;
     return std::nullopt;
   }
-  const Below from = EntriesBelow(list, wanted.first);
+  Below from = EntriesBelow(list, wanted.first);
   Below to{list.count, list.count};
   if (wanted.end) to = EntriesBelow(list, *wanted.end);
+  // Of many entries that may lie either side of where the scan begins, it is taken to begin near the first: a bound that
+  // is no key is, as a rule, what its keys begin with.
+  Below& begin = wanted.forward ? from : to;
+  if (begin.unsure() > wanted.rows) begin.most = begin.least + wanted.rows + 1;
   const size_t first = from.least, end = to.most;
   ListedEntries listed;
   if (first >= end) return listed;
-  // Entries that may lie ahead of where the scan begins. Of too many the first ones are taken to be wanted: a bound that is
-  // no key is, as a rule, what its keys begin with.
-  size_t unsure = std::min(wanted.forward ? from.unsure() : to.unsure(), end - first);
-  if (unsure > wanted.rows) unsure = wanted.rows + 1;
+  const size_t unsure = std::min(begin.unsure(), end - first);
   listed.wanted = end - first - unsure;
   if (wanted.rows == 0) return listed;
   const uint64_t name_mask = (uint64_t{1} << names_.bits()) - 1;

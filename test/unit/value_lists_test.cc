@@ -134,6 +134,9 @@ TEST(ValueListsTest, OfKeysThatBeginAlikeFewMoreThanTheLimitAreRead) {
   // No key, and no next one: from where the keys that begin like it begin.
   check({.first = "many", .rows = kRows, .bytes = kAll}, 0, kCount);
   check({.first = "many that", .rows = kRows, .bytes = kAll}, 0, kCount);
+  read = 0;
+  check({.end = "many that", .forward = false, .rows = kRows, .bytes = kAll}, 0, 0);
+  EXPECT_LE(read, kRows + 1);
 }
 
 TEST(ValueListsTest, ALimitOfBytesIsReachedByRowsAndNotByBlocks) {
