@@ -7,7 +7,6 @@ namespace farleaf::index::lsm {
 
 namespace {
 
-constexpr size_t kCommitHeadBytes = 12;  // first sequence u64 · changes u32
 constexpr uint8_t kExpires = 0x08;
 
 void WriteVarint(std::string* out, uint32_t value) {
@@ -110,6 +109,25 @@ void CommitWriter::Add(const Change& change) {
       break;
   }
   StoreLittle(bytes_.data() + 8, ++changes_);
+}
+
+uint64_t ChangeBytes(const Change& change) {
+  const auto string = [](std::string_view of) {
+    char ignored[kVarintBytesMax];
+    return of.size() + static_cast<size_t>(PutVarint(ignored, of.size()) - ignored);
+  };
+  const uint64_t bytes = 1 + string(change.key) + (change.expires_ms != 0 ? 8 : 0);
+  switch (change.kind) {
+    case ChangeKind::kPut:
+      return bytes + string(change.value);
+    case ChangeKind::kPutPointer:
+      return bytes + 16;
+    case ChangeKind::kDelete:
+      return bytes;
+    case ChangeKind::kDeleteRange:
+      return bytes + string(change.end);
+  }
+  return bytes;
 }
 
 std::optional<CommitReader> CommitReader::Parse(std::span<const std::byte> payload) {

@@ -43,6 +43,10 @@ class CommitWriter {
   uint32_t changes_ = 0;
 };
 
+inline constexpr uint32_t kCommitHeadBytes = 12;  ///< first sequence u64 · changes u32
+/// What it takes of a commit's payload, which has kCommitHeadBytes besides.
+uint64_t ChangeBytes(const Change& change);
+
 /// Reads a commit, change by change.
 class CommitReader {
  public:

@@ -100,6 +100,7 @@ bool Log::Roll() {
     first_ = next;
   }
   tail_ = next;
+  tail_segment_.store(next->id, std::memory_order_release);
   return true;
 }
 
@@ -313,11 +314,12 @@ void Log::Fail(Status status) {
   failure_ = std::move(status);
 }
 
-void Log::EndRound(const Cut& cut) {
+void Log::EndRound(const Cut& cut, Keep keep) {
   if (cut.last == nullptr) return;
   for (LogSegment* at = first_;; at = at->next) {
     const bool full = at != cut.last || cut.upto == Upto::kFull;
-    if (full && at->buffer != nullptr && at->written == at->used) {
+    const uint32_t done = keep == Keep::kUntilSynced ? at->synced : at->written;
+    if (full && at->buffer != nullptr && done == at->used) {
       live_[at->live_slot].store(nullptr, std::memory_order_release);
       buffers_->RemoveFull();
       epochs_->Retire(buffers_->Return(std::move(at->buffer)));

@@ -13,7 +13,8 @@
 //   - a record does not straddle segments; each segment begins with a LogHead;
 //   - bytes that were reserved change no more once they are there: a block that is written again has the old
 //     content as a prefix of the new one (log_format.md has the argument on torn rewrites);
-//   - a buffer is let go only when all of it was written; readers of it are behind an epoch.
+//   - a buffer is let go only when all of it was written, with `synced` durability only when it was synced; readers of it are behind
+//     an epoch.
 // Thread rule: Append, Find and the observers are thread-safe; the rest says who may call it.
 #pragma once
 
@@ -134,6 +135,8 @@ class Log {
 
   /// Why the log takes nothing any more; Ok: it does.
   Status failure() const;
+  /// That is appended to; kNone: nothing was yet. Ids of tails ascend.
+  SegmentId tail_segment() const { return tail_segment_.load(std::memory_order_acquire); }
   LogPosition end() const;         ///< behind all that was appended
   LogPosition sealed_end() const;  ///< behind what is in full segments
   LogPosition written_end() const { return written_end_.load(std::memory_order_acquire); }
@@ -181,8 +184,10 @@ class Log {
   /// All in front of the cut is durable, in the other log as well.
   void AdvanceSynced(const Cut& cut);
   void Fail(Status status);
-  /// Lets go of buffers that were written, and of segments of which nobody wants to know any more.
-  void EndRound(const Cut& cut);
+  /// Until when a full segment's buffer is kept.
+  enum class Keep : uint8_t { kUntilWritten, kUntilSynced };
+  /// Lets go of buffers that are not kept, and of segments of which nobody wants to know any more.
+  void EndRound(const Cut& cut, Keep keep);
   void Forget(SegmentId id);
   /// Forgets the segments all of whose commits are `flushed` or older.
   std::vector<SegmentId> Trim(Sequence flushed);
@@ -204,6 +209,7 @@ class Log {
   bool failed_ = false;
   Sequence next_sequence_;
   std::atomic<uint32_t> prepared_count_{0};
+  std::atomic<SegmentId> tail_segment_{SegmentId::kNone};
   alignas(64) std::array<std::atomic<uint32_t>, 2> in_flight_{};
 
   // The leader's:

@@ -136,8 +136,10 @@ dsm::Task<Status> LogGroup::Round(dsm::Worker& worker, Want want) {
     }
     for (size_t i = 0; i < logs_.size() && status.ok(); ++i) logs_[i]->AdvanceSynced(cuts[i]);
   }
+  const Log::Keep keep =
+      durability_ == Durability::kSynced ? Log::Keep::kUntilSynced : Log::Keep::kUntilWritten;
   for (size_t i = 0; i < logs_.size(); ++i) {
-    logs_[i]->EndRound(cuts[i]);
+    logs_[i]->EndRound(cuts[i], keep);
     Status failure = logs_[i]->failure();
     if (!failure.ok()) status = std::move(failure);
   }

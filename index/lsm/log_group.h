@@ -42,8 +42,8 @@ class LogGroup {
     uint64_t synced_rounds = 0;
   };
 
-  /// The recovery log first. The logs outlive the group. With kSynced, full segments are synced when they are written,
-  /// so that no Sync that fails makes a log fail for good.
+  /// The recovery log first. The logs outlive the group. With kSynced, full segments stay in memory until they are synced, whoever
+  /// has written them, so that no Sync that fails makes a log fail for good.
   LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability durability);
   ~LogGroup();
   LogGroup(const LogGroup&) = delete;

@@ -184,6 +184,9 @@ dsm::Task<Status> Manifest::Append(dsm::Worker& worker, const std::string& paylo
 
 dsm::Task<Status> Manifest::Commit(dsm::Worker& worker, const StateEdit& edit, Applied applied) {
   const CoroutineMutex::Held held = co_await mutex_.Lock(worker);
+  // Before it is written: an edit that does not fit would make a store that cannot be opened.
+  const Status fits = state_.Check(edit);
+  FARLEAF_CHECK(fits.ok(), fits);
   const std::string payload = edit.Encode();
   const bool too_long = file_bytes_ > kFileBytes && file_bytes_ > 4 * begun_bytes_;
   if (!appendable_ || too_long) {
@@ -192,8 +195,8 @@ dsm::Task<Status> Manifest::Commit(dsm::Worker& worker, const StateEdit& edit, A
   }
   Status appended = co_await Append(worker, payload);
   if (!appended.ok()) co_return appended;
-  const Status fits = state_.Apply(edit);
-  FARLEAF_CHECK(fits.ok(), fits);
+  const Status done = state_.Apply(edit);
+  FARLEAF_CHECK(done.ok(), done);
   if (applied) applied(state_);
   co_return Status::Ok();
 }

@@ -214,43 +214,6 @@ void Memtable::Split(Node* parent, Node* node) {
   PutAt(parent, parent->CountBefore(PlaceOf(*separator), Node::Equal::kBehind), separator, right);
 }
 
-bool Memtable::InsertRange(const Range& range) {
-  if (range_count_.fetch_add(1, std::memory_order_relaxed) >= kRangesMax) {
-    range_count_.fetch_sub(1, std::memory_order_relaxed);
-    return false;
-  }
-  const auto keep = [this](std::string_view key) {
-    char* const copy = static_cast<char*>(arena_.Allocate(key.size()));
-    std::memcpy(copy, key.data(), key.size());
-    return std::string_view(copy, key.size());
-  };
-  auto* const node = new (arena_.Allocate(sizeof(RangeNode)))
-      RangeNode{{keep(range.start), keep(range.end), range.sequence},
-                ranges_.load(std::memory_order_relaxed)};
-  while (!ranges_.compare_exchange_weak(node->next, node, std::memory_order_acq_rel)) {
-  }
-  return true;
-}
-
-Sequence Memtable::CoveredAt(std::string_view key, Sequence max) const {
-  Sequence newest = 0;
-  for (const RangeNode* at = ranges_.load(std::memory_order_acquire); at; at = at->next) {
-    const Range& range = at->range;
-    if (range.sequence <= max && range.sequence > newest && range.start <= key && key < range.end) {
-      newest = range.sequence;
-    }
-  }
-  return newest;
-}
-
-std::vector<Memtable::Range> Memtable::Ranges() const {
-  std::vector<Range> all;
-  for (const RangeNode* at = ranges_.load(std::memory_order_acquire); at; at = at->next) {
-    all.push_back(at->range);
-  }
-  return all;
-}
-
 std::optional<Entry> Memtable::Find(std::string_view key, Sequence max) const {
   const Place place{key, max};
   const Record* found;

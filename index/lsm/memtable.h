@@ -15,6 +15,7 @@
 // Thread rule: thread-safe; a Cursor belongs to one thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "index/lsm/arena.h"
+#include "index/lsm/memtable_ranges.h"
 #include "index/lsm/types.h"
 
 namespace farleaf::index::lsm {
@@ -35,38 +37,41 @@ struct Place;
 
 class Memtable {
  public:
-  /// More of them in one memtable would make each read slow: it is full, then.
-  static constexpr uint32_t kRangesMax = 128;
-
-  /// Keys in [start, end) that are older than `sequence` are deleted.
-  struct Range {
-    std::string_view start, end;
-    Sequence sequence = 0;
-  };
+  /// With so many range deletes it counts as full: a bound on what reads cost, not on what can be inserted.
+  static constexpr uint32_t kRangesFull = 4096;
 
   Memtable();
   Memtable(const Memtable&) = delete;
 
   /// Copies the entry. REQUIRES: nobody has inserted this key with this sequence; 0 < sequence <= kSequenceMax.
   void Insert(const Entry& entry);
-  /// False: there are kRangesMax already, and nothing was done.
-  bool InsertRange(const Range& range);
+  /// Keys in [start, end) that are older than `sequence` are deleted.
+  void InsertRange(std::string_view start, std::string_view end, Sequence sequence) {
+    ranges_.Insert(start, end, sequence);
+  }
 
   /// The newest version of the key that is not newer than `max`, or that a range deleted it.
   std::optional<Entry> Find(std::string_view key, Sequence max) const;
   /// Of any change of the key, deletions of ranges included; 0: none.
   Sequence NewestSequence(std::string_view key) const;
 
-  /// Ranges, newest insertion first; nothing in Cursor knows of them.
-  std::vector<Range> Ranges() const;
-  bool has_ranges() const { return ranges_.load(std::memory_order_acquire) != nullptr; }
+  /// Of ranges; nothing in Cursor knows of them.
+  std::vector<RangeDelete> Ranges() const { return ranges_.All(); }
+  bool has_ranges() const { return ranges_.any(); }
   /// The newest range that covers the key and is not newer than `max`; 0: none.
-  Sequence CoveredAt(std::string_view key, Sequence max) const;
+  Sequence CoveredAt(std::string_view key, Sequence max) const {
+    return ranges_.CoveredAt(key, max);
+  }
 
   /// Of the process's memory.
   uint64_t bytes() const { return arena_.bytes(); }
   uint64_t entries() const { return entries_.load(std::memory_order_relaxed); }
   bool empty() const { return entries() == 0 && !has_ranges(); }
+  /// How much of what a memtable of `bytes_max` should hold is there; 1 and more: it is full.
+  double Fullness(uint64_t bytes_max) const {
+    return std::max(static_cast<double>(bytes()) / static_cast<double>(bytes_max),
+                    static_cast<double>(ranges_.count()) / kRangesFull);
+  }
 
   class Cursor;
 
@@ -75,10 +80,6 @@ class Memtable {
   using Record = memtable_internal::Record;
   using Node = memtable_internal::Node;
   using Place = memtable_internal::Place;
-  struct RangeNode {
-    Range range;
-    RangeNode* next;
-  };
 
   /// A leaf, as it was when its version was `version`.
   struct Leaf {
@@ -96,8 +97,7 @@ class Memtable {
   Arena arena_;
   std::atomic<Node*> root_;
   std::atomic<uint64_t> entries_{0};
-  std::atomic<uint32_t> range_count_{0};
-  std::atomic<RangeNode*> ranges_{nullptr};
+  MemtableRanges ranges_{&arena_};
 };
 
 /// Stands on an entry, or on none. It takes a leaf's entries at a time: what is inserted into that leaf later, it may not

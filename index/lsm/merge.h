@@ -42,6 +42,11 @@ class Merge {
   /// The next table; nullopt: there was nothing left. Unavailable: stopped. After a failure no segment of the table is left.
   dsm::Task<Result<std::optional<Output>>> NextTable(dsm::Worker& worker);
 
+  /// Whether NextTable would find nothing.
+  bool ended() {
+    size_t number;
+    return Next(&number) == nullptr;
+  }
   const MergeRule& rule() const { return rule_; }
 
  private:

@@ -7,8 +7,8 @@
 // Thread rule: one thread.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "index/lsm/range_deletes.h"
@@ -26,16 +26,15 @@ class MergeRule {
         {};  ///< of each source, the newest source first
   };
   explicit MergeRule(Setting setting) : setting_(std::move(setting)) {
-    for (const auto& deletes : setting_.range_deletes) any_range_deletes_ |= !deletes.empty();
+    for (auto& deletes : setting_.range_deletes) {
+      deletes = Fragments(deletes, setting_.snapshots);
+      any_range_deletes_ |= !deletes.empty();
+    }
   }
 
   void set_bottom(bool bottom) { setting_.bottom = bottom; }
-  /// How many open snapshots are older than the sequence: versions with the same number are in one stratum.
-  size_t StratumOf(Sequence sequence) const {
-    const auto& snapshots = setting_.snapshots;
-    return static_cast<size_t>(std::lower_bound(snapshots.begin(), snapshots.end(), sequence) -
-                               snapshots.begin());
-  }
+  /// Of versions and of range deletes (range_deletes.h).
+  size_t StratumOf(Sequence sequence) const { return lsm::StratumOf(setting_.snapshots, sequence); }
 
   /// The next version, in the order of the merge: key by key, the newest first, by place and by sequence.
   /// Returns whether it is kept. It is then changed to what is to be written: sequence 0 where no snapshot can tell,
@@ -59,7 +58,7 @@ class MergeRule {
     return true;
   }
 
-  /// Those of the sources that are to be kept in the result: sequence 0 where the merge has applied them.
+  /// Those of the sources that are to be kept in the result, as fragments: sequence 0 where the merge has applied them.
   std::vector<RangeDelete> RangeDeletesOfResult() const {
     std::vector<RangeDelete> kept;
     for (const auto& deletes : setting_.range_deletes) {
@@ -68,11 +67,10 @@ class MergeRule {
           if (setting_.bottom) continue;
           range.sequence = 0;
         }
-        if (std::find(kept.begin(), kept.end(), range) == kept.end())
-          kept.push_back(std::move(range));
+        kept.push_back(std::move(range));
       }
     }
-    return kept;
+    return Fragments(kept, setting_.snapshots);
   }
 
  private:

@@ -49,7 +49,7 @@ CursorStep RunCursor::Retry() { return Step(); }
 CursorStep RunCursor::Step() {
   for (;;) {
     const std::string& from = run_->tables[at_].from;
-    CursorStep step;
+    CursorStep step = CursorStep::kEnd;
     switch (doing_) {
       case Doing::kSeek:
         step = from > target_ ? cursor_->Seek(from) : cursor_->Seek(target_, target_sequence_);

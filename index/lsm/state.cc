@@ -81,8 +81,8 @@ std::vector<RangeDelete> ReadRangeDeletes(EditReader* in) {
     range.start = in->Bytes();
     range.end = in->Bytes();
     range.sequence = in->Number();
-    if (range.start >= range.end) in->Refuse();
   }
+  if (!AreFragments(deletes)) in->Refuse();
   return deletes;
 }
 
@@ -178,7 +178,7 @@ Tables::iterator FindTable(Tables& tables, TableId id) {
 Status ApplyToTables(const StateEdit& edit, StoreState* state) {
   for (const uint8_t level : edit.sunk) {
     auto& sinking = state->run({level, RunKind::kSinking});
-    if (!sinking.tables.empty()) return Misfit("a level has a sinking run already");
+    if (!sinking.empty()) return Misfit("a level has a sinking run already");
     sinking = std::move(state->run({level, RunKind::kGrowing}));
     state->run({level, RunKind::kGrowing}) = {};
   }

@@ -71,8 +71,9 @@ struct StoreState {
     std::string from;
   };
   struct RunState {
-    std::vector<TableState> tables;  ///< ascending
-    std::vector<RangeDelete> range_deletes;
+    std::vector<TableState> tables;          ///< ascending
+    std::vector<RangeDelete> range_deletes;  ///< fragments
+    bool empty() const { return tables.empty() && range_deletes.empty(); }
   };
   uint64_t epoch = 0;                                      ///< of the store: drawn when it was made
   std::array<std::array<RunState, 2>, kLevelsMax> levels;  ///< by level and RunKind
@@ -85,7 +86,9 @@ struct StoreState {
   const RunState& run(RunPlace place) const {
     return levels[place.level][static_cast<size_t>(place.kind)];
   }
-  /// Corruption: the edit does not fit the state, which is then half changed.
+  /// Corruption: the edit does not fit the state.
+  Status Check(const StateEdit& edit) const;
+  /// The same of an edit that does not fit; the state is then half changed.
   Status Apply(const StateEdit& edit);
   /// The edit that makes this state of an empty one.
   StateEdit AsEdit() const;

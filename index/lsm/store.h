@@ -8,7 +8,8 @@
 // somebody else's change succeed. By cases: a change of the key since the look is in a memtable, and its sequence is another
 // than the one that was seen there; or its memtable was flushed, and then the count of flushes is another.
 //
-// Lock order: stripes, ascending; then view_mutex_; then the recovery log's lock. None is held across a suspension.
+// Lock order: stripes, ascending; then view_mutex_; then the recovery log's lock. None is held across a suspension, nor while
+// memory of views is freed or segments are removed.
 //
 // Thread rule: thread-safe. Outlives every operation on it; the storage outlives it.
 #pragma once
@@ -34,6 +35,7 @@
 #include "index/lsm/lookup.h"
 #include "index/lsm/manifest.h"
 #include "index/lsm/merge.h"
+#include "index/lsm/open_values.h"
 #include "index/lsm/options.h"
 #include "index/lsm/segment_grants.h"
 #include "index/lsm/snapshots.h"
@@ -68,7 +70,9 @@ class LsmStore final : public RangeIndex {
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
   Task<Status> Upkeep(OpContext& op) override;
 
-  /// All changes or none, also after a crash, and for readers that hold a snapshot. They get sequences in their order.
+  /// All changes or none, also after a crash, and for readers that hold a snapshot. They get sequences in their order. Keys are of 1 to
+  /// kKeyBytesMax bytes, but a range may begin with the empty key, which is before all. InvalidArgument: one of them cannot be
+  /// stored, or all of them are too long for a record of the log; then nothing was done.
   Task<Status> Write(OpContext& op, std::span<const Change> changes);
 
   // What runs in the background: the host spawns each of these on a worker of its own or of others; they end after
@@ -91,6 +95,9 @@ class LsmStore final : public RangeIndex {
   bool Quiet() const;
   /// As they are now, with all that is in them. On a worker that is online.
   std::shared_ptr<const Version> version() const { return View().version; }
+  /// No commit that is not in a memtable yet names a value in a segment with a lower id, nor will any: what of these segments is not
+  /// found by way of a view (taken afterwards) or a snapshot, nobody will find.
+  SegmentId ValuesClosedBelow() const { return open_values_.ClosedBelow(*value_log_); }
   const BlockCache& cache() const { return cache_; }
 
  private:
@@ -113,11 +120,16 @@ class LsmStore final : public RangeIndex {
   const ReadView& View() const { return *view_.load(std::memory_order_acquire); }
   /// Good as long as it is held.
   std::shared_ptr<const ReadView> PinView() const { return View().shared_from_this(); }
-  /// REQUIRES: view_mutex_ held.
-  void Install(std::shared_ptr<ReadView> next);
+  /// The view before, for RetireView. REQUIRES: view_mutex_ held.
+  [[nodiscard]] std::shared_ptr<ReadView> Install(std::shared_ptr<ReadView> next);
+  /// REQUIRES: no lock is held.
+  void RetireView(std::shared_ptr<ReadView> before);
   std::shared_ptr<ReadView> NextView() const;
   /// Takes the active memtable for the next flush, if it is full, and there is none.
   void RotateIfFull();
+  bool IsFull(const Memtable& memtable) const {
+    return memtable.Fullness(options_.memtable_bytes) >= 1;
+  }
   enum class Rotate : uint8_t { kIfFull, kAlways };
   bool RotateMemtable(Rotate when);
 
@@ -146,8 +158,10 @@ class LsmStore final : public RangeIndex {
   };
   /// Until there is room for more in the active memtable.
   Task<Status> Admit(dsm::Worker& worker, uint64_t deadline_ns);
+  Status CheckChange(const Change& change) const;
   Task<Status> AppendValue(dsm::Worker& worker, std::string_view key, std::string_view value,
                            ValuePointer* pointer, Committed* committed);
+  std::vector<std::unique_lock<SpinLock>> LockStripes(std::span<const Change> changes);
   CommitOutcome TryCommit(dsm::Worker& worker, std::span<const Change> changes, const Seen* seen,
                           Committed* committed);
   void InsertIntoMemtable(std::span<const Change> changes, Sequence first);
@@ -164,14 +178,26 @@ class LsmStore final : public RangeIndex {
   Task<Status> MergeMemtable(dsm::Worker& worker, const ReadView& view, StateEdit* edit);
   Task<Status> TrimRecoveryLog(dsm::Worker& worker, Sequence flushed);
   Task<Status> Compact(dsm::Worker& worker, uint8_t level);
-  Task<Status> MergeLevels(dsm::Worker& worker, Merge& merge, uint8_t level);
-  std::optional<uint8_t> TakeLevelToCompact();
+  Task<Status> MergeLevels(dsm::Worker& worker, Merge& merge, const Version& version,
+                           uint8_t level);
+  /// Compacts a level that was taken, and lets it go.
+  Task<void> CompactTaken(dsm::Worker& worker, uint8_t level);
+  /// The deepest one above `end` that has to be compacted, and whose last failure is some time ago.
+  std::optional<uint8_t> TakeLevelToCompact(uint64_t now_ns, uint8_t end);
+  bool AnyPauses(uint64_t now_ns);
   enum class Flushed : uint8_t { kNo, kYes };
+  /// What runs in the background, each with a Status of its own; compactions: this and the level.
+  enum Work : size_t { kLogs = 0, kFlush = 1, kCompaction = 2 };
+  static constexpr size_t kWorks = kCompaction + kLevelsMax;
   /// Until it is in the manifest, and in the view; fails only if the store is being closed.
-  Task<Status> CommitState(dsm::Worker& worker, StateEdit edit, Flushed flushed);
+  Task<Status> CommitState(dsm::Worker& worker, StateEdit edit, Flushed flushed, size_t work);
   /// Waits before another try of what failed. Returns whether the store goes on.
-  Task<bool> PauseBehind(dsm::Worker& worker, Status failure);
-  void SetBackgroundStatus(Status status);
+  Task<bool> PauseBehind(dsm::Worker& worker, size_t work, Status failure);
+  void SetBackgroundStatus(size_t work, Status status);
+  Status BackgroundStatus(size_t work) const {
+    std::lock_guard lock(status_mutex_);
+    return background_status_[work];
+  }
 
   const Deps deps_;
   const LsmOptions options_;
@@ -184,6 +210,7 @@ class LsmStore final : public RangeIndex {
   std::unique_ptr<LogGroup> logs_;
   CommitOrder order_;
   OpenSnapshots snapshots_;
+  OpenValues open_values_;
 
   static constexpr size_t kStripes = 1024;
   struct alignas(64) Stripe {
@@ -197,17 +224,17 @@ class LsmStore final : public RangeIndex {
 
   std::vector<SegmentId>
       replayed_;  // recovery-log segments of before the store was opened; RunFlushes only
-  std::mutex compacting_mutex_;  // guards compacting_
+  std::mutex compacting_mutex_;  // guards, down to here:
   uint32_t compacting_ = 0;      // bit: the level whose sinking run is being merged
+  std::array<uint64_t, kLevelsMax> not_before_ns_{};  // when a level that failed may be taken again
   std::atomic<bool> stopping_{false};
   std::atomic<bool> eager_{false};
   Event log_work_;    // segments are full, or Stop
   Event flush_work_;  // a memtable was rotated, or Stop
   Event levels_changed_;
-  Event room_;                               // a flush has got on
-  std::atomic<double> flush_progress_{0.0};  // of the flush that runs
-  std::mutex status_mutex_;                  // guards background_status_
-  Status background_status_;                 // why flushes do not get on; Ok: they do
+  std::atomic<double> flush_progress_{0.0};       // of the flush that runs
+  mutable std::mutex status_mutex_;               // guards background_status_
+  std::array<Status, kWorks> background_status_;  // why each does not get on; Ok: it does
 };
 
 }  // namespace farleaf::index::lsm

@@ -1,12 +1,17 @@
 // Compactions: sinking runs are merged into the levels below them, a table at a time.
+#include <algorithm>
 #include <utility>
 
+#include "dsm/base/log.h"
 #include "index/lsm/run_source.h"
 #include "index/lsm/store.h"
 
 namespace farleaf::index::lsm {
 
 namespace {
+
+/// Between two tries of what failed.
+constexpr uint64_t kPauseNs = kNsPerSecond / 2;
 
 std::string Behind(std::string_view key) { return std::string(key) + '\0'; }
 
@@ -30,13 +35,14 @@ void Append(std::vector<RangeDelete> more, std::vector<RangeDelete>* to) {
 
 }  // namespace
 
-// The deepest first: what is above it can then go on.
-std::optional<uint8_t> LsmStore::TakeLevelToCompact() {
+// The deepest first: what is above it can then go on. One that has failed makes way for the others, for a while.
+std::optional<uint8_t> LsmStore::TakeLevelToCompact(uint64_t now_ns, uint8_t end) {
   std::lock_guard lock(compacting_mutex_);
   const Version& version = *View().version;
-  for (int level = kLevelsMax - 2; level >= 0; --level) {
+  for (int level = end - 1; level >= 0; --level) {
     const auto at = static_cast<uint8_t>(level);
     if ((compacting_ >> at & 1) != 0 || version.run({at, RunKind::kSinking}).empty()) continue;
+    if (now_ns < not_before_ns_[at]) continue;
     compacting_ |= 1u << at;
     return at;
   }
@@ -45,37 +51,48 @@ std::optional<uint8_t> LsmStore::TakeLevelToCompact() {
 
 // Each output goes into the manifest with what it replaces. Range deletes go along in parts: above the last merged key they
 // belong to the sinking run, whose entries they are older or newer than; below it, to the run that it was merged into.
-Task<Status> LsmStore::MergeLevels(dsm::Worker& worker, Merge& merge, uint8_t level) {
+//
+// The last output's edit takes what is left of them, too: when the sinking run has no table any more, it is gone as a whole, and
+// the growing run may take its place from then on.
+//
+// Between two outputs a level above has its turn: its merges are shorter by the growth factor for each level between them, and
+// would pile up behind one that takes hours.
+Task<Status> LsmStore::MergeLevels(dsm::Worker& worker, Merge& merge, const Version& version,
+                                   uint8_t level) {
   const RunPlace from{level, RunKind::kSinking};
   const RunPlace to{static_cast<uint8_t>(level + 1), RunKind::kGrowing};
   const std::vector<RangeDelete> of_result = merge.rule().RangeDeletesOfResult();
-  const std::shared_ptr<const ReadView> at_start = PinView();
-  const std::vector<RangeDelete> newer = at_start->version->run(from).range_deletes;
-  const std::vector<RangeDelete> older = at_start->version->run(to).range_deletes;
+  const std::vector<RangeDelete>& newer = version.run(from).range_deletes;
+  const std::vector<RangeDelete>& older = version.run(to).range_deletes;
   std::string done;  // the merge's outputs so far lie in front of it
   for (;;) {
     auto output = co_await merge.NextTable(worker);
     if (!output.ok()) co_return output.status();
+    const bool ended = merge.ended();
     StateEdit edit;
-    const std::shared_ptr<const ReadView> view = PinView();
-    if (!*output) {
+    if (*output) {
+      const std::shared_ptr<const ReadView> view = PinView();
+      const std::string behind = Behind((*output)->last_key);
+      UseUp(view->version->run(from), from, done, behind, &edit);
+      UseUp(view->version->run(to), to, done, behind, &edit);
+      done = behind;
+      edit.garbage = std::move((*output)->garbage);
+      if ((*output)->table) edit.added.push_back({to, std::move(*(*output)->table), {}});
+    }
+    if (ended) {
       edit.range_deletes.emplace_back(from, std::vector<RangeDelete>());
       edit.range_deletes.emplace_back(to, of_result);
-      Status committed = co_await CommitState(worker, std::move(edit), Flushed::kNo);
-      co_return committed;
+    } else {
+      std::vector<RangeDelete> below = Clip(of_result, {}, done);
+      Append(Clip(older, done, {}), &below);
+      edit.range_deletes.emplace_back(from, Clip(newer, done, {}));
+      edit.range_deletes.emplace_back(to, std::move(below));
     }
-    const std::string behind = Behind((*output)->last_key);
-    UseUp(view->version->run(from), from, done, behind, &edit);
-    UseUp(view->version->run(to), to, done, behind, &edit);
-    done = behind;
-    edit.garbage = std::move((*output)->garbage);
-    std::vector<RangeDelete> below = Clip(of_result, {}, behind);
-    Append(Clip(older, behind, {}), &below);
-    edit.range_deletes.emplace_back(from, Clip(newer, behind, {}));
-    edit.range_deletes.emplace_back(to, std::move(below));
-    if ((*output)->table) edit.added.push_back({to, std::move(*(*output)->table), {}});
-    Status committed = co_await CommitState(worker, std::move(edit), Flushed::kNo);
-    if (!committed.ok()) co_return committed;
+    Status committed =
+        co_await CommitState(worker, std::move(edit), Flushed::kNo, kCompaction + level);
+    if (!committed.ok() || ended) co_return committed;
+    const auto above = TakeLevelToCompact(worker.clock().NowNs(), level);
+    if (above) co_await CompactTaken(worker, *above);
   }
 }
 
@@ -84,7 +101,7 @@ Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t level) {
   if (SinksFirst(*PinView()->version, below)) {
     StateEdit edit;
     edit.sunk.push_back(below);
-    Status sunk = co_await CommitState(worker, std::move(edit), Flushed::kNo);
+    Status sunk = co_await CommitState(worker, std::move(edit), Flushed::kNo, kCompaction + level);
     if (!sunk.ok()) co_return sunk;
     levels_changed_.Notify();
   }
@@ -99,36 +116,52 @@ Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t level) {
     Merge merge(MergeDeps(),
                 RuleOf(version, below, newer_run.range_deletes, older_run.range_deletes), &newer,
                 &older);
-    status = co_await MergeLevels(worker, merge, level);
+    status = co_await MergeLevels(worker, merge, version, level);
   }
   co_await newer.Close(worker);
   co_await older.Close(worker);
   co_return status;
 }
 
-Task<void> LsmStore::RunCompactions(dsm::Worker& worker) {
-  while (!stopping_) {
-    const uint64_t seen = levels_changed_.count();
-    const std::optional<uint8_t> level = TakeLevelToCompact();
-    if (!level) {
-      co_await levels_changed_.After(worker, seen);
-      continue;
-    }
-    Status compacted = co_await Compact(worker, *level);
-    {
-      std::lock_guard lock(compacting_mutex_);
-      compacting_ &= ~(1u << *level);
-    }
-    levels_changed_.Notify();
-    if (compacted.ok() || stopping_) continue;
-    const bool goes_on = co_await PauseBehind(worker, std::move(compacted));
-    if (!goes_on) co_return;
+Task<void> LsmStore::CompactTaken(dsm::Worker& worker, uint8_t level) {
+  Status compacted = co_await Compact(worker, level);
+  if (!compacted.ok() && !stopping_) {
+    FARLEAF_LOG(warn, "level {} is not compacted: {}", level + 1, compacted.ToString());
   }
+  SetBackgroundStatus(kCompaction + level, compacted);
+  {
+    std::lock_guard lock(compacting_mutex_);
+    compacting_ &= ~(1u << level);
+    not_before_ns_[level] = compacted.ok() ? 0 : worker.clock().NowNs() + kPauseNs;
+  }
+  levels_changed_.Notify();
+}
+
+Task<void> LsmStore::RunCompactions(dsm::Worker& worker) {
+  for (;;) {
+    const uint64_t seen = levels_changed_.count();
+    if (stopping_) co_return;
+    const uint64_t now_ns = worker.clock().NowNs();
+    const auto level = TakeLevelToCompact(now_ns, kLevelsMax - 1);
+    if (level) {
+      co_await CompactTaken(worker, *level);
+    } else if (AnyPauses(now_ns)) {
+      co_await worker.Sleep(kPauseNs / 50);
+    } else {
+      co_await levels_changed_.After(worker, seen);
+    }
+  }
+}
+
+bool LsmStore::AnyPauses(uint64_t now_ns) {
+  std::lock_guard lock(compacting_mutex_);
+  return std::any_of(not_before_ns_.begin(), not_before_ns_.end(),
+                     [now_ns](uint64_t until_ns) { return now_ns < until_ns; });
 }
 
 void LsmStore::Stop() {
   stopping_ = true;
-  for (Event* event : {&log_work_, &flush_work_, &levels_changed_, &room_}) event->Notify();
+  for (Event* event : {&log_work_, &flush_work_, &levels_changed_}) event->Notify();
 }
 
 }  // namespace farleaf::index::lsm

@@ -14,40 +14,50 @@ constexpr uint64_t kPauseNs = kNsPerSecond / 2;
 constexpr uint64_t kSliceNs = 100 * kNsPerMs;
 }  // namespace
 
-void LsmStore::SetBackgroundStatus(Status status) {
-  {
-    std::lock_guard lock(status_mutex_);
-    background_status_ = std::move(status);
-  }
-  room_.Notify();
+void LsmStore::SetBackgroundStatus(size_t work, Status status) {
+  std::lock_guard lock(status_mutex_);
+  background_status_[work] = std::move(status);
 }
 
-Task<bool> LsmStore::PauseBehind(dsm::Worker& worker, Status failure) {
+Task<bool> LsmStore::PauseBehind(dsm::Worker& worker, size_t work, Status failure) {
   FARLEAF_LOG(warn, "writing to disk does not get on: {}", failure.ToString());
-  SetBackgroundStatus(std::move(failure));
+  SetBackgroundStatus(work, std::move(failure));
   for (uint64_t slept_ns = 0; slept_ns < kPauseNs && !stopping_; slept_ns += kPauseNs / 50) {
     co_await worker.Sleep(kPauseNs / 50);
   }
   co_return !stopping_.load();
 }
 
-Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed flushed) {
+Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed flushed,
+                                   size_t work) {
   edit.segments_end = grants_.end();
+  std::shared_ptr<ReadView> before;
   const Manifest::Applied applied = [&](const StoreState& state) {
+    // Only edits change the version, and they come one after another: it is made without the lock.
+    std::shared_ptr<const Version> version;
+    {
+      std::lock_guard lock(view_mutex_);
+      version = newest_view_->version;
+    }
+    version = Version::Of(state, version.get(), deps_.storage, remover_);
     std::lock_guard lock(view_mutex_);
     auto next = NextView();
-    next->version = Version::Of(state, next->version.get(), deps_.storage, remover_);
+    next->version = std::move(version);
     if (flushed == Flushed::kYes) {
       next->flushing = nullptr;
       ++next->flushes;
     }
-    Install(std::move(next));
+    before = Install(std::move(next));
   };
   for (;;) {
     Status committed = co_await manifest_->Commit(worker, edit, applied);
-    if (committed.ok()) co_return committed;
+    if (committed.ok()) {
+      RetireView(std::move(before));
+      SetBackgroundStatus(work, Status::Ok());
+      co_return committed;
+    }
     // Perhaps it is in the manifest: the same again, and nothing that it names is removed.
-    const bool goes_on = co_await PauseBehind(worker, committed);
+    const bool goes_on = co_await PauseBehind(worker, work, committed);
     if (!goes_on) co_return committed;
   }
 }
@@ -88,11 +98,7 @@ Task<Status> LsmStore::MergeMemtable(dsm::Worker& worker, const ReadView& view, 
   const Run none;
   const Run& older_run = sinks ? none : view.version->run(place);
   if (sinks) edit->sunk.push_back(0);
-  std::vector<RangeDelete> newer_deletes;
-  for (const Memtable::Range& range : view.flushing->Ranges()) {
-    newer_deletes.push_back({std::string(range.start), std::string(range.end), range.sequence});
-  }
-  MergeRule rule = RuleOf(*view.version, 0, std::move(newer_deletes), older_run.range_deletes);
+  MergeRule rule = RuleOf(*view.version, 0, view.flushing->Ranges(), older_run.range_deletes);
   // What sinks lies below, too.
   if (sinks) rule.set_bottom(false);
   edit->range_deletes.emplace_back(place, rule.RangeDeletesOfResult());
@@ -103,7 +109,6 @@ Task<Status> LsmStore::MergeMemtable(dsm::Worker& worker, const ReadView& view, 
   const double all_bytes = static_cast<double>(options_.memtable_bytes / 2 + older_run.bytes);
   deps.progress = [this, all_bytes](uint64_t consumed) {
     flush_progress_.store(static_cast<double>(consumed) / all_bytes);
-    room_.Notify();
   };
   Status status = co_await older.Fetch(worker);
   Merge merge(std::move(deps), std::move(rule), &newer, &older);
@@ -135,7 +140,7 @@ Task<Status> LsmStore::TrimRecoveryLog(dsm::Worker& worker, Sequence flushed) {
   edit.recovery_dropped.insert(edit.recovery_dropped.end(), replayed_.begin(), replayed_.end());
   replayed_.clear();
   if (edit.recovery_dropped.empty()) co_return Status::Ok();
-  Status committed = co_await CommitState(worker, edit, Flushed::kNo);
+  Status committed = co_await CommitState(worker, edit, Flushed::kNo, kFlush);
   if (committed.ok()) remover_->Remove(edit.recovery_dropped);
   co_return committed;
 }
@@ -151,10 +156,9 @@ Task<Status> LsmStore::Flush(dsm::Worker& worker) {
   edit.flushed_through = last;
   status = co_await MergeMemtable(worker, *view, &edit);
   if (!status.ok()) co_return status;
-  status = co_await CommitState(worker, std::move(edit), Flushed::kYes);
+  status = co_await CommitState(worker, std::move(edit), Flushed::kYes, kFlush);
   if (!status.ok()) co_return status;
   flush_progress_.store(0);
-  SetBackgroundStatus(Status::Ok());
   levels_changed_.Notify();
   status = co_await TrimRecoveryLog(worker, last);
   co_return status;
@@ -171,20 +175,23 @@ Task<void> LsmStore::RunFlushes(dsm::Worker& worker) {
     }
     Status flushed = co_await Flush(worker);
     if (flushed.ok()) continue;
-    const bool goes_on = co_await PauseBehind(worker, std::move(flushed));
+    const bool goes_on = co_await PauseBehind(worker, kFlush, std::move(flushed));
     if (!goes_on) co_return;
   }
 }
 
 Task<void> LsmStore::RunLogs(dsm::Worker& worker) {
-  while (!stopping_) {
+  for (;;) {
+    // In front of the look at stopping_: a Stop in between moves it.
     const uint64_t seen = log_work_.count();
+    if (stopping_) co_return;
     Status tended = co_await logs_->Tend(worker);
     if (tended.ok()) {
+      SetBackgroundStatus(kLogs, Status::Ok());
       co_await log_work_.After(worker, seen);
       continue;
     }
-    const bool goes_on = co_await PauseBehind(worker, std::move(tended));
+    const bool goes_on = co_await PauseBehind(worker, kLogs, std::move(tended));
     if (!goes_on) co_return;
   }
 }

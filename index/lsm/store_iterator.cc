@@ -4,6 +4,11 @@
 
 namespace farleaf::index::lsm {
 
+namespace {
+/// Keys that are passed because they are deleted, before others have their turn.
+constexpr uint32_t kHiddenTogether = 1024;
+}  // namespace
+
 void StoreIterator::Copy::Take(const Entry& from) {
   there = true;
   key.assign(from.key);
@@ -26,7 +31,7 @@ StoreIterator::StoreIterator(std::shared_ptr<const ReadView> view, LookupPlaces 
       if (run.empty()) continue;
       Source& source = sources_.emplace_back();
       source.in_run.emplace(&run, places_.cache);
-      source.range_deletes = run.range_deletes;
+      source.run = &run;
     }
   }
 }
@@ -35,10 +40,6 @@ void StoreIterator::AddSource(const Memtable* memtable) {
   Source& source = sources_.emplace_back();
   source.memtable = memtable;
   source.in_memory.emplace(memtable);
-  for (const Memtable::Range& range : memtable->Ranges()) {
-    source.range_deletes.push_back(
-        {std::string(range.start), std::string(range.end), range.sequence});
-  }
 }
 
 void StoreIterator::Stand(Source& source, CursorStep step) {
@@ -119,9 +120,15 @@ CursorStep StoreIterator::Next() {
 // Whether no range delete of this place or of a newer one hides the version, and it is there at all.
 bool StoreIterator::Visible(size_t number, const Entry& entry) const {
   for (size_t i = 0; i <= number; ++i) {
-    if (sources_[i].range_deletes.empty()) continue;
-    const RangeDelete* const range =
-        NewestCovering(sources_[i].range_deletes, entry.key, snapshot_);
+    if (const Memtable* const memtable = sources_[i].memtable) {
+      if (!memtable->has_ranges()) continue;
+      const Sequence covered = memtable->CoveredAt(entry.key, snapshot_);
+      if (covered != 0 && (i < number || covered > entry.sequence)) return false;
+      continue;
+    }
+    const std::vector<RangeDelete>& deletes = sources_[i].run->range_deletes;
+    if (deletes.empty()) continue;
+    const RangeDelete* const range = NewestCovering(deletes, entry.key, snapshot_);
     if (range && (i < number || range->sequence > entry.sequence)) return false;
   }
   if (entry.kind == EntryKind::kDeleted) return false;
@@ -130,7 +137,7 @@ bool StoreIterator::Visible(size_t number, const Entry& entry) const {
 
 // Whatever it is interrupted in, it finds out anew from where the sources stand: those at key_ are behind.
 CursorStep StoreIterator::NextForward() {
-  for (;;) {
+  for (uint32_t hidden = 0; hidden < kHiddenTogether; ++hidden) {
     if (in_key_) {
       for (Source& source : sources_) {
         while (source.step == CursorStep::kEntry && source.entry.key == key_) {
@@ -155,11 +162,12 @@ CursorStep StoreIterator::NextForward() {
     entry_ = &entry;
     return CursorStep::kEntry;
   }
+  return CursorStep::kMissing;
 }
 
 // Versions of a key come with the oldest first: all of them are passed, and the newest visible one of each source is kept.
 CursorStep StoreIterator::NextBackward() {
-  for (;;) {
+  for (uint32_t hidden = 0; hidden < kHiddenTogether; ++hidden) {
     if (!in_key_) {
       const Source* last = nullptr;
       for (const Source& source : sources_) {
@@ -185,13 +193,16 @@ CursorStep StoreIterator::NextBackward() {
     entry_ = &sources_[*newest].newest.entry;
     return CursorStep::kEntry;
   }
+  return CursorStep::kMissing;
 }
 
 dsm::Task<Status> StoreIterator::Fetch(dsm::Worker& worker, size_t ahead) {
   const auto direction =
       backward_ ? TableCursor::Direction::kBackward : TableCursor::Direction::kForward;
+  bool any = false;
   for (Source& source : sources_) {
     if (source.step != CursorStep::kMissing) continue;
+    any = true;
     RunCursor& cursor = *source.in_run;
     std::vector<MissingBlock> missing{cursor.missing()};
     if (ahead > 0 && missing[0].level == 0) {
@@ -205,6 +216,7 @@ dsm::Task<Status> StoreIterator::Fetch(dsm::Worker& worker, size_t ahead) {
         co_await cursor.table().FetchAll(worker, *places_.cache, missing, pins_, BlockUse::kOnce);
     if (!fetched.ok()) co_return fetched;
   }
+  if (!any) co_await worker.Sleep(0);
   co_return Status::Ok();
 }
 

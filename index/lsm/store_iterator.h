@@ -24,11 +24,12 @@ class StoreIterator {
   /// Behind the last key that is less than `end`, if there is an end. Next goes backward from there.
   void SeekBefore(std::optional<std::string_view> end);
 
-  /// kEntry: stands on the next key, which is neither deleted nor expired. kMissing: Fetch, then Next again.
+  /// kEntry: stands on the next key, which is neither deleted nor expired. kMissing: Fetch, then Next again. (It is said as well after
+  /// many keys that are deleted: then Fetch lets others run.)
   CursorStep Next();
   /// Pointers are not resolved. Good until the next step.
   const Entry& entry() const { return *entry_; }
-  /// Reads what is missing, and up to `ahead` leaves that will be.
+  /// Reads what is missing, if anything is, and up to `ahead` leaves that will be.
   dsm::Task<Status> Fetch(dsm::Worker& worker, size_t ahead);
 
  private:
@@ -40,10 +41,10 @@ class StoreIterator {
     void Take(const Entry& from);
   };
   struct Source {
-    const Memtable* memtable = nullptr;
+    const Memtable* memtable = nullptr;  ///< or:
+    const Run* run = nullptr;
     std::optional<Memtable::Cursor> in_memory;
     std::optional<RunCursor> in_run;
-    std::vector<RangeDelete> range_deletes;
     CursorStep step = CursorStep::kEnd;  ///< the last one's outcome
     Entry entry;                         ///< kEntry
     Copy newest;                         ///< backward: the newest visible version of key_ so far

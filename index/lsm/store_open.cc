@@ -14,34 +14,41 @@ namespace farleaf::index::lsm {
 
 namespace {
 
-Status ReplayInto(CommitReader commit, Memtable* memtable) {
+void ReplayInto(CommitReader commit, Memtable* memtable) {
   Sequence sequence = commit.first();
   Change change;
   while (commit.Next(&change)) {
     if (change.kind == ChangeKind::kDeleteRange) {
-      if (!memtable->InsertRange({change.key, change.end, sequence})) {
-        return Status::Corruption(
-            "the recovery log has more range deletes than can have been written");
-      }
+      memtable->InsertRange(change.key, change.end, sequence);
     } else {
       memtable->Insert(EntryOf(change, sequence));
     }
     ++sequence;
   }
-  return Status::Ok();
 }
 
-// Of the segments that exist, those that nothing names; and the tables' segments must all be there.
+Status Missing(storage::Storage* storage, SegmentId id) {
+  return Status::Corruption(storage->NameOf(id) +
+                            " is missing; restore the directory from a checkpoint");
+}
+
+// Of the segments that exist, those that nothing names. Tables' segments must all be there, and of the value log's those whose values
+// tables name. (Others of the value log were granted, and perhaps never made. One that tables name, but not the manifest, was collected.)
 Result<std::vector<SegmentId>> FindUnnamed(const StoreState& state, storage::Storage* storage,
                                            const std::vector<SegmentId>& existing) {
   std::set<SegmentId> unnamed(existing.begin(), existing.end());
+  const auto exists = [&](SegmentId id) {
+    return std::binary_search(existing.begin(), existing.end(), id);
+  };
   for (const auto& level : state.levels) {
     for (const auto& run : level) {
       for (const auto& each : run.tables) {
         for (const SegmentId id : each.table.segments) {
-          if (unnamed.erase(id) == 0) {
-            return Status::Corruption(storage->NameOf(id) +
-                                      " is missing; restore the directory from a checkpoint");
+          if (unnamed.erase(id) == 0) return Missing(storage, id);
+        }
+        for (const auto& values : each.table.dictionary) {
+          if (state.value_log.contains(values.segment) && !exists(values.segment)) {
+            return Missing(storage, values.segment);
           }
         }
       }
@@ -62,7 +69,8 @@ LsmStore::LsmStore(Deps deps, LsmOptions options, std::unique_ptr<Manifest> mani
       cache_(options.cache_bytes),
       manifest_(std::move(manifest)),
       grants_(manifest_.get(), next_segment),
-      log_buffers_(options.log_buffers_max) {}
+      log_buffers_(options.log_buffers_max),
+      open_values_(SegmentId{next_segment}) {}
 
 LsmStore::~LsmStore() {
   remover_->Close();
@@ -93,7 +101,8 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker, const std::vector<SegmentId>
   ReplayOptions replay{
       .epoch = state.epoch, .segments = state.recovery_log, .flushed = state.flushed_through};
   const std::function<Status(CommitReader)> insert = [memtable](CommitReader commit) {
-    return ReplayInto(commit, memtable.get());
+    ReplayInto(commit, memtable.get());
+    return Status::Ok();
   };
   auto report = co_await Replay(worker, *deps_.storage, std::move(replay), insert);
   if (!report.ok()) co_return report.status();
@@ -120,7 +129,8 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker, const std::vector<SegmentId>
   view->active = memtable;
   view->version = Version::Of(manifest_->state(), nullptr, deps_.storage, remover_);
   std::lock_guard lock(view_mutex_);
-  Install(std::move(view));
+  const auto none = Install(std::move(view));
+  FARLEAF_CHECK(!none);
   co_return Status::Ok();
 }
 

@@ -85,8 +85,10 @@ size_t LsmStore::VisitAtOnce(OpContext& /*op*/, std::span<const std::string_view
 
 Task<Status> LsmStore::Upkeep(OpContext& /*op*/) {
   std::lock_guard lock(status_mutex_);
-  co_return background_status_.ok() ? Status::Ok()
-                                    : Status::Unavailable(background_status_.ToString());
+  for (const Status& status : background_status_) {
+    if (!status.ok()) co_return Status::Unavailable(status.ToString());
+  }
+  co_return Status::Ok();
 }
 
 }  // namespace farleaf::index::lsm

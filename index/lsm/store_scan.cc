@@ -12,6 +12,8 @@ namespace {
 constexpr size_t kLeavesAheadMax = 16;
 /// Rows whose values are fetched together.
 constexpr size_t kRowsTogether = 128;
+/// Steps that are in memory, before others have their turn.
+constexpr uint32_t kStepsTogether = 256;
 
 }  // namespace
 
@@ -73,7 +75,9 @@ Task<Status> LsmStore::Scan(OpContext& op, ScanRange range, std::vector<KeyValue
   Status status;
   std::vector<ValuePointer> pointers;
   std::vector<size_t> wanting;
+  uint32_t steps = 0;
   while (!ended && status.ok()) {
+    if (++steps % kStepsTogether == 0) co_await op.worker.Sleep(0);
     const CursorStep step = iterator.Next();
     if (step == CursorStep::kMissing) {
       status = co_await iterator.Fetch(op.worker, std::min<uint64_t>(ahead, range.limit));

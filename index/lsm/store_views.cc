@@ -15,33 +15,41 @@ std::shared_ptr<ReadView> LsmStore::NextView() const {
   return next;
 }
 
-// A reader that has loaded the old view's address holds it until its worker's next quiescent point, or pins it before.
-void LsmStore::Install(std::shared_ptr<ReadView> next) {
+std::shared_ptr<ReadView> LsmStore::Install(std::shared_ptr<ReadView> next) {
   view_.store(next.get(), std::memory_order_release);
   auto before = std::exchange(newest_view_, std::move(next));
-  if (!before) return;
-  before->token->next = newest_view_->token;
-  deps_.epochs->Retire([before] {});
+  if (before) before->token->next = newest_view_->token;
+  return before;
+}
+
+// A reader that has loaded the old view's address holds it until its worker's next quiescent point, or pins it before. What goes
+// with a view takes its time: memtables are freed, and segments removed.
+void LsmStore::RetireView(std::shared_ptr<ReadView> before) {
+  if (before) deps_.epochs->Retire([before = std::move(before)] {});
 }
 
 bool LsmStore::RotateMemtable(Rotate when) {
-  std::lock_guard lock(view_mutex_);
-  const ReadView& view = *newest_view_;
-  if (view.flushing || view.active->empty()) return false;
-  if (when == Rotate::kIfFull && view.active->bytes() < options_.memtable_bytes) return false;
-  auto next = NextView();
-  next->flushing = std::exchange(next->active, std::make_shared<Memtable>());
-  // Whoever gets a later sequence finds the new view; whoever has an earlier one finds either, and its memtable in both.
-  recovery_log_->WithLastSequence([&](Sequence last) {
-    next->active_first = last + 1;
-    Install(next);
-  });
+  std::shared_ptr<ReadView> before;
+  {
+    std::lock_guard lock(view_mutex_);
+    const ReadView& view = *newest_view_;
+    if (view.flushing || view.active->empty()) return false;
+    if (when == Rotate::kIfFull && !IsFull(*view.active)) return false;
+    auto next = NextView();
+    next->flushing = std::exchange(next->active, std::make_shared<Memtable>());
+    // Whoever gets a later sequence finds the new view; whoever has an earlier one finds either, and its memtable in both.
+    recovery_log_->WithLastSequence([&](Sequence last) {
+      next->active_first = last + 1;
+      before = Install(next);
+    });
+  }
+  RetireView(std::move(before));
   return true;
 }
 
 void LsmStore::RotateIfFull() {
   const ReadView& view = View();
-  if (view.flushing || view.active->bytes() < options_.memtable_bytes) return;
+  if (view.flushing || !IsFull(*view.active)) return;
   if (RotateMemtable(Rotate::kIfFull)) flush_work_.Notify();
 }
 

@@ -2,12 +2,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
-#include "dsm/base/random.h"
 #include "index/lsm/entry_of.h"
 #include "index/lsm/store.h"
 
 namespace farleaf::index::lsm {
+
+namespace {
+/// Between two looks at whether there is room.
+constexpr uint64_t kAdmitSliceNs = kNsPerMs;
+}  // namespace
 
 Sequence LsmStore::NewestInMemory(const ReadView& view, std::string_view key) const {
   const Sequence newest = view.active->NewestSequence(key);
@@ -22,27 +27,38 @@ void LsmStore::InsertIntoMemtable(std::span<const Change> changes, Sequence firs
   for (const Change& change : changes) {
     const Sequence sequence = first++;
     if (change.kind == ChangeKind::kDeleteRange) {
-      const bool inserted = memtable.InsertRange({change.key, change.end, sequence});
-      FARLEAF_CHECK(inserted, "room for it was seen before");
+      memtable.InsertRange(change.key, change.end, sequence);
     } else {
       memtable.Insert(EntryOf(change, sequence));
     }
   }
 }
 
+// A range has keys in any stripe: whoever deletes one holds all of them, so that no read-modify-write of such a key is between its look
+// at the memtable and its own insertion.
+std::vector<std::unique_lock<SpinLock>> LsmStore::LockStripes(std::span<const Change> changes) {
+  std::vector<size_t> numbers;
+  for (const Change& change : changes) {
+    if (change.kind == ChangeKind::kDeleteRange) {
+      numbers.resize(kStripes);
+      std::iota(numbers.begin(), numbers.end(), size_t{0});
+      break;
+    }
+    numbers.push_back(std::hash<std::string_view>()(change.key) % kStripes);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  std::vector<std::unique_lock<SpinLock>> locks;
+  locks.reserve(numbers.size());
+  for (const size_t number : numbers) locks.emplace_back(stripes_[number].lock);
+  return locks;
+}
+
 LsmStore::CommitOutcome LsmStore::TryCommit(dsm::Worker& worker, std::span<const Change> changes,
                                             const Seen* seen, Committed* committed) {
   CommitWriter writer;
-  std::vector<size_t> stripes;
-  for (const Change& change : changes) {
-    writer.Add(change);
-    stripes.push_back(std::hash<std::string_view>()(change.key) % kStripes);
-  }
-  std::sort(stripes.begin(), stripes.end());
-  stripes.erase(std::unique(stripes.begin(), stripes.end()), stripes.end());
-  std::vector<std::unique_lock<SpinLock>> locks;
-  for (const size_t stripe : stripes) locks.emplace_back(stripes_[stripe].lock);
-
+  for (const Change& change : changes) writer.Add(change);
+  const std::vector<std::unique_lock<SpinLock>> locks = LockStripes(changes);
   if (seen) {
     const ReadView& view = View();
     if (view.flushes != seen->flushes || NewestInMemory(view, changes[0].key) != seen->newest) {
@@ -91,41 +107,69 @@ Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committ
 }
 
 // While a memtable is being flushed, the other one may be as full as the flush has got on, and a quarter more: writers wait for
-// its steps, a little each, instead of for its end.
+// its steps, a little each, instead of for its end. They look again after a slice of time, whatever happens: so each ends with its
+// deadline, with the store, and with the failure of what it waits for.
 Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns) {
   for (;;) {
-    const uint64_t seen = room_.count();
     {
       const ReadView& view = View();
       if (!view.flushing) co_return Status::Ok();
       const double share = std::min(1.0, flush_progress_.load() + 0.25);
-      if (static_cast<double>(view.active->bytes()) <
-          share * static_cast<double>(options_.memtable_bytes)) {
-        co_return Status::Ok();
-      }
+      if (view.active->Fullness(options_.memtable_bytes) < share) co_return Status::Ok();
     }
-    {
-      std::lock_guard lock(status_mutex_);
-      if (!background_status_.ok()) co_return background_status_;
-    }
-    if (worker.clock().NowNs() >= deadline_ns) {
+    Status flushes = BackgroundStatus(kFlush);
+    if (!flushes.ok()) co_return flushes;
+    if (stopping_) co_return Status::Unavailable("the store is being closed");
+    const uint64_t now_ns = worker.clock().NowNs();
+    if (now_ns >= deadline_ns) {
       co_return Status::DeadlineExceeded("writing to disk does not keep up");
     }
-    co_await room_.After(worker, seen);
+    co_await worker.Sleep(std::min(kAdmitSliceNs, deadline_ns - now_ns));
   }
 }
 
-Task<Status> LsmStore::Write(OpContext& op, std::span<const Change> changes) {
-  std::vector<Change> stored(changes.begin(), changes.end());
-  Committed committed;
-  for (Change& change : stored) {
-    FARLEAF_CO_RETURN_IF_ERROR(CheckKey(change.key));
-    if (change.kind != ChangeKind::kPut) continue;
-    if (change.value.size() > kValueBytesMax) {
-      co_return Status::InvalidArgument(
-          fmt::format("a value of {} bytes: up to {} can be", change.value.size(), kValueBytesMax));
+Status LsmStore::CheckChange(const Change& change) const {
+  const auto refuse = [](std::string what) { return Status::InvalidArgument(std::move(what)); };
+  if (change.kind == ChangeKind::kDeleteRange) {
+    if (change.end.size() > kKeyBytesMax || change.key >= change.end) {
+      return refuse("a range that does not end behind its start, or too far");
     }
+  } else {
+    FARLEAF_RETURN_IF_ERROR(CheckKey(change.key));
+  }
+  if (change.kind == ChangeKind::kPutPointer) return refuse("a pointer is the store's to make");
+  if (change.kind != ChangeKind::kPut && change.expires_ms != 0) {
+    return refuse("a deletion that expires");
+  }
+  if (change.kind == ChangeKind::kPut && change.value.size() > kValueBytesMax) {
+    return refuse(
+        fmt::format("a value of {} bytes: up to {} can be", change.value.size(), kValueBytesMax));
+  }
+  return Status::Ok();
+}
+
+Task<Status> LsmStore::Write(OpContext& op, std::span<const Change> changes) {
+  // All is looked at before anything is done.
+  if (changes.empty()) co_return Status::Ok();
+  std::vector<Change> stored(changes.begin(), changes.end());
+  uint64_t bytes = kCommitHeadBytes;
+  for (Change change : changes) {
+    FARLEAF_CO_RETURN_IF_ERROR(CheckChange(change));
+    const bool large = change.value.size() >= options_.value_separation_bytes;
+    if (change.kind == ChangeKind::kPut && large) change.kind = ChangeKind::kPutPointer;
+    bytes += ChangeBytes(change);
+  }
+  if (bytes > kLogPayloadBytesMax) {
+    co_return Status::InvalidArgument(
+        fmt::format("changes of {} bytes at once: up to {} can be, large values not counted", bytes,
+                    kLogPayloadBytesMax));
+  }
+  Committed committed;
+  OpenValues::Use open;
+  for (Change& change : stored) {
+    if (change.kind != ChangeKind::kPut) continue;
     if (change.value.size() < options_.value_separation_bytes) continue;
+    open.Begin(&open_values_, *value_log_, op.worker.number());
     Status appended =
         co_await AppendValue(op.worker, change.key, change.value, &change.pointer, &committed);
     if (!appended.ok()) co_return appended;
@@ -141,6 +185,7 @@ Task<Status> LsmStore::Write(OpContext& op, std::span<const Change> changes) {
     Status room = co_await logs_->Room(op.worker, *recovery_log_);
     if (!room.ok()) co_return room;
   }
+  open.End();
   Status after = co_await AfterCommit(op.worker, committed);
   co_return after;
 }
@@ -170,6 +215,7 @@ Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
 
     Change change{.kind = ChangeKind::kDelete, .key = key};
     Committed committed;
+    OpenValues::Use open;
     if (result.action == ModifyAction::kWrite) {
       change.kind = ChangeKind::kPut;
       change.value = replacement;
@@ -178,6 +224,7 @@ Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
                                                       replacement.size(), kValueBytesMax));
       }
       if (replacement.size() >= options_.value_separation_bytes) {
+        open.Begin(&open_values_, *value_log_, op.worker.number());
         Status appended =
             co_await AppendValue(op.worker, key, replacement, &change.pointer, &committed);
         if (!appended.ok()) co_return appended;
@@ -193,6 +240,7 @@ Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
       if (!room.ok()) co_return room;
       continue;
     }
+    open.End();
     Status after = co_await AfterCommit(op.worker, committed);
     if (!after.ok()) co_return after;
     co_return result;

@@ -120,8 +120,16 @@ dsm::Task<Status> Table::FetchAll(dsm::Worker& worker, BlockCache& cache,
                         .use = use,
                         .unpacker = &unpackers.back()});
   }
-  Status status = co_await FetchBlocks(worker, *storage_, cache, requests, pins);
-  co_return status;
+  std::vector<BlockCache::Handle> fetched;
+  Status status = co_await FetchBlocks(worker, *storage_, cache, requests, fetched);
+  if (!status.ok()) co_return status;
+  for (size_t i = 0; i < missing.size(); ++i) {
+    if (!Fits(Block(fetched[i].data()), missing[i])) {
+      co_return Corrupt(missing[i].place.at, "block that is not what its parent says");
+    }
+  }
+  pins.insert(pins.end(), fetched.begin(), fetched.end());
+  co_return Status::Ok();
 }
 
 }  // namespace farleaf::index::lsm

@@ -18,6 +18,17 @@ void SegmentRemover::Remove(std::span<const SegmentId> segments) {
   }
 }
 
+// One after the other: a view that was held for long has many behind it, too many for the stack.
+ReadView::Token::~Token() {
+  std::shared_ptr<Token> at = std::move(next);
+  // Whoever holds the only reference is the only one who can make another.
+  while (at && at.use_count() == 1) {
+    std::shared_ptr<Token>(at).reset();  // acquires what those did who let go before
+    std::shared_ptr<Token> behind = std::move(at->next);
+    at = std::move(behind);
+  }
+}
+
 const TableRef* Run::TableOf(std::string_view key) const {
   const auto at = std::lower_bound(
       tables.begin(), tables.end(), key,

@@ -70,9 +70,9 @@ struct TableRef {
 };
 
 struct Run {
-  std::vector<TableRef> tables;  ///< ascending, not overlapping
-  std::vector<RangeDelete> range_deletes;
-  uint64_t bytes = 0;  ///< of the tables, cut or not
+  std::vector<TableRef> tables;            ///< ascending, not overlapping
+  std::vector<RangeDelete> range_deletes;  ///< fragments
+  uint64_t bytes = 0;                      ///< of the tables, cut or not
 
   bool empty() const { return tables.empty() && range_deletes.empty(); }
   /// The only table that can have the key; null: none.
@@ -97,6 +97,7 @@ struct Version {
 struct ReadView : std::enable_shared_from_this<ReadView> {
   /// Lives as long as any view that is as old as its own, or older: what nobody may free before hangs on it.
   struct Token {
+    ~Token();
     std::shared_ptr<Token> next;
     std::vector<std::shared_ptr<void>> held;
   };

@@ -52,12 +52,8 @@ class LsmHost final : public IndexHost {
   }
 
   void Open() {
-    auto worker = OpenWorker();
-    auto store = worker->Run(index::lsm::LsmStore::Open(*worker, {&storage_, &epochs_, &clock_, 1},
-                                                        options_.store,
-                                                        index::lsm::LsmStore::IfMissing::kCreate));
-    FARLEAF_CHECK(store.ok(), store.status());
-    store_ = std::move(*store);
+    const Status opened = TryOpen();
+    FARLEAF_CHECK(opened.ok(), opened);
     auto background = index::lsm::Background::Start(
         store_.get(), [this]() -> Result<std::unique_ptr<dsm::Worker>> { return OpenWorker(); });
     FARLEAF_CHECK(background.ok(), background.status());
@@ -75,12 +71,26 @@ class LsmHost final : public IndexHost {
       }
     });
   }
-  /// REQUIRES: no operation runs, and no worker of others is left.
-  void Close() {
+  /// The store alone; nothing runs in the background.
+  Status TryOpen() {
+    auto worker = OpenWorker();
+    auto store = worker->Run(index::lsm::LsmStore::Open(*worker, {&storage_, &epochs_, &clock_, 1},
+                                                        options_.store,
+                                                        index::lsm::LsmStore::IfMissing::kCreate));
+    if (!store.ok()) return store.status();
+    store_ = std::move(*store);
+    return Status::Ok();
+  }
+  void StopBackground() {
     at_rest_ = true;
     if (restless_.joinable()) restless_.join();
     at_rest_ = false;
     background_ = nullptr;
+  }
+  /// REQUIRES: no operation runs, and no worker of others is left.
+  void Close() {
+    if (!store_) return;
+    StopBackground();
     auto worker = OpenWorker();
     Status closed = worker->Run(store_->Close(*worker));
     FARLEAF_CHECK(closed.ok(), closed);

@@ -1,5 +1,6 @@
 // Appending to logs, writing, syncing and failing.
 #include "test/support/lsm_log_test.h"
+#include "index/lsm/open_values.h"
 
 namespace farleaf::index::lsm {
 namespace {
@@ -190,6 +191,44 @@ TEST_F(LsmLogTest, ALogThatCannotWriteAgainHasFailedForGood) {
       "fdatasync";
   EXPECT_EQ(Sync().ToString(), why);
   EXPECT_EQ(Append("k", "v").ToString(), why);
+}
+
+TEST_F(LsmLogTest, SyncedLogsKeepWhatWasWrittenUntilItIsSynced) {
+  Open({.durability = Durability::kSynced});
+  const std::string value(1'000'000, 'v');
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(Append("k", value).ok());
+  ASSERT_TRUE(Flush().ok());
+  bool fails = true;
+  storage.fail = [&](const storage::Io& io) {
+    return fails && io.kind == storage::IoKind::kSync ? Status::IoError("fdatasync") : Status::Ok();
+  };
+  EXPECT_FALSE(Sync().ok());
+  fails = false;
+  const Status synced = Sync();
+  EXPECT_TRUE(synced.ok()) << synced;
+  const auto report = ReplayAll();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->commits, 5u);
+}
+
+TEST_F(LsmLogTest, ValuesAreOpenUntilTheirCommitsAreInAMemtable) {
+  OpenValues open{SegmentId{1}};
+  const Log& values = logs->values;
+  EXPECT_EQ(open.ClosedBelow(values), SegmentId{1}) << "nothing was appended yet";
+  const std::string value(1'000'000, 'v');
+  ASSERT_TRUE(AppendValue("k", value).ok());
+  const SegmentId first_tail = pointer.segment;
+  OpenValues::Use early, late;
+  early.Begin(&open, values, 1);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(AppendValue("k", value).ok());
+  const SegmentId second_tail = pointer.segment;
+  ASSERT_NE(first_tail, second_tail);
+  late.Begin(&open, values, 2);
+  EXPECT_EQ(open.ClosedBelow(values), first_tail);
+  early.End();
+  EXPECT_EQ(open.ClosedBelow(values), second_tail);
+  late.End();
+  EXPECT_EQ(open.ClosedBelow(values), second_tail) << "the tail is never closed";
 }
 
 Task<void> AppendAndSync(test::LogsUnderTest& logs, Worker& worker, int* done) {

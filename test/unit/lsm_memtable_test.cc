@@ -83,7 +83,7 @@ TEST_F(MemtableTest, KeepsAllThatAnEntryHas) {
 TEST_F(MemtableTest, ARangeDeletesWhatIsOlder) {
   Put("b", 1, "x");
   Put("c", 5, "y");
-  ASSERT_TRUE(memtable.InsertRange({"a", "c", 3}));
+  memtable.InsertRange("a", "c", 3);
   EXPECT_EQ(Get("b"), "b@3 deleted");
   EXPECT_EQ(Get("b", 2), "b@1=x");
   EXPECT_EQ(Get("aa"), "aa@3 deleted") << "it may be in a table";
@@ -91,10 +91,31 @@ TEST_F(MemtableTest, ARangeDeletesWhatIsOlder) {
   Put("b", 4, "z");
   EXPECT_EQ(Get("b"), "b@4=z");
   EXPECT_EQ(memtable.NewestSequence("bb"), 3u);
-  for (uint32_t i = 1; i < Memtable::kRangesMax; ++i)
-    ASSERT_TRUE(memtable.InsertRange({"x", "y", 9}));
-  EXPECT_FALSE(memtable.InsertRange({"x", "y", 9})) << "it is full";
-  EXPECT_EQ(memtable.Ranges().size(), Memtable::kRangesMax);
+}
+
+TEST_F(MemtableTest, AnyNumberOfRangesDeletesWhatAListOfThemWould) {
+  Random random(7);
+  std::vector<RangeDelete> all;
+  const auto key = [](uint64_t number) { return std::to_string(100 + number); };
+  for (Sequence sequence = 1; sequence <= 3000; ++sequence) {
+    const uint64_t start = random.Below(800), bytes = 1 + random.Below(99);
+    all.push_back({key(start), key(start + bytes), sequence});
+    memtable.InsertRange(all.back().start, all.back().end, sequence);
+    if (sequence % 37 != 0) continue;
+    for (int look = 0; look < 20; ++look) {
+      const std::string sought = key(random.Below(900));
+      const Sequence max = random.Below(4) == 0 ? random.Below(sequence + 1) : kSequenceMax;
+      Sequence expected = 0;
+      for (const RangeDelete& each : all) {
+        if (each.Covers(sought) && each.sequence <= max) expected = each.sequence;
+      }
+      ASSERT_EQ(memtable.CoveredAt(sought, max), expected) << sought << " at " << max;
+    }
+  }
+  EXPECT_EQ(memtable.Ranges().size(), all.size());
+  EXPECT_LT(memtable.Fullness(uint64_t{1} << 40), 1);
+  for (uint32_t i = 0; i < Memtable::kRangesFull; ++i) memtable.InsertRange("x", "y", 4000);
+  EXPECT_GE(memtable.Fullness(uint64_t{1} << 40), 1);
 }
 
 TEST_F(MemtableTest, CountsItsMemory) {

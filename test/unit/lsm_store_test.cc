@@ -1,17 +1,24 @@
 // The LSM store as a whole: levels that turn over, snapshots of scans, reopening.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "dsm/base/random.h"
 #include "test/support/lsm_host.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf::test {
 namespace {
 
 using index::KeyValue;
 using index::ScanRange;
+using index::lsm::Change;
+using index::lsm::ChangeKind;
 
 class LsmStoreTest : public ::testing::Test {
  protected:
@@ -66,6 +73,28 @@ class LsmStoreTest : public ::testing::Test {
     for (size_t i = 0; i < rows.size(); ++i) ASSERT_EQ(rows[i], expected[i]) << i;
   }
 
+  void FlushSoon() {
+    worker_->GoOnline();
+    host_.store().FlushSoon();
+    worker_->GoOffline();
+  }
+  Status Write(const std::vector<Change>& changes) {
+    dsm::OpContext op = Op();
+    return worker_->Run(host_.store().Write(op, changes));
+  }
+  void Reopen() {
+    worker_ = nullptr;
+    host_.Close();
+    host_.Open();
+    OpenWorker();
+  }
+  static dsm::Task<void> CountTurns(dsm::Worker& worker, uint64_t* turns, const bool* ended) {
+    while (!*ended) {
+      ++*turns;
+      co_await worker.Sleep(0);
+    }
+  }
+
   LsmHost host_{{LsmHost::SmallStore()}};
   std::unique_ptr<dsm::Worker> worker_;
   dsm::FabricCounts counts_;
@@ -74,15 +103,17 @@ class LsmStoreTest : public ::testing::Test {
 
 TEST_F(LsmStoreTest, WhatWasPutIsFoundThroughManyFlushesAndCompactions) {
   OpenWorker();
+  host_.store().CompactEagerly(true);
   Random random(1);
-  constexpr uint64_t kKeys = 60'000;
-  for (uint64_t i = 0; i < 200'000; ++i) {
+  constexpr uint64_t kKeys = 8'000;
+  for (uint64_t i = 0; i < 30'000; ++i) {
     const uint64_t number = random.Below(kKeys);
     if (random.Below(10) == 0) {
       Delete(Key(number));
     } else {
       Put(Key(number), Value(number, i));
     }
+    if (i % 700 == 0) FlushSoon();
     if (HasFatalFailure()) return;
   }
   for (uint64_t number = 0; number < kKeys; ++number) {
@@ -91,14 +122,276 @@ TEST_F(LsmStoreTest, WhatWasPutIsFoundThroughManyFlushesAndCompactions) {
   }
   ExpectAll(index::ScanDirection::kForward);
   ExpectAll(index::ScanDirection::kReverse);
-  worker_ = nullptr;
-  host_.Close();
-  host_.Open();
-  OpenWorker();
+  Reopen();
   ExpectAll(index::ScanDirection::kForward);
   for (uint64_t number = 0; number < kKeys; number += 7) ExpectGet(Key(number));
   worker_ = nullptr;
 }
+
+TEST_F(LsmStoreTest, RangesMayBeDeletedInAnyNumber) {
+  OpenWorker();
+  for (uint64_t number = 0; number < 3000; ++number) Put(Key(number), Value(number, 0));
+  FlushSoon();
+  Random random(3);
+  for (int round = 0; round < 40; ++round) {
+    std::vector<Change> changes;
+    std::vector<std::pair<std::string, std::string>> bounds;
+    for (int i = 0; i < 200; ++i) {
+      const uint64_t start = random.Below(3000);
+      bounds.emplace_back(Key(start), Key(start + 1 + random.Below(3)));
+    }
+    for (const auto& [start, end] : bounds) {
+      changes.push_back({.kind = ChangeKind::kDeleteRange, .key = start, .end = end});
+      model_.erase(model_.lower_bound(start), model_.lower_bound(end));
+    }
+    const Status written = Write(changes);
+    ASSERT_TRUE(written.ok()) << written;
+    for (int i = 0; i < 60; ++i) {
+      const uint64_t number = random.Below(3000);
+      Put(Key(number), Value(number, 1 + static_cast<uint64_t>(round)));
+    }
+    for (int i = 0; i < 20; ++i) ExpectGet(Key(random.Below(3000)));
+    if (round % 9 == 0) FlushSoon();
+    if (round % 10 == 5) ExpectAll(index::ScanDirection::kForward);
+    if (HasFatalFailure()) return;
+  }
+  Reopen();
+  ExpectAll(index::ScanDirection::kForward);
+  host_.store().CompactEagerly(true);
+  FlushSoon();
+  ExpectAll(index::ScanDirection::kReverse);
+  worker_ = nullptr;
+}
+
+TEST_F(LsmStoreTest, ABatchIsLookedAtAsAWholeBeforeAnyOfItIsDone) {
+  OpenWorker();
+  const std::string large(900'000, 'v'), inline_value(200, 'i');
+  EXPECT_TRUE(Write({}).ok());
+  const std::vector<std::vector<Change>> refused = {
+      {{.kind = ChangeKind::kPut, .key = "a", .value = large},
+       {.kind = ChangeKind::kPut, .key = ""}},
+      {{.kind = ChangeKind::kPut, .key = "a"}, {.kind = ChangeKind::kPutPointer, .key = "b"}},
+      {{.kind = ChangeKind::kPut, .key = "a"},
+       {.kind = ChangeKind::kDeleteRange, .key = "c", .end = "c"}},
+      {{.kind = ChangeKind::kPut, .key = "a"},
+       {.kind = ChangeKind::kDelete, .key = "b", .expires_ms = 7}},
+      std::vector<Change>(20'000, {.kind = ChangeKind::kPut, .key = "a", .value = inline_value}),
+  };
+  for (const std::vector<Change>& changes : refused) {
+    const uint64_t written = host_.storage().counts().bytes_written;
+    EXPECT_EQ(Write(changes).code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(host_.storage().counts().bytes_written, written);
+  }
+  ExpectAll(index::ScanDirection::kForward);
+  // Large values are counted where they are stored.
+  const std::vector<Change> fits(4, {.kind = ChangeKind::kPut, .key = "a", .value = large});
+  EXPECT_TRUE(Write(fits).ok());
+  model_["a"] = large;
+  Reopen();
+  ExpectAll(index::ScanDirection::kForward);
+  worker_ = nullptr;
+}
+
+// If a range delete does not exclude read-modify-writes, one of them may look at what was there before, and write behind it.
+TEST_F(LsmStoreTest, ARangeDeleteIsInFrontOfAReadModifyWriteOrBehindIt) {
+  std::atomic<uint64_t> absent{0}, rounds{0};
+  std::atomic<bool> ended{false};
+  std::thread counter([&] {
+    auto worker = host_.OpenWorker();
+    dsm::FabricCounts counts;
+    while (!ended) {
+      dsm::OpContext op{*worker, counts};
+      auto put = worker->Run(host_.index(0).Put(op, "counter", "1"));
+      ASSERT_TRUE(put.ok()) << put.status();
+      absent += *put;
+      ++rounds;
+    }
+  });
+  OpenWorker();
+  uint64_t deletes = 0;
+  for (; deletes < 1500; ++deletes) {
+    const uint64_t before = rounds;
+    while (rounds < before + 2) std::this_thread::yield();
+    ASSERT_TRUE(Write({{.kind = ChangeKind::kDeleteRange, .key = "a", .end = "z"}}).ok());
+  }
+  const uint64_t before = rounds;
+  while (rounds < before + 2) std::this_thread::yield();
+  ended = true;
+  counter.join();
+  EXPECT_EQ(absent, deletes + 1) << "each delete is seen once, and the first put";
+  worker_ = nullptr;
+}
+
+TEST_F(LsmStoreTest, AFullDiskIsWritableAgainOnceThereIsSpace) {
+  std::atomic<bool> full{false};
+  host_.storage().fail = [&full](const index::storage::Io& io) {
+    const bool fails = full && io.kind == index::storage::IoKind::kWrite;
+    return fails ? Status::ResourceExhausted("no space left on device") : Status::Ok();
+  };
+  OpenWorker();
+  for (uint64_t i = 0; i < 1000; ++i) Put(Key(i), Value(i, 0));
+  full = true;
+  FlushSoon();
+  Status failed;
+  for (uint64_t i = 1000; i < 400'000 && failed.ok(); ++i) {
+    dsm::OpContext op = Op();
+    const std::string key = Key(i), value = Value(i, 0);
+    auto put = worker_->Run(host_.index(0).Put(op, key, value));
+    failed = put.status();
+    if (failed.ok()) model_[key] = value;
+  }
+  EXPECT_EQ(failed.code(), StatusCode::kResourceExhausted) << failed;
+  for (uint64_t i = 0; i < 1000; ++i) ExpectGet(Key(i));
+  full = false;
+  const std::string value = Value(1, 1);
+  for (;;) {  // the test's timeout bounds it
+    dsm::OpContext op = Op();
+    auto put = worker_->Run(host_.index(0).Put(op, Key(1), value));
+    if (put.ok()) break;
+    ASSERT_EQ(put.status().code(), StatusCode::kResourceExhausted) << put.status();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  model_[Key(1)] = value;
+  for (;;) {
+    dsm::OpContext op = Op();
+    if (worker_->Run(host_.index(0).Upkeep(op)).ok()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ExpectAll(index::ScanDirection::kForward);
+  worker_ = nullptr;
+}
+
+// Nothing takes the memtable: whoever waits for room in it ends with the store.
+TEST_F(LsmStoreTest, WritersThatWaitEndWhenTheStoreStops) {
+  OpenWorker();
+  host_.StopBackground();
+  FlushSoon();
+  Status failed;
+  for (uint64_t i = 0; i < 400'000 && failed.ok(); ++i) {
+    if (i == 1) FlushSoon();
+    dsm::OpContext op = Op();
+    failed = worker_->Run(host_.index(0).Put(op, Key(i), Value(i, 0))).status();
+  }
+  EXPECT_EQ(failed.code(), StatusCode::kUnavailable) << failed;
+  worker_ = nullptr;
+}
+
+TEST_F(LsmStoreTest, AScanLetsOthersRun) {
+  OpenWorker();
+  for (uint64_t number = 0; number < 5000; ++number) Put(Key(number), "v");
+  ASSERT_TRUE(Write({{.kind = ChangeKind::kDeleteRange, .key = Key(1000), .end = Key(4000)}}).ok());
+  for (uint64_t number = 1000; number < 4000; ++number) model_.erase(Key(number));
+  uint64_t turns = 0;
+  bool ended = false;
+  worker_->Spawn(CountTurns(*worker_, &turns, &ended));
+  ExpectAll(index::ScanDirection::kForward);
+  EXPECT_GE(turns, 5u);
+  turns = 0;
+  ExpectAll(index::ScanDirection::kReverse);
+  EXPECT_GE(turns, 5u);
+  ended = true;
+  worker_->RunUntilIdle();
+  worker_ = nullptr;
+}
+
+TEST_F(LsmStoreTest, ASegmentThatIsMissingIsNamed) {
+  OpenWorker();
+  for (uint64_t number = 0; number < 500; ++number) Put(Key(number), Value(number, 0));
+  FlushSoon();
+  while (!host_.store().Quiet()) std::this_thread::yield();
+  index::storage::SegmentId values{}, leaves{};
+  worker_->GoOnline();
+  for (const auto& table : host_.store().version()->levels[0][0].tables) {
+    leaves = table.file->info().segments.front();
+    if (!table.file->info().dictionary.empty()) {
+      values = table.file->info().dictionary.front().segment;
+    }
+  }
+  worker_->GoOffline();
+  worker_ = nullptr;
+  host_.Close();
+  for (const auto segment : {values, leaves}) {
+    const std::vector<std::byte> kept = host_.storage().bytes(segment);
+    ASSERT_TRUE(host_.storage().Remove(segment).ok());
+    const Status opened = host_.TryOpen();
+    EXPECT_EQ(opened.code(), StatusCode::kCorruption) << opened;
+    EXPECT_NE(opened.message().find(host_.storage().NameOf(segment)), std::string_view::npos);
+    worker_ = host_.OpenWorker();
+    ASSERT_TRUE(worker_->Run(host_.storage().Create(*worker_, segment)).ok());
+    worker_ = nullptr;
+    host_.storage().bytes(segment) = kept;
+  }
+  host_.Open();
+  OpenWorker();
+  ExpectAll(index::ScanDirection::kForward);
+  worker_ = nullptr;
+}
+
+// Each thread has keys of its own, so that it knows what each operation must say; what turns over beneath is common.
+class Hammer {
+ public:
+  explicit Hammer(uint64_t part) : part_(part), random_(part + 1) {}
+
+  void Run(LsmHost& host, uint64_t steps) {
+    auto worker = host.OpenWorker();
+    for (uint64_t i = 0; i < steps && !::testing::Test::HasFailure(); ++i) {
+      Step(*worker, host.index(0), i);
+    }
+  }
+
+ private:
+  void Step(dsm::Worker& worker, index::RangeIndex& store, uint64_t step) {
+    dsm::OpContext op{worker, counts_};
+    const std::string key = std::to_string(random_.Below(4000)) + "." + std::to_string(part_);
+    const bool there = model_.contains(key);
+    const uint64_t what = random_.Below(20);
+    std::string value;
+    if (what == 0) {
+      auto deleted = worker.Run(store.Delete(op, key));
+      EXPECT_TRUE(deleted.ok() && *deleted == there) << "Delete " << key << ", step " << step;
+      model_.erase(key);
+    } else if (what < 12) {
+      const size_t bytes = random_.OneIn(10) ? 400 : 100;
+      value = key + "/" + std::to_string(step) + std::string(bytes, 'v');
+      auto put = worker.Run(store.Put(op, key, value));
+      EXPECT_TRUE(put.ok() && *put != there) << "Put " << key << ", step " << step;
+      model_[key] = value;
+    } else {
+      auto got = worker.Run(store.Get(op, key, &value));
+      EXPECT_TRUE(got.ok() && *got == there) << "Get " << key << ", step " << step;
+      if (there) {
+        EXPECT_EQ(value, model_[key]) << "Get " << key << ", step " << step;
+      }
+    }
+  }
+
+  const uint64_t part_;
+  Random random_;
+  dsm::FabricCounts counts_;
+  std::map<std::string, std::string> model_;
+};
+
+class LsmStoreStressTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(LsmStoreStressTest, NothingIsLostOrComesBackWhileLevelsTurnOver) {
+  LsmHost::Options options{.store = LsmHost::SmallStore(), .flush_every_us = 2000};
+  options.io_delay_ns = GetParam();
+  LsmHost host(options);
+  std::vector<Hammer> hammers;
+  for (uint64_t part = 0; part < 3; ++part) hammers.emplace_back(part);
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::thread> threads;
+    for (Hammer& hammer : hammers) {
+      threads.emplace_back([&] { hammer.Run(host, Amount{500, 4000, 100'000}); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    // In the middle of whatever flush and compaction there are.
+    host.Close();
+    host.Open();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, LsmStoreStressTest, ::testing::Values(0, 20'000));
 
 }  // namespace
 }  // namespace farleaf::test

@@ -31,11 +31,22 @@ struct Source {
 
 constexpr uint64_t kNowMs = 1000;
 
+// Looks at all.
+const RangeDelete* Covering(const std::vector<RangeDelete>& deletes, const std::string& key,
+                            Sequence snapshot) {
+  const RangeDelete* newest = nullptr;
+  for (const RangeDelete& each : deletes) {
+    if (each.sequence > snapshot || !each.Covers(key)) continue;
+    if (!newest || each.sequence > newest->sequence) newest = &each;
+  }
+  return newest;
+}
+
 // As a reader goes from place to place, the newest first.
 std::optional<std::string> Read(const std::vector<const Source*>& places, const std::string& key,
                                 Sequence snapshot) {
   for (const Source* place : places) {
-    const RangeDelete* covering = NewestCovering(place->deletes, key, snapshot);
+    const RangeDelete* covering = Covering(place->deletes, key, snapshot);
     for (const Stored& version : place->versions) {
       if (version.key != key || version.sequence > snapshot) continue;
       if (covering && covering->sequence > version.sequence) return std::nullopt;
