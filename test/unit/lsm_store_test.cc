@@ -209,7 +209,7 @@ TEST_F(LsmStoreTest, ARangeDeleteIsInFrontOfAReadModifyWriteOrBehindIt) {
   });
   OpenWorker();
   uint64_t deletes = 0;
-  for (; deletes < 1500; ++deletes) {
+  for (; deletes < 300; ++deletes) {
     const uint64_t before = rounds;
     while (rounds < before + 2) std::this_thread::yield();
     ASSERT_TRUE(Write({{.kind = ChangeKind::kDeleteRange, .key = "a", .end = "z"}}).ok());
@@ -324,6 +324,43 @@ TEST_F(LsmStoreTest, ASegmentThatIsMissingIsNamed) {
   host_.Open();
   OpenWorker();
   ExpectAll(index::ScanDirection::kForward);
+  worker_ = nullptr;
+}
+
+// Tables are cut, and the merge that is begun anew finds what the one before has left.
+TEST_F(LsmStoreTest, AMergeThatIsInterruptedAgainAndAgainLosesNothing) {
+  OpenWorker();
+  Random random(5);
+  const uint64_t keys = Amount{20'000, 60'000, 400'000};
+  const std::string filler(150, 'f');
+  uint64_t version = 0;
+  for (uint64_t number = 0; number < keys; ++number) Put(Key(number), filler + Key(number));
+  uint64_t cuts = 0;
+  for (uint64_t round = 0; round < Amount{5, 25, 300}; ++round) {
+    host_.store().CompactEagerly(true);
+    for (int i = 0; i < 1500; ++i) {
+      const uint64_t number = random.Below(keys);
+      if (random.OneIn(20)) {
+        Delete(Key(number));
+      } else {
+        Put(Key(number), filler + std::to_string(++version));
+      }
+      if (HasFatalFailure()) return;
+    }
+    FlushSoon();
+    std::this_thread::sleep_for(std::chrono::microseconds(random.Below(120'000)));
+    worker_->GoOnline();
+    for (const auto& level : host_.store().version()->levels) {
+      for (const auto& run : level) {
+        for (const auto& table : run.tables) cuts += !table.from.empty();
+      }
+    }
+    worker_->GoOffline();
+    Reopen();
+    ExpectAll(round % 2 == 0 ? index::ScanDirection::kForward : index::ScanDirection::kReverse);
+    if (HasFatalFailure()) return;
+  }
+  RecordProperty("cuts", std::to_string(cuts));
   worker_ = nullptr;
 }
 
