@@ -105,15 +105,15 @@ TEST_F(LsmStoreTest, WhatWasPutIsFoundThroughManyFlushesAndCompactions) {
   OpenWorker();
   host_.store().CompactEagerly(true);
   Random random(1);
-  constexpr uint64_t kKeys = 8'000;
-  for (uint64_t i = 0; i < 30'000; ++i) {
+  constexpr uint64_t kKeys = 4'000;
+  for (uint64_t i = 0; i < 15'000; ++i) {
     const uint64_t number = random.Below(kKeys);
     if (random.Below(10) == 0) {
       Delete(Key(number));
     } else {
       Put(Key(number), Value(number, i));
     }
-    if (i % 700 == 0) FlushSoon();
+    if (i % 400 == 0) FlushSoon();
     if (HasFatalFailure()) return;
   }
   for (uint64_t number = 0; number < kKeys; ++number) {
