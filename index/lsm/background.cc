@@ -19,6 +19,7 @@ Result<std::unique_ptr<Background>> Background::Start(LsmStore* store,
         worker->Spawn(store->RunLogs(*worker));
         worker->Spawn(store->RunLogFlushes(*worker));
         worker->Spawn(store->RunFlushes(*worker));
+        worker->Spawn(store->RunCollection(*worker));
       } else {
         worker->Spawn(store->RunCompactions(*worker));
       }

@@ -41,6 +41,12 @@ class Event {
     for (const Waiter& waiter : waiting) waiter.worker->ResumeSoon(waiter.handle);
   }
 
+  /// Who waits is gone, with his worker.
+  void Abandon() {
+    std::lock_guard lock(mutex_);
+    waiting_.clear();
+  }
+
   struct [[nodiscard]] Waiting {
     Event* event;
     dsm::Worker* worker;
@@ -86,6 +92,13 @@ class CoroutineMutex {
    private:
     CoroutineMutex* mutex_;
   };
+
+  /// Who held it, or waits for it, is gone, with his worker.
+  void Abandon() {
+    std::lock_guard lock(mutex_);
+    held_ = false;
+    waiting_.clear();
+  }
 
   struct [[nodiscard]] Locking {
     CoroutineMutex* mutex;

@@ -49,6 +49,8 @@ class SegmentReader {
   std::optional<LogRecord> Next();
   /// Behind the records that Next has given.
   uint32_t offset() const { return offset_; }
+  /// The segment, as it was loaded.
+  std::span<const std::byte> bytes() const { return bytes_.span(); }
 
  private:
   storage::Storage* storage_;

@@ -107,6 +107,7 @@ class Replayer {
     while (*whole && commit.Next(&change)) {
       if (change.kind != ChangeKind::kPutPointer) continue;
       const SegmentId id = change.pointer.segment;
+      if (options_.collected && options_.collected(id)) continue;
       auto found = value_ends_.find(id);
       if (found == value_ends_.end()) {
         Status status = co_await values_.Load(worker_, id);

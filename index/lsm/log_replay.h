@@ -30,6 +30,9 @@ struct ReplayOptions {
   std::vector<SegmentId>
       segments;  ///< of the recovery log, in the manifest's order; those never begun as well
   Sequence flushed = 0;  ///< commits up to here are in tables, and passed over
+  /// Whether a segment of values was collected: what names it is shadowed by a later commit of the log, or by one that was flushed,
+  /// and nobody will read it. Empty: none was.
+  std::function<bool(SegmentId)> collected = {};
 };
 
 struct ReplayReport {

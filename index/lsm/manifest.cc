@@ -182,6 +182,11 @@ dsm::Task<Status> Manifest::Append(dsm::Worker& worker, const std::string& paylo
   co_return Status::Ok();
 }
 
+dsm::Task<void> Manifest::Look(dsm::Worker& worker, std::function<void(const StoreState&)> look) {
+  const auto held = co_await mutex_.Lock(worker);
+  look(state_);
+}
+
 dsm::Task<Status> Manifest::Commit(dsm::Worker& worker, const StateEdit& edit, Applied applied) {
   const CoroutineMutex::Held held = co_await mutex_.Lock(worker);
   // Before it is written: an edit that does not fit would make a store that cannot be opened.

@@ -40,6 +40,10 @@ class Manifest {
   /// Makes the edit durable, then part of the state.
   dsm::Task<Status> Commit(dsm::Worker& worker, const StateEdit& edit, Applied applied = {});
 
+  /// Calls `look` with the state, while no Commit is under way.
+  dsm::Task<void> Look(dsm::Worker& worker, std::function<void(const StoreState&)> look);
+  /// Who commits is gone, with his worker.
+  void Abandon() { mutex_.Abandon(); }
   /// REQUIRES: no Commit is under way.
   const StoreState& state() const { return state_; }
   uint64_t epoch() const { return state_.epoch; }

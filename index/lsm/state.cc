@@ -115,7 +115,8 @@ std::string StateEdit::Encode() const {
     out.Place(place);
     WriteRangeDeletes(deletes, &out);
   }
-  for (const auto* ids : {&recovery_granted, &recovery_dropped, &values_granted, &values_dropped}) {
+  for (const auto* ids :
+       {&recovery_granted, &recovery_dropped, &values_granted, &values_dropped, &values_torn}) {
     out.Ids(*ids);
   }
   out.Count(garbage.size());
@@ -153,7 +154,7 @@ Result<StateEdit> StateEdit::Decode(std::span<const std::byte> bytes) {
     edit.range_deletes.emplace_back(place, ReadRangeDeletes(&in));
   }
   for (auto* ids : {&edit.recovery_granted, &edit.recovery_dropped, &edit.values_granted,
-                    &edit.values_dropped}) {
+                    &edit.values_dropped, &edit.values_torn}) {
     *ids = in.Ids();
   }
   for (size_t i = in.Count(16); i > 0; --i) {
@@ -225,7 +226,9 @@ Status ApplyToLogs(const StateEdit& edit, StoreState* state) {
     if (const auto at = state->value_log.find(id); at != state->value_log.end())
       at->second += bytes;
   }
+  state->torn.insert(edit.values_torn.begin(), edit.values_torn.end());
   for (const SegmentId id : edit.values_dropped) {
+    state->torn.erase(id);
     if (state->value_log.erase(id) == 0) {
       return Misfit("an edit drops a segment of the value log that is not there");
     }
@@ -260,6 +263,7 @@ StateEdit StoreState::AsEdit() const {
     edit.values_granted.push_back(id);
     if (bytes != 0) edit.garbage[id] = bytes;
   }
+  edit.values_torn.assign(torn.begin(), torn.end());
   edit.flushed_through = flushed_through;
   edit.segments_end = segments_end;
   return edit;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -56,6 +57,7 @@ struct StateEdit {
       range_deletes;  ///< in place of what was there
   std::vector<SegmentId> recovery_granted, recovery_dropped;
   std::vector<SegmentId> values_granted, values_dropped;
+  std::vector<SegmentId> values_torn;     ///< see StoreState
   std::map<SegmentId, uint64_t> garbage;  ///< bytes that became it
   Sequence flushed_through = 0;           ///< 0: as before. All commits up to here are in tables
   uint64_t segments_end =
@@ -79,6 +81,9 @@ struct StoreState {
   std::array<std::array<RunState, 2>, kLevelsMax> levels;  ///< by level and RunKind
   std::vector<SegmentId> recovery_log;      ///< in the order in which they are filled
   std::map<SegmentId, uint64_t> value_log;  ///< garbage bytes of each
+  /// Of the value log, those that were being filled when a process ended: some of their records may be lost, and others behind them
+  /// not, none of which anything names.
+  std::set<SegmentId> torn;
   Sequence flushed_through = 0;
   uint64_t segments_end = 1;
 

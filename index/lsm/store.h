@@ -17,9 +17,11 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,7 +59,7 @@ class LsmStore final : public RangeIndex {
   /// Reads the manifest and replays the recovery log. NotFound: no store, and kFail. Corruption names the file.
   static Task<Result<std::unique_ptr<LsmStore>>> Open(dsm::Worker& worker, Deps deps,
                                                       LsmOptions options, IfMissing if_missing);
-  /// REQUIRES: Close has ended, or the process is taken to have crashed.
+  /// REQUIRES: Close or Abandon has ended.
   ~LsmStore() override;
 
   Task<Result<bool>> Get(OpContext& op, std::string_view key, std::string* value) override;
@@ -81,12 +83,15 @@ class LsmStore final : public RangeIndex {
   Task<void> RunLogFlushes(dsm::Worker& worker);
   Task<void> RunFlushes(dsm::Worker& worker);
   Task<void> RunCompactions(dsm::Worker& worker);
+  Task<void> RunCollection(dsm::Worker& worker);
   /// Has what the memtable holds flushed, however little it is, as soon as no other flush runs.
   void FlushSoon();
   /// From now on every level's run sinks at the next occasion, whatever its size: all ends up in the lowest level, at the cost of
   /// more writing.
   void CompactEagerly(bool eagerly) { eager_ = eagerly; }
   void Stop();
+  /// The process is taken to have crashed: workers were abandoned, and nothing is done any more but to destroy the store.
+  void Abandon();
   /// Everything acknowledged becomes durable. REQUIRES: what ran in the background has ended, and no operation runs.
   Task<Status> Close(dsm::Worker& worker);
 
@@ -98,7 +103,13 @@ class LsmStore final : public RangeIndex {
   /// No commit that is not in a memtable yet names a value in a segment with a lower id, nor will any: what of these segments is not
   /// found by way of a view (taken afterwards) or a snapshot, nobody will find.
   SegmentId ValuesClosedBelow() const { return open_values_.ClosedBelow(*value_log_); }
+  /// A copy of what the manifest says: which segments there are, and what for.
+  Task<StoreState> State(dsm::Worker& worker);
   const BlockCache& cache() const { return cache_; }
+  /// Segments of the value log that were emptied and freed since the store was opened.
+  uint64_t collected_segments() const {
+    return collected_segments_.load(std::memory_order_relaxed);
+  }
 
  private:
   // store_open.cc
@@ -106,14 +117,14 @@ class LsmStore final : public RangeIndex {
            uint64_t next_segment);
   static Task<Result<std::unique_ptr<Manifest>>> OpenManifest(dsm::Worker& worker, Deps deps,
                                                               IfMissing if_missing);
-  Task<Status> Recover(dsm::Worker& worker, const std::vector<SegmentId>& existing);
+  Task<Status> Recover(dsm::Worker& worker);
 
   // store_read.cc
   Status CheckKey(std::string_view key) const;
   LookupPlaces Places() { return {&cache_, value_log_.get(), deps_.wall, manifest_->epoch()}; }
   /// Looks until the outcome is known. `found` is good until the next suspension, but for what it pins.
-  Task<Result<bool>> Find(dsm::Worker& worker, std::string_view key, Sequence snapshot,
-                          Wanted wanted, Found* found);
+  Task<Result<bool>> Find(dsm::Worker& worker, LookupPlaces places, std::string_view key,
+                          Sequence snapshot, Wanted wanted, Found* found);
 
   // store_views.cc
   /// Good until the worker's next suspension.
@@ -156,11 +167,14 @@ class LsmStore final : public RangeIndex {
     LogPosition values_end = 0;
     bool sealed = false;
   };
-  /// Until there is room for more in the active memtable.
+  /// Until there is room for more in the active memtable, and a little longer while there is too much garbage.
   Task<Status> Admit(dsm::Worker& worker, uint64_t deadline_ns);
+  Task<Status> AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_ns);
   Status CheckChange(const Change& change) const;
   Task<Status> AppendValue(dsm::Worker& worker, std::string_view key, std::string_view value,
                            ValuePointer* pointer, Committed* committed);
+  /// Appends the values that go to the value log, then commits.
+  Task<Status> CommitChanges(OpContext& op, std::span<Change> changes, Committed* committed);
   std::vector<std::unique_lock<SpinLock>> LockStripes(std::span<const Change> changes);
   CommitOutcome TryCommit(dsm::Worker& worker, std::span<const Change> changes, const Seen* seen,
                           Committed* committed);
@@ -187,7 +201,7 @@ class LsmStore final : public RangeIndex {
   bool AnyPauses(uint64_t now_ns);
   enum class Flushed : uint8_t { kNo, kYes };
   /// What runs in the background, each with a Status of its own; compactions: this and the level.
-  enum Work : size_t { kLogs = 0, kFlush = 1, kCompaction = 2 };
+  enum Work : size_t { kLogs = 0, kFlush = 1, kCollection = 2, kCompaction = 3 };
   static constexpr size_t kWorks = kCompaction + kLevelsMax;
   /// Until it is in the manifest, and in the view; fails only if the store is being closed.
   Task<Status> CommitState(dsm::Worker& worker, StateEdit edit, Flushed flushed, size_t work);
@@ -198,6 +212,31 @@ class LsmStore final : public RangeIndex {
     std::lock_guard lock(status_mutex_);
     return background_status_[work];
   }
+
+  // store_collect.cc
+  struct Collection;
+  Task<std::vector<SegmentId>> SegmentsToCollect(dsm::Worker& worker,
+                                                 const std::set<SegmentId>& damaged);
+  Task<Status> CollectSegment(dsm::Worker& worker, SegmentId id);
+  Task<void> MoveValues(dsm::Worker& worker, Collection& collection);
+  Task<Status> MoveValue(dsm::Worker& worker, ValueRecord record, ValuePointer from);
+  /// Records that were appended, and that nothing will ever name.
+  void NoteUnnamed(std::span<const Change> changes);
+  void AddUnnamed(StateEdit* edit);
+
+  /// The wall's, an hour earlier.
+  class CollectionClock final : public Clock {
+   public:
+    explicit CollectionClock(const Clock* wall) : wall_(wall) {}
+    uint64_t NowNs() const override {
+      constexpr uint64_t kHourNs = 3600 * kNsPerSecond;
+      const uint64_t now_ns = wall_->NowNs();
+      return now_ns > kHourNs ? now_ns - kHourNs : 0;
+    }
+
+   private:
+    const Clock* const wall_;
+  };
 
   const Deps deps_;
   const LsmOptions options_;
@@ -232,6 +271,12 @@ class LsmStore final : public RangeIndex {
   Event log_work_;    // segments are full, or Stop
   Event flush_work_;  // a memtable was rotated, or Stop
   Event levels_changed_;
+  Event garbage_changed_;
+  const CollectionClock collection_clock_;
+  std::atomic<double> garbage_share_{0.0};  // of the full segments of values
+  std::atomic<uint64_t> collected_segments_{0};
+  std::mutex unnamed_mutex_;                      // guards unnamed_
+  std::map<SegmentId, uint64_t> unnamed_;         // garbage that no edit tells of yet
   std::atomic<double> flush_progress_{0.0};       // of the flush that runs
   mutable std::mutex status_mutex_;               // guards background_status_
   std::array<Status, kWorks> background_status_;  // why each does not get on; Ok: it does

@@ -161,7 +161,9 @@ bool LsmStore::AnyPauses(uint64_t now_ns) {
 
 void LsmStore::Stop() {
   stopping_ = true;
-  for (Event* event : {&log_work_, &flush_work_, &levels_changed_}) event->Notify();
+  for (Event* event : {&log_work_, &flush_work_, &levels_changed_, &garbage_changed_}) {
+    event->Notify();
+  }
 }
 
 }  // namespace farleaf::index::lsm

@@ -31,6 +31,7 @@ Task<bool> LsmStore::PauseBehind(dsm::Worker& worker, size_t work, Status failur
 Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed flushed,
                                    size_t work) {
   edit.segments_end = grants_.end();
+  AddUnnamed(&edit);
   std::shared_ptr<ReadView> before;
   const Manifest::Applied applied = [&](const StoreState& state) {
     // Only edits change the version, and they come one after another: it is made without the lock.
@@ -41,6 +42,10 @@ Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed 
     }
     version = Version::Of(state, version.get(), deps_.storage, remover_);
     std::lock_guard lock(view_mutex_);
+    if (!edit.values_dropped.empty()) {  // read on by whoever began before
+      newest_view_->token->held.push_back(
+          std::make_shared<SegmentsHeld>(remover_, edit.values_dropped));
+    }
     auto next = NextView();
     next->version = std::move(version);
     if (flushed == Flushed::kYes) {
@@ -54,6 +59,7 @@ Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed 
     if (committed.ok()) {
       RetireView(std::move(before));
       SetBackgroundStatus(work, Status::Ok());
+      if (!edit.garbage.empty()) garbage_changed_.Notify();
       co_return committed;
     }
     // Perhaps it is in the manifest: the same again, and nothing that it names is removed.

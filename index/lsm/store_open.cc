@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -14,7 +15,10 @@ namespace farleaf::index::lsm {
 
 namespace {
 
-void ReplayInto(CommitReader commit, Memtable* memtable) {
+/// Bytes of a value-log segment that something names.
+using NamedBytes = std::map<SegmentId, uint64_t>;
+
+void ReplayInto(CommitReader commit, Memtable* memtable, NamedBytes* named) {
   Sequence sequence = commit.first();
   Change change;
   while (commit.Next(&change)) {
@@ -22,6 +26,9 @@ void ReplayInto(CommitReader commit, Memtable* memtable) {
       memtable->InsertRange(change.key, change.end, sequence);
     } else {
       memtable->Insert(EntryOf(change, sequence));
+      if (change.kind == ChangeKind::kPutPointer) {
+        (*named)[change.pointer.segment] += change.pointer.bytes;
+      }
     }
     ++sequence;
   }
@@ -59,6 +66,46 @@ Result<std::vector<SegmentId>> FindUnnamed(const StoreState& state, storage::Sto
   return std::vector<SegmentId>(unnamed.begin(), unnamed.end());
 }
 
+// What nothing names of a segment is garbage: records whose commits were lost or that nothing has told of, and what was never filled
+// of the last segments.
+std::map<SegmentId, uint64_t> GarbageUntold(const StoreState& state, NamedBytes named) {
+  for (const auto& level : state.levels) {
+    for (const auto& run : level) {
+      for (const auto& each : run.tables) {
+        for (const TableInfo::LogSegment& log : each.table.dictionary) {
+          named[log.segment] += log.live_bytes;
+        }
+      }
+    }
+  }
+  std::map<SegmentId, uint64_t> untold;
+  for (const auto& [id, garbage] : state.value_log) {
+    const uint64_t known = garbage + named[id];
+    if (known < storage::kSegmentBytes) untold[id] = storage::kSegmentBytes - known;
+  }
+  return untold;
+}
+
+// Each table's making waited until the whole value log was durable: what was used before the last segment that a table names is
+// whole. That one and those behind it were being filled, perhaps.
+std::vector<SegmentId> PerhapsTorn(const StoreState& state) {
+  SegmentId last = SegmentId::kNone;
+  for (const auto& level : state.levels) {
+    for (const auto& run : level) {
+      for (const auto& each : run.tables) {
+        for (const TableInfo::LogSegment& log : each.table.dictionary) {
+          last = std::max(last, log.segment);
+        }
+      }
+    }
+  }
+  std::vector<SegmentId> torn;
+  for (auto at = state.value_log.lower_bound(last); at != state.value_log.end(); ++at) {
+    torn.push_back(at->first);
+  }
+  return torn;
+}
+
 }  // namespace
 
 LsmStore::LsmStore(Deps deps, LsmOptions options, std::unique_ptr<Manifest> manifest,
@@ -70,7 +117,8 @@ LsmStore::LsmStore(Deps deps, LsmOptions options, std::unique_ptr<Manifest> mani
       manifest_(std::move(manifest)),
       grants_(manifest_.get(), next_segment),
       log_buffers_(options.log_buffers_max),
-      open_values_(SegmentId{next_segment}) {}
+      open_values_(SegmentId{next_segment}),
+      collection_clock_(deps.wall) {}
 
 LsmStore::~LsmStore() {
   remover_->Close();
@@ -95,13 +143,16 @@ Task<Result<std::unique_ptr<Manifest>>> LsmStore::OpenManifest(dsm::Worker& work
   co_return created;
 }
 
-Task<Status> LsmStore::Recover(dsm::Worker& worker, const std::vector<SegmentId>& existing) {
+Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   const StoreState& state = manifest_->state();
   const auto memtable = std::make_shared<Memtable>();
   ReplayOptions replay{
       .epoch = state.epoch, .segments = state.recovery_log, .flushed = state.flushed_through};
-  const std::function<Status(CommitReader)> insert = [memtable](CommitReader commit) {
-    ReplayInto(commit, memtable.get());
+  // It was granted before anything named it. What is lost of the value log stays in the manifest until then, too (store_collect.cc).
+  replay.collected = [&state](SegmentId id) { return !state.value_log.contains(id); };
+  NamedBytes named;
+  const std::function<Status(CommitReader)> insert = [&](CommitReader commit) {
+    ReplayInto(commit, memtable.get(), &named);
     return Status::Ok();
   };
   auto report = co_await Replay(worker, *deps_.storage, std::move(replay), insert);
@@ -110,10 +161,8 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker, const std::vector<SegmentId>
 
   StateEdit edit;
   edit.recovery_dropped = report->unused;
-  for (const auto& [id, garbage] : state.value_log) {
-    if (!std::binary_search(existing.begin(), existing.end(), id))
-      edit.values_dropped.push_back(id);
-  }
+  edit.values_torn = PerhapsTorn(state);
+  edit.garbage = GarbageUntold(state, std::move(named));
   edit.segments_end = grants_.end();
   Status committed = co_await manifest_->Commit(worker, edit);
   if (!committed.ok()) co_return committed;
@@ -147,9 +196,26 @@ Task<Result<std::unique_ptr<LsmStore>>> LsmStore::Open(dsm::Worker& worker, Deps
   if (!existing->empty()) next_segment = std::max(next_segment, Number(existing->back()) + 1);
   std::unique_ptr<LsmStore> store(new LsmStore(deps, options, std::move(*manifest), next_segment));
   store->remover_->Remove(*unnamed);
-  Status recovered = co_await store->Recover(worker, *existing);
+  Status recovered = co_await store->Recover(worker);
   if (!recovered.ok()) co_return recovered;
   co_return store;
+}
+
+Task<StoreState> LsmStore::State(dsm::Worker& worker) {
+  StoreState copy;
+  const std::function<void(const StoreState&)> look = [&copy](const StoreState& state) {
+    copy = state;
+  };
+  co_await manifest_->Look(worker, look);
+  co_return copy;
+}
+
+void LsmStore::Abandon() {
+  for (Event* event : {&log_work_, &flush_work_, &levels_changed_, &garbage_changed_}) {
+    event->Abandon();
+  }
+  manifest_->Abandon();
+  logs_->Abandon();
 }
 
 Task<Status> LsmStore::Close(dsm::Worker& worker) {

@@ -11,13 +11,13 @@ Status LsmStore::CheckKey(std::string_view key) const {
       fmt::format("a key of {} bytes: 1 to {} can be", key.size(), kKeyBytesMax));
 }
 
-Task<Result<bool>> LsmStore::Find(dsm::Worker& worker, std::string_view key, Sequence snapshot,
-                                  Wanted wanted, Found* found) {
+Task<Result<bool>> LsmStore::Find(dsm::Worker& worker, LookupPlaces places, std::string_view key,
+                                  Sequence snapshot, Wanted wanted, Found* found) {
   std::vector<BlockCache::Handle> pins;  // so that each turn gets further
   for (;;) {
     Missing missing;
     const ReadView& view = View();
-    switch (LookUp(view, Places(), key, snapshot, wanted, found, &missing)) {
+    switch (LookUp(view, places, key, snapshot, wanted, found, &missing)) {
       case LookupOutcome::kFound:
         co_return true;
       case LookupOutcome::kAbsent:
@@ -27,7 +27,7 @@ Task<Result<bool>> LsmStore::Find(dsm::Worker& worker, std::string_view key, Seq
     }
     // The very view that was looked at: what is missing is part of it.
     const std::shared_ptr<const ReadView> pinned = view.shared_from_this();
-    auto fetched = co_await FetchMissing(worker, deps_.storage, Places(), missing);
+    auto fetched = co_await FetchMissing(worker, deps_.storage, places, missing);
     if (!fetched.ok()) co_return fetched.status();
     pins.push_back(std::move(*fetched));
   }
@@ -41,7 +41,7 @@ Task<Result<bool>> LsmStore::Get(OpContext& op, std::string_view key, std::strin
       LookUp(View(), Places(), key, kSequenceMax, Wanted::kValue, &found, &missing);
   if (outcome == LookupOutcome::kAbsent) co_return false;
   if (outcome == LookupOutcome::kMissing) {
-    auto there = co_await Find(op.worker, key, kSequenceMax, Wanted::kValue, &found);
+    auto there = co_await Find(op.worker, Places(), key, kSequenceMax, Wanted::kValue, &found);
     if (!there.ok() || !*there) co_return there;
   }
   value->assign(found.entry.value);

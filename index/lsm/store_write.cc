@@ -12,6 +12,8 @@ namespace farleaf::index::lsm {
 namespace {
 /// Between two looks at whether there is room.
 constexpr uint64_t kAdmitSliceNs = kNsPerMs;
+/// Of a write, were everything garbage.
+constexpr uint64_t kGarbageDelayNsMax = 20 * kNsPerMs;
 }  // namespace
 
 Sequence LsmStore::NewestInMemory(const ReadView& view, std::string_view key) const {
@@ -109,7 +111,7 @@ Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committ
 // While a memtable is being flushed, the other one may be as full as the flush has got on, and a quarter more: writers wait for
 // its steps, a little each, instead of for its end. They look again after a slice of time, whatever happens: so each ends with its
 // deadline, with the store, and with the failure of what it waits for.
-Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns) {
+Task<Status> LsmStore::AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_ns) {
   for (;;) {
     {
       const ReadView& view = View();
@@ -126,6 +128,15 @@ Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns) {
     }
     co_await worker.Sleep(std::min(kAdmitSliceNs, deadline_ns - now_ns));
   }
+}
+
+Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns) {
+  const double over = garbage_share_.load(std::memory_order_relaxed) - options_.garbage_max;
+  if (over > 0) [[unlikely]] {
+    co_await worker.Sleep(static_cast<uint64_t>(over * static_cast<double>(kGarbageDelayNsMax)));
+  }
+  Status room = co_await AwaitMemtableRoom(worker, deadline_ns);
+  co_return room;
 }
 
 Status LsmStore::CheckChange(const Change& change) const {
@@ -148,6 +159,30 @@ Status LsmStore::CheckChange(const Change& change) const {
   return Status::Ok();
 }
 
+Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
+                                     Committed* committed) {
+  OpenValues::Use open;
+  for (Change& change : changes) {
+    if (change.kind != ChangeKind::kPut) continue;
+    if (change.value.size() < options_.value_separation_bytes) continue;
+    open.Begin(&open_values_, *value_log_, op.worker.number());
+    Status appended =
+        co_await AppendValue(op.worker, change.key, change.value, &change.pointer, committed);
+    if (!appended.ok()) co_return appended;
+    change.kind = ChangeKind::kPutPointer;
+    change.value = {};
+  }
+  for (;;) {
+    Status admitted = co_await Admit(op.worker, op.deadline_ns);
+    if (!admitted.ok()) co_return admitted;
+    const CommitOutcome outcome = TryCommit(op.worker, changes, nullptr, committed);
+    if (outcome == CommitOutcome::kDone) co_return Status::Ok();
+    if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
+    Status room = co_await logs_->Room(op.worker, *recovery_log_);
+    if (!room.ok()) co_return room;
+  }
+}
+
 Task<Status> LsmStore::Write(OpContext& op, std::span<const Change> changes) {
   // All is looked at before anything is done.
   if (changes.empty()) co_return Status::Ok();
@@ -165,29 +200,13 @@ Task<Status> LsmStore::Write(OpContext& op, std::span<const Change> changes) {
                     kLogPayloadBytesMax));
   }
   Committed committed;
-  OpenValues::Use open;
-  for (Change& change : stored) {
-    if (change.kind != ChangeKind::kPut) continue;
-    if (change.value.size() < options_.value_separation_bytes) continue;
-    open.Begin(&open_values_, *value_log_, op.worker.number());
-    Status appended =
-        co_await AppendValue(op.worker, change.key, change.value, &change.pointer, &committed);
-    if (!appended.ok()) co_return appended;
-    change.kind = ChangeKind::kPutPointer;
-    change.value = {};
+  Status done = co_await CommitChanges(op, stored, &committed);
+  if (!done.ok()) {
+    NoteUnnamed(stored);
+    co_return done;
   }
-  for (;;) {
-    Status admitted = co_await Admit(op.worker, op.deadline_ns);
-    if (!admitted.ok()) co_return admitted;
-    const CommitOutcome outcome = TryCommit(op.worker, stored, nullptr, &committed);
-    if (outcome == CommitOutcome::kDone) break;
-    if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
-    Status room = co_await logs_->Room(op.worker, *recovery_log_);
-    if (!room.ok()) co_return room;
-  }
-  open.End();
-  Status after = co_await AfterCommit(op.worker, committed);
-  co_return after;
+  done = co_await AfterCommit(op.worker, committed);
+  co_return done;
 }
 
 Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
@@ -200,7 +219,7 @@ Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
     if (!admitted.ok()) co_return admitted;
     Found found;
     const uint64_t flushes_before = View().flushes;
-    auto there = co_await Find(op.worker, key, kSequenceMax, wanted, &found);
+    auto there = co_await Find(op.worker, Places(), key, kSequenceMax, wanted, &found);
     if (!there.ok()) co_return there.status();
     Seen seen{View().flushes, found.newest_in_memory};
     if (seen.flushes != flushes_before) continue;  // it may have been looked up in an older view
@@ -233,6 +252,7 @@ Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
       }
     }
     const CommitOutcome outcome = TryCommit(op.worker, {&change, 1}, &seen, &committed);
+    if (outcome != CommitOutcome::kDone) NoteUnnamed({&change, 1});
     if (outcome == CommitOutcome::kChanged) continue;
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
     if (outcome == CommitOutcome::kNoRoom) {

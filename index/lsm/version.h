@@ -41,6 +41,19 @@ class SegmentRemover {
   storage::Storage* storage_;
 };
 
+/// Removes segments when nobody holds it any more.
+class SegmentsHeld {
+ public:
+  SegmentsHeld(std::shared_ptr<SegmentRemover> remover, std::vector<SegmentId> segments)
+      : remover_(std::move(remover)), segments_(std::move(segments)) {}
+  ~SegmentsHeld() { remover_->Remove(segments_); }
+  SegmentsHeld(const SegmentsHeld&) = delete;
+
+ private:
+  const std::shared_ptr<SegmentRemover> remover_;
+  const std::vector<SegmentId> segments_;
+};
+
 /// A table, and its segments' life.
 class TableFile {
  public:

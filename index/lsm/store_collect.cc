@@ -1,0 +1,239 @@
+// Value collection: segments of the value log that are garbage for the most part are emptied, and freed.
+//
+// A segment may be freed when nobody follows a pointer into it any more. By cases:
+//   - nothing will name it that does not yet: it is full, and whoever appended to it has committed (OpenValues);
+//   - what the newest version of a key names is moved: appended again, and committed under the key as the same value, unless
+//     the key was changed meanwhile. All moves are durable before the manifest says that the segment is gone, so that no
+//     crash leaves an older version the newest;
+//   - what a commit names that a recovery has cut off, because its value or one before it was lost, stays in the recovery log until
+//     the log goes on behind the cut: nothing is freed before that is durable, or the next recovery would take such a
+//     commit for one whose value was collected;
+//   - what an older version names is read by whoever began to read before that one was written: he holds a view from before
+//     the moves' end, and the segment is removed with the last of these. What replays or merges such a version does
+//     not follow its pointer.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dsm/base/log.h"
+#include "index/lsm/log_reader.h"
+#include "index/lsm/store.h"
+
+namespace farleaf::index::lsm {
+
+using storage::kSegmentBytes;
+
+namespace {
+
+/// Moves in flight at a time: each may wait for a block of a leaf.
+constexpr size_t kMovers = 16;
+/// A store with fewer segments of values than this delays nobody: one of them is a large share.
+constexpr size_t kSegmentsFew = 16;
+
+/// Where the next record begins that is whole; the segment's end: there is none.
+uint32_t NextWhole(uint32_t seed, uint32_t offset, std::span<const std::byte> segment) {
+  while (offset < segment.size() && !ParseLogRecord(seed, offset, segment.subspan(offset))) {
+    ++offset;
+  }
+  return offset;
+}
+
+}  // namespace
+
+/// One segment that is being emptied; on one worker.
+struct LsmStore::Collection {
+  struct Value {
+    ValueRecord record;
+    ValuePointer pointer;
+  };
+  /// Of the segment's bytes, which stay. Corruption: there is a gap, and it is not torn.
+  Status TakeValues(SegmentId id, uint64_t epoch, std::span<const std::byte> segment, bool torn);
+  ~Collection() { ended.Abandon(); }
+
+  std::vector<Value> values;  ///< views are of the segment's bytes
+  size_t next = 0;
+  size_t movers = 0;
+  Event ended;
+  Status status;
+};
+
+Status LsmStore::Collection::TakeValues(SegmentId id, uint64_t epoch,
+                                        std::span<const std::byte> segment, bool torn) {
+  const uint32_t seed = SegmentSeed(epoch, id);
+  uint32_t offset = 0;
+  while (offset < segment.size()) {
+    const auto record = ParseLogRecord(seed, offset, segment.subspan(offset));
+    if (!record) {
+      const uint32_t whole = NextWhole(seed, offset, segment);
+      if (whole < segment.size() && !torn) {
+        return Status::Corruption(fmt::format(
+            "at offset {}: the value's record is damaged; the segment is kept", offset));
+      }
+      offset = whole;
+      continue;
+    }
+    if (const auto value = ParseValueRecord(*record)) {
+      const ValuePointer pointer{id, offset, record->bytes(),
+                                 static_cast<uint32_t>(value->value.size())};
+      values.push_back({*value, pointer});
+    }
+    offset += record->bytes();
+  }
+  return Status::Ok();
+}
+
+// What expired not long ago counts as there: the wall's clock may be set back.
+Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValuePointer from) {
+  LookupPlaces places = Places();
+  places.wall = &collection_clock_;
+  while (!stopping_) {
+    Status room = co_await AwaitMemtableRoom(worker, UINT64_MAX);
+    if (!room.ok()) co_return room;
+    Found found;
+    const uint64_t flushes_before = View().flushes;
+    auto there = co_await Find(worker, places, record.key, kSequenceMax, Wanted::kPresence, &found);
+    if (!there.ok()) co_return there.status();
+    const Seen seen{View().flushes, found.newest_in_memory};
+    if (seen.flushes != flushes_before) continue;
+    const bool names_it =
+        *there && found.entry.kind == EntryKind::kPointer && found.entry.pointer == from;
+    if (!names_it) co_return Status::Ok();
+
+    Committed committed;
+    OpenValues::Use open;
+    open.Begin(&open_values_, *value_log_, worker.number());
+    Change change{
+        .kind = ChangeKind::kPutPointer, .key = record.key, .expires_ms = found.entry.expires_ms};
+    Status appended =
+        co_await AppendValue(worker, record.key, record.value, &change.pointer, &committed);
+    if (!appended.ok()) co_return appended;
+    const CommitOutcome outcome = TryCommit(worker, {&change, 1}, &seen, &committed);
+    if (committed.sealed) log_work_.Notify();
+    if (outcome == CommitOutcome::kDone) {
+      RotateIfFull();
+      co_return Status::Ok();
+    }
+    NoteUnnamed({&change, 1});
+    if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
+    if (outcome == CommitOutcome::kChanged) continue;
+    room = co_await logs_->Room(worker, *recovery_log_);
+    if (!room.ok()) co_return room;
+  }
+  co_return Status::Unavailable("the store is being closed");
+}
+
+Task<void> LsmStore::MoveValues(dsm::Worker& worker, Collection& collection) {
+  while (collection.status.ok() && collection.next < collection.values.size()) {
+    const Collection::Value value = collection.values[collection.next++];
+    Status moved = co_await MoveValue(worker, value.record, value.pointer);
+    if (!moved.ok()) collection.status = std::move(moved);
+  }
+  if (--collection.movers == 0) collection.ended.Notify();
+}
+
+Task<Status> LsmStore::CollectSegment(dsm::Worker& worker, SegmentId id) {
+  Status status = co_await logs_->WriteFull(worker);
+  if (!status.ok()) co_return status;
+  SegmentReader reader(deps_.storage, manifest_->epoch());
+  status = co_await reader.Load(worker, id);
+  // Not there: it was granted, and never used.
+  if (!status.ok() && status.code() != StatusCode::kNotFound) co_return status;
+  Collection collection;
+  if (status.ok()) {
+    bool torn = false;
+    const std::function<void(const StoreState&)> look = [&](const StoreState& state) {
+      torn = state.torn.contains(id);
+    };
+    co_await manifest_->Look(worker, look);
+    status = collection.TakeValues(id, manifest_->epoch(), reader.bytes(), torn);
+    if (!status.ok()) co_return status.WithContext(deps_.storage->NameOf(id));
+  }
+  collection.movers = std::min(kMovers, std::max<size_t>(collection.values.size(), 1));
+  const uint64_t seen = collection.ended.count();
+  for (size_t i = collection.movers; i > 0; --i) worker.Spawn(MoveValues(worker, collection));
+  if (collection.movers > 0) co_await collection.ended.After(worker, seen);
+  if (!collection.status.ok()) co_return collection.status;
+
+  status = co_await logs_->Sync(worker, logs_->ends());
+  if (!status.ok()) co_return status;
+  co_await logs_->Drop(worker, id);
+  StateEdit edit;
+  edit.values_dropped.push_back(id);
+  status = co_await CommitState(worker, std::move(edit), Flushed::kNo, kCollection);
+  collected_segments_.fetch_add(status.ok(), std::memory_order_relaxed);
+  co_return status;
+}
+
+// Those that are full, with the most garbage first: all of which enough is garbage, and while there is too much of it, the
+// worst one at least.
+Task<std::vector<SegmentId>> LsmStore::SegmentsToCollect(dsm::Worker& worker,
+                                                         const std::set<SegmentId>& damaged) {
+  if (recovery_log_->tail_segment() == SegmentId::kNone) co_return std::vector<SegmentId>();
+  const SegmentId below = ValuesClosedBelow();
+  std::vector<std::pair<uint64_t, SegmentId>> candidates;
+  const std::function<void(const StoreState&)> look = [&](const StoreState& state) {
+    uint64_t garbage_bytes = 0, segments = 0;
+    for (const auto& [id, garbage] : state.value_log) {
+      if (id >= below) break;
+      ++segments;
+      garbage_bytes += garbage;
+      if (!damaged.contains(id)) candidates.emplace_back(garbage, id);
+    }
+    const double share =
+        segments < kSegmentsFew
+            ? 0.0
+            : static_cast<double>(garbage_bytes) / (static_cast<double>(segments) * kSegmentBytes);
+    garbage_share_.store(share, std::memory_order_relaxed);
+  };
+  co_await manifest_->Look(worker, look);
+  std::sort(candidates.rbegin(), candidates.rend());
+  const auto enough = static_cast<uint64_t>(options_.collect_above * kSegmentBytes);
+  const bool too_much = garbage_share_.load(std::memory_order_relaxed) > options_.garbage_max;
+  std::vector<SegmentId> chosen;
+  for (const auto& [garbage, id] : candidates) {
+    const bool worst = too_much && chosen.empty() && garbage > 0;
+    if (garbage < enough && !worst) break;
+    chosen.push_back(id);
+  }
+  co_return chosen;
+}
+
+Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
+  std::set<SegmentId> damaged;
+  while (!stopping_) {
+    const uint64_t seen = garbage_changed_.count();
+    auto segments = co_await SegmentsToCollect(worker, damaged);
+    if (segments.empty() && !stopping_) co_await garbage_changed_.After(worker, seen);
+    for (const SegmentId id : segments) {
+      if (stopping_) co_return;
+      Status collected = co_await CollectSegment(worker, id);
+      if (collected.ok() || stopping_) continue;
+      if (collected.code() == StatusCode::kCorruption) {
+        FARLEAF_LOG(error, "a segment of values is not collected: {}", collected.ToString());
+        damaged.insert(id);
+        continue;
+      }
+      const bool goes_on = co_await PauseBehind(worker, kCollection, std::move(collected));
+      if (!goes_on) co_return;
+      break;
+    }
+  }
+}
+
+void LsmStore::NoteUnnamed(std::span<const Change> changes) {
+  std::lock_guard lock(unnamed_mutex_);
+  for (const Change& change : changes) {
+    if (change.kind == ChangeKind::kPutPointer) {
+      unnamed_[change.pointer.segment] += change.pointer.bytes;
+    }
+  }
+}
+
+void LsmStore::AddUnnamed(StateEdit* edit) {
+  std::lock_guard lock(unnamed_mutex_);
+  for (const auto& [segment, bytes] : unnamed_) edit->garbage[segment] += bytes;
+  unnamed_.clear();
+}
+
+}  // namespace farleaf::index::lsm

@@ -1,0 +1,345 @@
+// The whole store on a disk that crashes at any I/O, also while it flushes, merges, collects values and recovers: of each client's
+// operations a prefix is there, all that were acknowledged as durable, and no value is wrong.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "index/lsm/store.h"
+#include "index/storage/sim_storage.h"
+#include "test/support/interleaved_workers.h"
+#include "test/support/test_scale.h"
+
+namespace farleaf::index::lsm {
+namespace {
+
+using dsm::Worker;
+using test::InterleavedWorkers;
+
+constexpr size_t kClients = 3;
+constexpr uint64_t kKeysEach = 40;
+
+std::string KeyOf(size_t client, uint64_t number) {
+  return "c" + std::to_string(client) + "k" + std::to_string(100 + number);
+}
+
+/// Said by its first bytes; the rest follows from them.
+std::string ValueOf(uint64_t operation, size_t bytes) {
+  std::string value = std::to_string(operation) + "/";
+  while (value.size() < bytes) value += static_cast<char>('a' + (operation + value.size()) % 23);
+  return value;
+}
+
+/// One operation of a client: what it makes of its keys, all of it or nothing.
+struct Operation {
+  std::map<uint64_t, std::optional<std::string>> changes;  ///< by key's number; nothing: deleted
+};
+
+/// Operations one after the other: each is committed in front of the next one.
+struct ClientModel {
+  std::vector<Operation> operations;
+  size_t durable = 0;  ///< so many of them, at least, are there after a crash
+
+  using Content = std::map<uint64_t, std::string>;
+  Content After(size_t count) const {
+    Content content;
+    for (size_t i = 0; i < count; ++i) {
+      for (const auto& [key, value] : operations[i].changes) {
+        if (value) {
+          content[key] = *value;
+        } else {
+          content.erase(key);
+        }
+      }
+    }
+    return content;
+  }
+};
+
+class Lives {
+ public:
+  explicit Lives(uint64_t seed) : random_(seed) {}
+
+  void Run(int lives) {
+    for (int life = 0; life < lives && !::testing::Test::HasFailure(); ++life) {
+      SCOPED_TRACE("life " + std::to_string(life));
+      Live(life + 1 == lives);
+    }
+  }
+  uint64_t acknowledged = 0, recovered = 0, collected = 0, interrupted_opens = 0;
+
+ private:
+  void Live(bool last) {
+    workers_ = std::make_unique<InterleavedWorkers>(
+        InterleavedWorkers::Options{.seed = random_.Next(), .workers = 3});
+    storage_ = std::make_unique<storage::SimStorage>(
+        storage::SimStorageOptions{.seed = random_.Next(), .clock = &workers_->clock()},
+        std::move(image_));
+    options_.durability = random_.OneIn(2) ? Durability::kSynced : Durability::kLocal;
+    if (!last && random_.OneIn(4)) storage_->StopAfter(1 + random_.Below(30));
+    Worker& worker = (*workers_)[0];
+    worker.Spawn(OpenAndCheck(worker));
+    Turn(worker);
+    if (!::testing::Test::HasFailure() && store_) {
+      Serve(last);
+    } else {
+      ++interrupted_opens;
+    }
+    image_ = storage_->Crash();
+    workers_->Abandon();
+    if (store_) {
+      collected += store_->collected_segments();
+      store_->Abandon();
+    }
+    store_ = nullptr;
+    storage_ = nullptr;
+    workers_ = nullptr;
+  }
+
+  /// Until nothing more runs on this worker, or the disk has stopped.
+  void Turn(Worker& worker) {
+    const auto end = workers_->RunWhile([&] {
+      return worker.spawned() > 0 && !storage_->stopped() && !::testing::Test::HasFailure();
+    });
+    ASSERT_EQ(end, InterleavedWorkers::RunEnd::kDone) << "nothing goes on";
+  }
+
+  void Serve(bool last) {
+    for (size_t i = 1; i < 3; ++i) {
+      Worker& behind = (*workers_)[i];
+      if (i == 1) {
+        behind.Spawn(store_->RunLogs(behind));
+        behind.Spawn(store_->RunLogFlushes(behind));
+        behind.Spawn(store_->RunFlushes(behind));
+        behind.Spawn(store_->RunCollection(behind));
+      } else {
+        behind.Spawn(store_->RunCompactions(behind));
+      }
+    }
+    store_->CompactEagerly(random_.OneIn(2));
+    big_ = random_.OneIn(2);
+    Worker& worker = (*workers_)[0];
+    if (last) {
+      worker.Spawn(DeleteAll(worker));
+      Turn(worker);
+      return;
+    }
+    storage_->StopAfter(1 + random_.Below(random_.OneIn(3) ? 30 : 600));
+    if (random_.OneIn(4)) storage_->FailIo(1 + random_.Below(100));
+    writing_ = kClients;
+    for (size_t client = 0; client < kClients; ++client) worker.Spawn(Write(worker, client));
+    worker.Spawn(FlushNowAndThen(worker));
+    Turn(worker);
+  }
+
+  dsm::Task<void> OpenAndCheck(Worker& worker) {
+    const LsmStore::Deps deps{storage_.get(), &workers_->epochs(), &workers_->clock(), 1};
+    auto opened = co_await LsmStore::Open(worker, deps, options_, LsmStore::IfMissing::kCreate);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    if (!opened.ok()) co_return;
+    std::vector<KeyValue> rows;
+    dsm::FabricCounts counts;
+    OpContext op{worker, counts};
+    const ScanRange all{.start = {}};
+    Status scanned = co_await (*opened)->Scan(op, all, &rows);
+    EXPECT_TRUE(scanned.ok()) << scanned;
+    if (!scanned.ok()) co_return;
+    for (size_t client = 0; client < kClients; ++client) CheckClient(client, rows);
+    for (const KeyValue& row : rows) {
+      std::string value;
+      auto found = co_await (*opened)->Get(op, row.key, &value);
+      EXPECT_TRUE(found.ok() && *found && value == row.value) << row.key;
+    }
+    store_ = std::move(*opened);
+    ++recovered;
+  }
+
+  void CheckClient(size_t client, const std::vector<KeyValue>& rows) {
+    ClientModel& model = models_[client];
+    const std::string prefix = "c" + std::to_string(client) + "k";
+    ClientModel::Content there;
+    for (const KeyValue& row : rows) {
+      if (row.key.starts_with(prefix)) {
+        there[std::stoull(row.key.substr(prefix.size())) - 100] = row.value;
+      }
+    }
+    size_t count = model.operations.size() + 1;
+    while (count > model.durable && model.After(count - 1) != there) --count;
+    EXPECT_GT(count, model.durable)
+        << "client " << client << ": of " << model.operations.size() << " operations, of which "
+        << model.durable << " are durable, what is there is no prefix";
+    if (count <= model.durable) return;
+    model.operations.resize(count - 1);
+    // What was read back stands on the disk.
+    model.durable = count - 1;
+  }
+
+  Operation NewOperation(uint64_t number) {
+    Operation operation;
+    const uint64_t kind = random_.Below(20);
+    const uint64_t first = random_.Below(kKeysEach);
+    if (kind == 0) {  // a range
+      for (uint64_t key = first; key < std::min(first + 10, kKeysEach); ++key) {
+        operation.changes[key] = std::nullopt;
+      }
+      return operation;
+    }
+    for (uint64_t n = kind < 4 ? 3 : 1; n > 0; --n) {
+      const size_t bytes = random_.OneIn(2) ? 30
+                           : big_           ? random_.Below(100'000)
+                                            : random_.Below(1000);
+      auto& change = operation.changes[random_.Below(kKeysEach)];
+      change = random_.OneIn(5) ? std::nullopt : std::optional(ValueOf(number, bytes));
+    }
+    return operation;
+  }
+
+  dsm::Task<void> Write(Worker& worker, size_t client) {
+    ClientModel& model = models_[client];
+    for (;;) {
+      Operation operation = NewOperation(model.operations.size());
+      model.operations.push_back(operation);
+      const size_t count = model.operations.size();
+      Status status = co_await Apply(worker, client, operation);
+      if (status.ok() && options_.durability == Durability::kSynced) {
+        model.durable = count;
+        ++acknowledged;
+      }
+      // What failed may have been committed: nothing is known of it until the store is opened again.
+      if (!status.ok()) break;
+      if (random_.OneIn(8)) co_await worker.Sleep(random_.Below(kNsPerMs));
+    }
+    --writing_;
+  }
+
+  dsm::Task<Status> Apply(Worker& worker, size_t client, const Operation& operation) {
+    dsm::FabricCounts counts;
+    OpContext op{worker, counts};
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : operation.changes) keys.push_back(KeyOf(client, key));
+    if (operation.changes.size() == 1) {
+      const auto& value = operation.changes.begin()->second;
+      if (value) {
+        auto put = co_await store_->Put(op, keys[0], *value);
+        co_return put.status();
+      }
+      auto deleted = co_await store_->Delete(op, keys[0]);
+      co_return deleted.status();
+    }
+    std::vector<Change> changes;
+    size_t i = 0;
+    if (operation.changes.size() > 3) {
+      const std::string end = keys.back() + '\0';
+      changes.push_back({.kind = ChangeKind::kDeleteRange, .key = keys[0], .end = end});
+      Status deleted = co_await store_->Write(op, changes);
+      co_return deleted;
+    }
+    for (const auto& [key, value] : operation.changes) {
+      Change change{.kind = value ? ChangeKind::kPut : ChangeKind::kDelete, .key = keys[i++]};
+      if (value) change.value = *value;
+      changes.push_back(change);
+    }
+    Status written = co_await store_->Write(op, changes);
+    co_return written;
+  }
+
+  dsm::Task<void> FlushNowAndThen(Worker& worker) {
+    while (writing_ > 0) {
+      co_await worker.Sleep(random_.Below(20 * kNsPerMs));
+      store_->FlushSoon();
+    }
+  }
+
+  /// When nothing is left, next to nothing is left of the disk's space either.
+  dsm::Task<void> DeleteAll(Worker& worker) {
+    dsm::FabricCounts counts;
+    OpContext op{worker, counts};
+    const Change all{.kind = ChangeKind::kDeleteRange, .key = "a", .end = "z"};
+    Status deleted = co_await store_->Write(op, {&all, 1});
+    EXPECT_TRUE(deleted.ok()) << deleted;
+    store_->CompactEagerly(true);
+    // Both logs have a tail, what is prepared behind it, and what is written; each run of each level may have a table.
+    constexpr size_t kSegmentsLeft = 2 * 4 + 2 * kLevelsMax;
+    size_t left = 0;
+    std::set<SegmentId>
+        unnamed;  // each time so far: what was just replaced goes with the next change
+    for (int i = 0; i < 100; ++i) {
+      const std::string key = "a" + std::to_string(i % 2);  // so that there is something to flush
+      auto put = co_await store_->Put(op, key, "x");
+      EXPECT_TRUE(put.ok()) << put.status();
+      store_->FlushSoon();
+      co_await worker.Sleep(kNsPerSecond);  // of the simulation: until all is quiet
+      const StoreState state = co_await store_->State(worker);
+      const auto there = storage_->List();
+      const std::set<SegmentId> now = Unnamed(state, *there);
+      if (i == 0) unnamed = now;
+      std::erase_if(unnamed, [&](SegmentId id) { return !now.contains(id); });
+      left = there->size();
+      if (i > 0 && left <= kSegmentsLeft && unnamed.empty()) co_return;
+    }
+    ADD_FAILURE() << "of an empty store there are " << left << " segments, of which nothing names "
+                  << unnamed.size();
+  }
+
+  static std::set<SegmentId> Unnamed(const StoreState& state, const std::vector<SegmentId>& there) {
+    std::set<SegmentId> unnamed(there.begin(), there.end());
+    for (const SegmentId id : state.recovery_log) unnamed.erase(id);
+    for (const auto& [id, garbage] : state.value_log) unnamed.erase(id);
+    for (const auto& level : state.levels) {
+      for (const auto& run : level) {
+        for (const auto& each : run.tables) {
+          for (const SegmentId id : each.table.segments) unnamed.erase(id);
+        }
+      }
+    }
+    return unnamed;
+  }
+
+  static LsmOptions Options() {
+    LsmOptions options;
+    options.memtable_bytes = uint64_t{1} << 20;
+    options.cache_bytes = uint64_t{1} << 20;
+    options.growth_factor = 4;
+    options.table_bytes_max = uint64_t{4} << 20;
+    options.value_separation_bytes = 64;
+    options.log_buffers_max = 2;
+    return options;
+  }
+
+  Random random_;
+  LsmOptions options_ = Options();
+  std::unique_ptr<InterleavedWorkers> workers_;
+  std::unique_ptr<storage::SimStorage> storage_;
+  std::unique_ptr<LsmStore> store_;
+  storage::SimImage image_;
+  std::array<ClientModel, kClients> models_;
+  size_t writing_ = 0;
+  bool big_ = false;
+};
+
+TEST(LsmStoreCrashTest, APrefixOfEachClientsOperationsIsThereAndAllThatWasAcknowledged) {
+  const uint64_t seeds = test::Amount{5, 25, 1500};
+  uint64_t acknowledged = 0, recovered = 0, collected = 0, interrupted = 0;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Lives lives(seed);
+    lives.Run(8);
+    acknowledged += lives.acknowledged;
+    recovered += lives.recovered;
+    collected += lives.collected;
+    interrupted += lives.interrupted_opens;
+    if (HasFailure()) break;
+  }
+  std::printf(
+      "%lu seeds: %lu acknowledged, %lu recoveries and %lu cut short, %lu segments collected\n",
+      seeds, acknowledged, recovered, interrupted, collected);
+  EXPECT_GT(acknowledged, seeds * 10);
+  EXPECT_GT(recovered, seeds * 4);
+  EXPECT_GT(interrupted, 0u);
+  EXPECT_GT(collected, seeds);
+}
+
+}  // namespace
+}  // namespace farleaf::index::lsm
