@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -223,14 +224,14 @@ TEST_F(LsmStoreTest, ARangeDeleteIsInFrontOfAReadModifyWriteOrBehindIt) {
 }
 
 TEST_F(LsmStoreTest, AFullDiskIsWritableAgainOnceThereIsSpace) {
-  std::atomic<bool> full{false};
-  host_.storage().fail = [&full](const index::storage::Io& io) {
-    const bool fails = full && io.kind == index::storage::IoKind::kWrite;
+  const auto full = std::make_shared<std::atomic<bool>>(false);  // the host outlives the test
+  host_.storage().fail = [full](const index::storage::Io& io) {
+    const bool fails = *full && io.kind == index::storage::IoKind::kWrite;
     return fails ? Status::ResourceExhausted("no space left on device") : Status::Ok();
   };
   OpenWorker();
   for (uint64_t i = 0; i < 1000; ++i) Put(Key(i), Value(i, 0));
-  full = true;
+  *full = true;
   FlushSoon();
   Status failed;
   for (uint64_t i = 1000; i < 400'000 && failed.ok(); ++i) {
@@ -242,7 +243,7 @@ TEST_F(LsmStoreTest, AFullDiskIsWritableAgainOnceThereIsSpace) {
   }
   EXPECT_EQ(failed.code(), StatusCode::kResourceExhausted) << failed;
   for (uint64_t i = 0; i < 1000; ++i) ExpectGet(Key(i));
-  full = false;
+  *full = false;
   const std::string value = Value(1, 1);
   for (;;) {  // the test's timeout bounds it
     dsm::OpContext op = Op();
@@ -331,12 +332,12 @@ TEST_F(LsmStoreTest, ASegmentThatIsMissingIsNamed) {
 TEST_F(LsmStoreTest, AMergeThatIsInterruptedAgainAndAgainLosesNothing) {
   OpenWorker();
   Random random(5);
-  const uint64_t keys = Amount{20'000, 60'000, 400'000};
+  const uint64_t keys = Amount{20'000, 30'000, 400'000};
   const std::string filler(150, 'f');
   uint64_t version = 0;
   for (uint64_t number = 0; number < keys; ++number) Put(Key(number), filler + Key(number));
   uint64_t cuts = 0;
-  for (uint64_t round = 0; round < Amount{5, 25, 300}; ++round) {
+  for (uint64_t round = 0; round < Amount{5, 12, 300}; ++round) {
     host_.store().CompactEagerly(true);
     for (int i = 0; i < 1500; ++i) {
       const uint64_t number = random.Below(keys);
