@@ -1,5 +1,5 @@
-// ComputeServer: a process's part as a compute server: it joins a pool of memory servers, opens or
-// creates trees, and serves them to clients over the native protocol.
+// ComputeServer: a process's part as a compute server: it opens an engine, opens or creates trees in it, and serves them to
+// clients: a pool of memory servers that it joins, or a store on this machine's disk.
 //
 // When memory servers have cut it off, nothing that it has in memory is true any more: caches, locks, pages
 // in hand. So it ends its clients' connections, drops all of it and joins anew (Rejoin).
@@ -16,66 +16,37 @@
 
 #include "dsm/base/clock.h"
 #include "dsm/base/result.h"
-#include "dsm/pool.h"
-#include "index/blink/options.h"
-#include "server/config.h"
+#include "server/compute_server_options.h"
+#include "server/engine.h"
 #include "server/frontend/native_server.h"
 #include "server/frontend/tls_server.h"
-#include "server/logging.h"
-#include "server/member_recovery.h"
 #include "server/metrics/http_listener.h"
-#include "server/pool_tree_host.h"
-#include "server/pool_watch.h"
 
 namespace farleaf::server {
 
-struct ComputeServerOptions {
-  std::string bootstrap;  ///< memcached://HOST:PORT/CLUSTER or file:PATH
-  uint32_t memory_servers_min = 1;
-  uint64_t join_wait_ms = 30'000;
-  bool insecure = false;      ///< listen beyond loopback where nothing protects clients
-  std::string password_file;  ///< of the passwords that clients have to know; empty: none
-  TlsServerOptions tls;       ///< without a certificate: no TLS
-  std::string unix_socket_mode = "0600";  ///< octal
-  std::vector<std::string> trees;         ///< NAME:LAYOUT, created unless they exist
-  protocol::LeafLayout leaf_layout = protocol::LeafLayout::kDefault;  ///< of leaves in these
-  uint32_t leaf_bytes = 0;  ///< of a leaf's page in these; 0: the default of the layout
-  uint32_t node_bytes = 0;  ///< of an internal node's page
-  index::TreeOptions tree;
-  NativeServerOptions native;
-  std::string metrics_listen;  ///< HOST:PORT for metrics and health; empty: none
-  std::string ready_file;
-  uint64_t recover_after_ms = 10'000;  ///< dead compute servers' things are returned; 0: never
-  uint64_t stats_interval_s = 0;       ///< 0: the counters are logged only at the end
-  LogOptions log;
-};
-
-/// Declares every option above.
-void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options);
-
 class ComputeServer {
  public:
-  /// Joins the pool, waiting up to join_wait_ms for it, prepares the trees and serves. `seed` draws
-  /// the instance number and the workers' jitter; `clock` outlives the server.
+  /// Opens the engine, prepares the trees and serves. `seed` draws the instance number and the workers' jitter; `clock`
+  /// outlives the server. REQUIRES: CheckEngineOptions found no fault.
   static Result<std::unique_ptr<ComputeServer>> Start(const ComputeServerOptions& options,
                                                       uint64_t seed, const Clock* clock);
-  /// Stops, if Stop was not called, and logs what Stop would have returned.
+  /// Stops, if Stop was not called.
   ~ComputeServer();
 
-  /// Ends the clients' requests, then leaves the pool. A failure says what was not left in order.
+  /// Ends the clients' requests, then closes the engine. A failure says what was not left in order.
   Status Stop();
 
   /// Fenced, once a memory server has cut this compute server off.
-  Status fenced() const { return pool_ ? pool_->fenced() : Status::Ok(); }
+  Status fenced() const { return engine_ ? engine_->fenced() : Status::Ok(); }
   /// Drops everything and joins the pool with a new identity; serves where it did before. After a
   /// failure nothing is served, and it may be tried again.
   Status Rejoin(uint64_t seed);
 
-  /// Whether it is in the pool and serves; it is not after a Rejoin that failed.
+  /// Whether it has its engine and serves; it is not after a Rejoin that failed.
   bool serves() const { return native_ != nullptr; }
   /// REQUIRES: it serves.
   const NativeServer& native() const { return *native_; }
-  dsm::Pool& pool() { return *pool_; }
+  const Engine& engine() const { return *engine_; }
   /// Reads certificate and key again, for connections to come; what it has stays after a failure.
   Status ReloadTls() { return tls_ ? tls_->Reload() : Status::Ok(); }
   /// Where metrics and health are; empty if nowhere.
@@ -92,6 +63,7 @@ class ComputeServer {
   enum class Phase : uint8_t { kJoining, kServing, kDraining, kOutside };
 
   Status StartWatching();
+  Status OpenEngine(uint64_t seed);
   Status Join(uint64_t seed);
   void StopServing();
   void Enter(Phase phase);
@@ -102,12 +74,9 @@ class ComputeServer {
   const uint64_t start_ns_;
   std::unique_ptr<TlsServer> tls_;  // null: clients speak without TLS
   uint64_t joins_ = 0;
-  std::unique_ptr<dsm::Pool> pool_;
-  std::unique_ptr<PoolTreeHost> host_;
-  std::unique_ptr<MemberRecovery> recovery_;
+  std::unique_ptr<Engine> engine_;
   std::unique_ptr<NativeServer> native_;
-  std::unique_ptr<PoolWatch> watch_;  // null: nobody watches
-  // While it is held, and the phase is kServing or kDraining, the five above stay.
+  // While it is held, and the phase is kServing or kDraining, the two above stay.
   mutable std::mutex phase_mutex_;  // guards phase_
   Phase phase_ = Phase::kJoining;
   std::unique_ptr<HttpListener> watchers_;  // destroyed first

@@ -1,4 +1,4 @@
-// compute_server: joins a pool of memory servers and serves its trees to clients.
+// compute_server: serves trees to clients: those of a pool of memory servers, or of a store on disk.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -38,9 +38,7 @@ constexpr uint32_t kFenceLookMs = 100;
 constexpr uint32_t kRejoinPauseMs = 500;
 
 Status Announce(const ComputeServerOptions& options, ComputeServer& server) {
-  dsm::Pool& pool = server.pool();
-  FARLEAF_LOG(info, "{} joined {} memory servers over {}", pool.self().ToString(),
-              pool.fabric().regions().size(), pool.fabric().name());
+  FARLEAF_LOG(info, "{}", server.engine().Describe());
   std::vector<std::string> urls = server.native().urls();
   for (const auto* others : {&server.native().memcached_urls(), &server.native().redis_urls()}) {
     urls.insert(urls.end(), others->begin(), others->end());
@@ -114,19 +112,14 @@ Status Serve(const ComputeServerOptions& options) {
     FARLEAF_LOG(info, "ended outside of the pool");
     return Status::Ok();
   }
-  const Status left = (*server)->Stop();
-  if (left.ok()) {
-    FARLEAF_LOG(info, "left the pool");
-  } else {
-    FARLEAF_LOG(warn, "ending without having left the pool: {}", left.ToString());
-  }
-  return left;
+  return (*server)->Stop();
 }
 
 int Main(int argc, char** argv) {
   ComputeServerOptions options;
-  ConfigSchema schema("compute_server",
-                      "Joins a pool of memory servers and serves its trees to clients.");
+  ConfigSchema schema(
+      "compute_server",
+      "Serves trees to clients: in a pool of memory servers, or in a store on disk.");
   AddComputeServerOptions(schema, &options);
   const auto outcome = schema.Parse(argc, argv);
   if (!outcome.ok()) {
@@ -136,6 +129,10 @@ int Main(int argc, char** argv) {
   if (*outcome != ConfigOutcome::kRun) {
     fmt::print("{}", *outcome == ConfigOutcome::kHelp ? schema.Help() : schema.Version());
     return 0;
+  }
+  if (const Status wrong = CheckEngineOptions(schema, &options); !wrong.ok()) {
+    fmt::print(stderr, "compute_server: {}\n", wrong.message());
+    return 2;
   }
   const Status served = Serve(options);
   if (served.ok()) return 0;

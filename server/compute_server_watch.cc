@@ -29,20 +29,19 @@ void ComputeServer::Enter(Phase phase) {
 }
 
 Status ComputeServer::Health() const {
+  const bool on_disk = options_.engine == EngineKind::kLsm;
   std::lock_guard lock(phase_mutex_);
   switch (phase_) {
     case Phase::kJoining:
-      return Status::Unavailable("joining the pool");
+      return Status::Unavailable(on_disk ? "opening the store" : "joining the pool");
     case Phase::kOutside:
-      return Status::Unavailable("not in the pool");
+      return Status::Unavailable(on_disk ? "the store is closed" : "not in the pool");
     case Phase::kDraining:
       return Status::Unavailable("draining: running requests are ended, new ones are refused");
     case Phase::kServing:
       break;
   }
-  const Status cut_off = fenced();
-  if (!cut_off.ok()) return Status::Fenced("fenced: " + std::string(cut_off.message()));
-  return watch_ ? watch_->CheckMemoryServers() : Status::Ok();
+  return engine_->Health();
 }
 
 std::string ComputeServer::MetricsPage() const {
@@ -53,7 +52,7 @@ std::string ComputeServer::MetricsPage() const {
   std::lock_guard lock(phase_mutex_);
   if (phase_ == Phase::kServing || phase_ == Phase::kDraining) {
     native_->AppendMetrics(&text);
-    if (watch_) watch_->AppendMetrics(&text);
+    engine_->AppendMetrics(&text);
   }
   return text.ToString();
 }

@@ -114,6 +114,7 @@ void ConfigSchema::Add(Option option) {
   FARLEAF_CHECK(Find(option.key) == nullptr && option.key != "config" && option.key != "help" &&
                     option.key != "version",
                 option.key);
+  option.section = section_;
   options_.push_back(std::move(option));
 }
 
@@ -360,6 +361,15 @@ Status ConfigSchema::CheckRequired() const {
   return Status::Ok();
 }
 
+std::optional<std::string> ConfigSchema::FirstSetOf(std::string_view heading) const {
+  for (const Option& option : options_) {
+    if (option.section == heading && is_set(option.key)) {
+      return FlagOf(option.key) + " (key " + option.key + ")";
+    }
+  }
+  return std::nullopt;
+}
+
 std::string ConfigSchema::Help() const {
   std::ostringstream out;
   out << program_ << ": " << description_ << "\n\nUsage: " << program_
@@ -372,7 +382,9 @@ std::string ConfigSchema::Help() const {
   line("--config FILE", "read this TOML file");
   line("--help", "show this text");
   line("--version", "show the version");
+  std::string section;
   for (const Option& option : options_) {
+    if (option.section != section) out << '\n' << (section = option.section) << ":\n";
     constexpr const char* kPlaceholders[] = {" TEXT", "", " N", " BYTES", " LIST", " WORD"};
     std::string right = option.help;
     std::string note = option.required ? "required" : "";

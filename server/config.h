@@ -21,6 +21,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -85,6 +86,8 @@ class ConfigSchema {
   }
   /// Parse fails if the option that was added last is given neither in the file nor as a flag.
   void Required();
+  /// What is added from here on stands under this heading in the help.
+  void Section(std::string heading) { section_ = std::move(heading); }
 
   /// Reads flags, and the file that --config names. `arguments` are without the program's name.
   /// NotFound or IoError: the file cannot be read.
@@ -98,6 +101,8 @@ class ConfigSchema {
   bool is_set(const std::string& key) const {
     return set_by_flag_.contains(key) || set_by_file_.contains(key);
   }
+  /// The first option under the heading that the file or a flag gave a value, as "--size (key size)".
+  std::optional<std::string> FirstSetOf(std::string_view heading) const;
   std::string Help() const;
   std::string Version() const;
 
@@ -112,6 +117,7 @@ class ConfigSchema {
     bool required = false;
     /// Sets the field from one value, or from all elements of a list. The message is without name.
     std::function<Status(std::span<const std::string>)> set;
+    std::string section = {};  ///< its heading; empty: none
   };
 
   static constexpr int64_t ClampToInt64(uint64_t value) {
@@ -134,6 +140,7 @@ class ConfigSchema {
 
   std::string program_;
   std::string description_;
+  std::string section_;  // of what is added next
   std::vector<Option> options_;
   std::set<std::string> set_by_flag_;
   std::set<std::string> set_by_file_;

@@ -110,6 +110,19 @@ class LsmStore final : public RangeIndex {
   uint64_t collected_segments() const {
     return collected_segments_.load(std::memory_order_relaxed);
   }
+  struct Memtables {
+    uint64_t active_bytes = 0;
+    bool active_empty = true;
+    std::optional<uint64_t> flushing_bytes = std::nullopt;  ///< nullopt: none is being flushed
+    uint64_t flushes = 0;                                   ///< since the store was opened
+  };
+  /// As they are now. On a worker that is online.
+  Memtables memtables() const {
+    const ReadView& view = View();
+    Memtables now{view.active->bytes(), view.active->empty(), std::nullopt, view.flushes};
+    if (view.flushing) now.flushing_bytes = view.flushing->bytes();
+    return now;
+  }
 
  private:
   // store_open.cc

@@ -85,6 +85,10 @@ class ServerStore final : public Store {
     if (!text.ok()) return text.status();
     constexpr std::string_view kName = "pool.bootstrap ";
     const size_t at = text->find(kName);
+    if (at == std::string::npos && text->find("\nengine lsm\n") != std::string::npos) {
+      return farleaf::Status::Unimplemented(session_->server() +
+                                            " keeps its trees on its own disk, and is in no pool");
+    }
     if (at == std::string::npos) {
       return farleaf::Status::Unimplemented(session_->server() +
                                             " does not tell its pool: give --pool URL instead");

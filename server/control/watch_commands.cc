@@ -61,6 +61,24 @@ std::string LeaseText(const PoolMember& member) {
              : fmt::format("leases at {} memory servers", member.watched_by.size());
 }
 
+/// Whether the server keeps its trees in a store on its own disk.
+bool HasStore(const ServerLook& look) { return look.others.contains("lsm.segments"); }
+
+void PrintStore(const ServerLook& look) {
+  const auto mib = [&look](const char* name) {
+    return static_cast<double>(look.number(name)) / (1 << 20);
+  };
+  fmt::print("store on its disk\n  {:.1f} MiB in segments, {:.1f} MiB free\n  levels, MiB:",
+             2.0 * static_cast<double>(look.number("lsm.segments")), mib("lsm.device_bytes_free"));
+  for (int level = 1;; ++level) {
+    const std::string name = fmt::format("lsm.level{}_bytes", level);
+    if (level > 1 && !look.others.contains(name)) break;
+    fmt::print(" {:.1f}", mib(name.c_str()));
+  }
+  fmt::print("; memtable {:.1f} MiB; cache {:.1f} of {:.1f} MiB\n", mib("lsm.memtable_bytes"),
+             mib("lsm.cache_bytes"), mib("lsm.cache_budget_bytes"));
+}
+
 }  // namespace
 
 Result<int> Control::Stats() {
@@ -132,6 +150,8 @@ Result<int> Control::Status() {
   }
   if (pool.ok()) {
     PrintMemoryServers(ByMemoryServer(*pool));
+  } else if (HasStore(look)) {
+    PrintStore(look);
   } else {
     fmt::print("the pool is not reached from here: {}\n", pool.status().ToString());
   }
@@ -149,11 +169,13 @@ Result<int> Control::Status() {
                PrintBytes(tree.name, TextForm::kText));
   }
   if (!on_server()) return kDone;
-  fmt::print(
-      "{}, compute server {} (incarnation {})\n  {} connections, {} accepted, {} refused\n{}",
-      arguments_.servers.front(), look.number("pool.member"), look.number("pool.incarnation"),
-      look.number("connections.open"), look.number("connections.accepted"),
-      look.number("connections.refused"), RatesTable(rates, "  "));
+  const std::string name =
+      HasStore(look) ? std::string("engine lsm")
+                     : fmt::format("compute server {} (incarnation {})", look.number("pool.member"),
+                                   look.number("pool.incarnation"));
+  fmt::print("{}, {}\n  {} connections, {} accepted, {} refused\n{}", arguments_.servers.front(),
+             name, look.number("connections.open"), look.number("connections.accepted"),
+             look.number("connections.refused"), RatesTable(rates, "  "));
   return kDone;
 }
 
@@ -168,6 +190,10 @@ void Control::PrintStatusJson(const std::vector<client::TreeInfo>& trees,
       Json server = {{"id", id}, {"used", UsedShare(lines)}};
       for (const auto& [name, value] : lines) server[name] = value;
       servers.push_back(std::move(server));
+    }
+  } else if (HasStore(look)) {
+    for (const auto& [name, value] : look.others) {
+      if (name.starts_with("lsm.")) json["store"][name.substr(4)] = value;
     }
   } else {
     json["pool_error"] = pool.status().ToString();

@@ -123,6 +123,9 @@ void ServerThread::Turn() {
     if (idle_turns_ > kRingTurnsBeforeYield) ::sched_yield();
   } else if (wait_ms == 0) {
     turns_without_events_ = 0;
+    // Where all requests run without a coroutine, the worker's loop is not turned: nothing of theirs is held by now.
+    worker_->GoOffline();
+    worker_->GoOnline();
     count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, 0);
   } else {
     worker_->GoOffline();
@@ -172,7 +175,9 @@ int ServerThread::WaitMs() const {
   if (!touched_.empty()) return 0;
   if (!rings_.empty() && deps_.clock->NowNs() < ring_poll_end_ns_) return 0;
   if (worker_->spawned() > 0) {
-    return idle_turns_ < kTurnsBeforeBlocking && !worker_->waits_for_sources() ? 0 : 1;
+    // A worker whose transport has nothing to poll is woken for all that it waits for.
+    const bool polls = worker_->transport().idle_turns_before_wait() > 0;
+    return polls && idle_turns_ < kTurnsBeforeBlocking && !worker_->waits_for_sources() ? 0 : 1;
   }
   return stopping_ ? 10 : -1;
 }

@@ -53,8 +53,9 @@ struct NativeUnderTest : ::testing::Test {
     server.reset();
     std::filesystem::remove_all(directory);
   }
+  virtual farleaf::server::TreeHost& served() { return host; }
   void StartServer() {
-    auto started = farleaf::server::NativeServer::Start(&host, &clock, options);
+    auto started = farleaf::server::NativeServer::Start(&served(), &clock, options);
     ASSERT_TRUE(started.ok()) << started.status();
     server = std::move(*started);
     // The port stays when the server is started again.

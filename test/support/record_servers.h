@@ -1,11 +1,12 @@
-// Servers of the same records, for tests of the protocols on them: one over a map, and two compute servers on one
-// pool, of which a client asks now the one, now the other.
+// Servers of the same records, for tests of the protocols on them: one over a map, one over an LSM store, and two compute
+// servers on one pool, of which a client asks now the one, now the other.
 //
 // Thread rule: one thread.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "server/frontend/native_server.h"
 #include "server/pool_tree_host.h"
 #include "test/support/fabric_under_test.h"
+#include "test/support/lsm_trees.h"
 #include "test/support/map_tree_host.h"
 #include "test/support/shared_fabric.h"
 
@@ -54,6 +56,23 @@ class MapServer final : public RecordServers {
   MapTreeHost host_{&clock};
 };
 
+class LsmServer final : public RecordServers {
+ public:
+  explicit LsmServer(server::NativeServerOptions options) {
+    // As a compute server has them, whose engine takes no larger ones.
+    constexpr size_t kDataBytesMax = index::lsm::kValueBytesMax - server::kRecordHeaderBytes;
+    for (size_t* max :
+         {&options.memcached.limits.value_bytes_max, &options.redis.limits.value_bytes_max}) {
+      *max = std::min(*max, kDataBytesMax);
+    }
+    Serve(&trees_.host(), std::move(options));
+  }
+  ~LsmServer() override { servers.clear(); }
+
+ private:
+  LsmTrees trees_;
+};
+
 /// Two compute servers, each with a pool and caches of its own. `defer_seed`: verbs suspend, and end in any order.
 class TwoComputeServers final : public RecordServers {
  public:
@@ -83,13 +102,15 @@ class TwoComputeServers final : public RecordServers {
   std::vector<std::unique_ptr<server::PoolTreeHost>> hosts_;
 };
 
-enum class RecordServersKind { kMap, kPool, kPoolLate };
+enum class RecordServersKind { kMap, kLsm, kPool, kPoolLate };
 
 inline std::unique_ptr<RecordServers> StartRecordServers(
     RecordServersKind kind, const server::NativeServerOptions& options) {
   switch (kind) {
     case RecordServersKind::kMap:
       return std::make_unique<MapServer>(options);
+    case RecordServersKind::kLsm:
+      return std::make_unique<LsmServer>(options);
     case RecordServersKind::kPool:
       return std::make_unique<TwoComputeServers>(options, 0);
     default:
@@ -103,10 +124,12 @@ struct RecordServersTest : ::testing::TestWithParam<RecordServersKind> {
   }
 };
 
-inline const auto kAllRecordServers = ::testing::Values(
-    RecordServersKind::kMap, RecordServersKind::kPool, RecordServersKind::kPoolLate);
+inline const auto kAllRecordServers =
+    ::testing::Values(RecordServersKind::kMap, RecordServersKind::kLsm, RecordServersKind::kPool,
+                      RecordServersKind::kPoolLate);
 inline std::string RecordServersNameOf(RecordServersKind kind) {
   return kind == RecordServersKind::kMap    ? "OneServerOverAMap"
+         : kind == RecordServersKind::kLsm  ? "OneServerOverAnLsmStore"
          : kind == RecordServersKind::kPool ? "TwoOnOnePool"
                                             : "TwoOnOnePoolLateVerbs";
 }

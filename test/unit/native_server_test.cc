@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "dsm/base/random.h"
+#include "test/support/lsm_trees.h"
 #include "test/support/native_under_test.h"
 
 namespace farleaf::server {
@@ -25,7 +26,54 @@ struct NativeServerTest : test::NativeUnderTest {
   }
 };
 
-TEST_F(NativeServerTest, EveryOperationOverTcpUnixSocketsAndRings) {
+enum class TestedEngine : uint8_t { kMap, kLsm };
+
+/// What holds whatever keeps the trees.
+struct NativeEngineTest : NativeServerTest, ::testing::WithParamInterface<TestedEngine> {
+  std::unique_ptr<test::LsmTrees> lsm;
+
+  void SetUp() override {
+    NativeServerTest::SetUp();
+    if (GetParam() == TestedEngine::kLsm) lsm = std::make_unique<test::LsmTrees>();
+  }
+  void TearDown() override {
+    NativeServerTest::TearDown();
+    lsm.reset();
+  }
+  TreeHost& served() override { return lsm ? lsm->host() : static_cast<TreeHost&>(host); }
+  /// Runs a call of the host's on a worker of its own.
+  template <typename Call>
+  auto OnHost(Call call) {
+    auto worker = served().OpenWorker();
+    FARLEAF_CHECK(worker.ok(), worker.status());
+    dsm::FabricCounts counts;
+    dsm::OpContext op{**worker, counts};
+    return (*worker)->Run(call(op));
+  }
+  void Add(const std::string& name, protocol::TreeLayout layout = protocol::TreeLayout::kBytes) {
+    const NewTree tree{.name = name, .layout = layout};
+    const auto created = OnHost([&](dsm::OpContext& op) { return served().Create(op, tree); });
+    FARLEAF_CHECK(created.ok(), created.status());
+  }
+  std::map<std::string, std::string> Content(const std::string& name) {
+    const auto tree = OnHost([&](dsm::OpContext& op) { return served().Open(op, name); });
+    FARLEAF_CHECK(tree.ok(), tree.status());
+    std::vector<index::KeyValue> rows;
+    const Status scanned =
+        OnHost([&](dsm::OpContext& op) { return tree->index->Scan(op, {}, &rows); });
+    FARLEAF_CHECK(scanned.ok(), scanned);
+    std::map<std::string, std::string> content;
+    for (index::KeyValue& row : rows) content.emplace(std::move(row.key), std::move(row.value));
+    return content;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Each, NativeEngineTest,
+                         ::testing::Values(TestedEngine::kMap, TestedEngine::kLsm),
+                         [](const auto& engine) {
+                           return engine.param == TestedEngine::kMap ? "Map" : "Lsm";
+                         });
+
+TEST_P(NativeEngineTest, EveryOperationOverTcpUnixSocketsAndRings) {
   StartServer();
   for (const std::string& url : all_urls()) {
     auto client = Connect(url);
@@ -62,9 +110,9 @@ TEST_F(NativeServerTest, EveryOperationOverTcpUnixSocketsAndRings) {
   EXPECT_EQ(client->ListTrees()->size(), 3u);
 }
 
-TEST_F(NativeServerTest, ErrorsNameTheServerAndTheThing) {
+TEST_P(NativeEngineTest, ErrorsNameTheServerAndTheThing) {
   StartServer();
-  host.Add("numbers", protocol::TreeLayout::kFixed8);
+  Add("numbers", protocol::TreeLayout::kFixed8);
   auto client = Connect(tcp_url());
   EXPECT_EQ(client->OpenTree("none").status().ToString(),
             "not found: " + tcp_url() + ": tree \"none\" does not exist");
@@ -118,9 +166,9 @@ TEST_F(NativeServerTest, EachThreadKeepsTheTreesUpWithoutRequestsAndBehindTheLas
   EXPECT_GE(tree.upkeeps(), before + kLeft + options.threads) << "each until it is through";
 }
 
-TEST_F(NativeServerTest, ThousandsInFlightAllComeBackRight) {
+TEST_P(NativeEngineTest, ThousandsInFlightAllComeBackRight) {
   StartServer();
-  auto& index = host.Add("t");
+  Add("t");
   for (const std::string& url : all_urls()) {
     auto session = ConnectSession(url);
     auto tree = *session->OpenTree("t");
@@ -141,7 +189,7 @@ TEST_F(NativeServerTest, ThousandsInFlightAllComeBackRight) {
     while (session->pending() > 0) session->Poll(1'000);
     EXPECT_EQ(right, 2 * kOperations);
   }
-  EXPECT_EQ(index.size(), 20'000u);
+  EXPECT_EQ(Content("t").size(), 20'000u);
 }
 
 TEST_F(NativeServerTest, FuturesAndCallbacksFromManyThreads) {
@@ -173,9 +221,9 @@ TEST_F(NativeServerTest, FuturesAndCallbacksFromManyThreads) {
   EXPECT_EQ(right, kThreads * (2 * kEach + 1));
 }
 
-TEST_F(NativeServerTest, CallbackMayStartTheNextOperation) {
+TEST_P(NativeEngineTest, CallbackMayStartTheNextOperation) {
   StartServer();
-  host.Add("t");
+  Add("t");
   auto client = Connect(unix_url());
   auto tree = *client->OpenTree("t");
   std::promise<uint64_t> done;
@@ -205,9 +253,9 @@ TEST_F(NativeServerTest, LargestValuesPass) {
   EXPECT_TRUE(*tree.Scan({}) == (Rows{{"large", other}, {"second", large}}));
 }
 
-TEST_F(NativeServerTest, MultiGetOfManyKeysIsOneCall) {
+TEST_P(NativeEngineTest, MultiGetOfManyKeysIsOneCall) {
   StartServer();
-  host.Add("t");
+  Add("t");
   auto session = ConnectSession(tcp_url());
   auto tree = *session->OpenTree("t");
   std::vector<std::string> keys;
@@ -223,12 +271,12 @@ TEST_F(NativeServerTest, MultiGetOfManyKeysIsOneCall) {
 }
 
 // Scans of every shape equal the model's, through continuations of every size.
-TEST_F(NativeServerTest, ScansContinueWhereThePieceEnded) {
+TEST_P(NativeEngineTest, ScansContinueWhereThePieceEnded) {
   constexpr uint64_t kSeed = 7;
   SCOPED_TRACE(kSeed);
   Random random(kSeed);
   StartServer();
-  auto& index = host.Add("t");
+  Add("t");
   auto session = ConnectSession(tcp_url());
   auto tree = *session->OpenTree("t");
   for (uint64_t i = 0; i < 6'000; ++i) {
@@ -240,7 +288,7 @@ TEST_F(NativeServerTest, ScansContinueWhereThePieceEnded) {
     tree.PutAsync(std::string(1023, 'm') + last, std::string(700 << 10, 'w'), [](Result<bool>) {});
   }
   while (session->pending() > 0) session->Poll(1'000);
-  const auto model = index.Content();
+  const auto model = Content("t");
   auto expected = [&](const ScanRange& range) {
     Rows rows;
     auto first = model.lower_bound(range.start);
@@ -268,9 +316,9 @@ TEST_F(NativeServerTest, ScansContinueWhereThePieceEnded) {
   }
 }
 
-TEST_F(NativeServerTest, FixedKeyScansReachTheLargestKey) {
+TEST_P(NativeEngineTest, FixedKeyScansReachTheLargestKey) {
   StartServer();
-  host.Add("t", protocol::TreeLayout::kFixed8);
+  Add("t", protocol::TreeLayout::kFixed8);
   auto session = ConnectSession(tcp_url());
   auto tree = *session->OpenTree("t");
   Rows all;
@@ -286,10 +334,10 @@ TEST_F(NativeServerTest, FixedKeyScansReachTheLargestKey) {
   EXPECT_TRUE(*tree.Scan({.reverse = true}) == all);
 }
 
-TEST_F(NativeServerTest, CountersRefuseWhatTheyCannotCount) {
+TEST_P(NativeEngineTest, CountersRefuseWhatTheyCannotCount) {
   StartServer();
-  auto& index = host.Add("t");
-  host.Add("numbers", protocol::TreeLayout::kFixed8);
+  Add("t");
+  Add("numbers", protocol::TreeLayout::kFixed8);
   auto client = Connect(unix_url());
   auto tree = *client->OpenTree("t");
   EXPECT_EQ(tree.Add("c", 1).status().ToString(),
@@ -302,9 +350,9 @@ TEST_F(NativeServerTest, CountersRefuseWhatTheyCannotCount) {
   EXPECT_EQ(*tree.Add("c", INT64_MIN), -1);
   EXPECT_EQ(*tree.Add("c", INT64_MIN + 1), INT64_MIN);
   EXPECT_EQ(tree.Add("c", -1).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(index.Content().at("c"), client::CounterValue(INT64_MIN));
+  EXPECT_EQ(Content("t").at("c"), client::CounterValue(INT64_MIN));
   EXPECT_EQ(tree.Add("d", 1, INT64_MAX).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_FALSE(index.Content().contains("d"));
+  EXPECT_FALSE(Content("t").contains("d"));
   ASSERT_TRUE(tree.Put("text", "seven..").ok());
   EXPECT_EQ(tree.Add("text", 1, 0).status().ToString(),
             "invalid argument: " + unix_url() +
@@ -314,17 +362,17 @@ TEST_F(NativeServerTest, CountersRefuseWhatTheyCannotCount) {
   EXPECT_EQ(**numbers.Get(Fixed8Key(1)), Fixed8Key(42));
 }
 
-TEST_F(NativeServerTest, PrefixScansEqualTheModels) {
+TEST_P(NativeEngineTest, PrefixScansEqualTheModels) {
   StartServer();
-  host.Add("numbers", protocol::TreeLayout::kFixed8);
-  auto& index = host.Add("t");
+  Add("numbers", protocol::TreeLayout::kFixed8);
+  Add("t");
   auto session = ConnectSession(unix_url());
   auto tree = *session->OpenTree("t");
   for (const char* key : {"a", "ab", "ab\xff", "ab\xff\xff", "ab\xff\xffz", "ac", "b", "\xff",
                           "\xff\xff", "\xff\xff\x01"}) {
     ASSERT_TRUE(tree.Put(key, "v").ok());
   }
-  const auto model = index.Content();
+  const auto model = Content("t");
   for (const std::string prefix :
        {"", "a", "ab", "ab\xff", "ab\xff\xff", "b", "bb", "\xff", "\xff\xff", "\xff\xff\xff"}) {
     for (const std::string start : {"", "ab\xff", "b", "\xff\xff"}) {
@@ -350,9 +398,9 @@ TEST_F(NativeServerTest, PrefixScansEqualTheModels) {
   EXPECT_EQ(numbers.Scan({.prefix = std::string(9, '\0')})->size(), 0u);
 }
 
-TEST_F(NativeServerTest, KeysOnlyScansBringNoValuesAndPiecesComeAsTheyAre) {
+TEST_P(NativeEngineTest, KeysOnlyScansBringNoValuesAndPiecesComeAsTheyAre) {
   StartServer();
-  host.Add("t");
+  Add("t");
   auto session = ConnectSession(tcp_url());
   auto tree = *session->OpenTree("t");
   constexpr uint64_t kKeys = 3'000;

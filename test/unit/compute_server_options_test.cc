@@ -1,0 +1,136 @@
+// What a compute server can be told of its engine: what contradicts itself is refused with the flag and what to do, and the
+// ranges of the help are those of the store.
+#include "server/compute_server_options.h"
+
+#include <gtest/gtest.h>
+
+namespace farleaf::server {
+namespace {
+
+struct Parsed {
+  ComputeServerOptions options;
+  Status status;
+};
+
+Parsed Parse(std::vector<std::string> flags) {
+  Parsed parsed;
+  ConfigSchema schema("compute_server", "Tested.");
+  AddComputeServerOptions(schema, &parsed.options);
+  const auto outcome = schema.Parse(flags);
+  parsed.status = outcome.ok() ? CheckEngineOptions(schema, &parsed.options) : outcome.status();
+  return parsed;
+}
+std::string Error(std::vector<std::string> flags) {
+  return Parse(std::move(flags)).status.ToString();
+}
+bool Has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(ComputeServerOptionsTest, WhatIsForTheOtherEngineIsRefusedByItsFlag) {
+  EXPECT_EQ(Error({"--bootstrap", "file:pool"}), "ok");
+  EXPECT_EQ(Error({"--engine", "lsm", "--data-dir", "d"}), "ok");
+  EXPECT_TRUE(Has(Error({}), "--bootstrap is missing (or key bootstrap"));
+  EXPECT_TRUE(Has(Error({}), "--engine lsm and --data-dir"));
+  EXPECT_TRUE(Has(Error({"--engine", "lsm"}), "--data-dir is missing (or key data_dir"));
+  for (const std::string flag :
+       {"--bootstrap=file:pool", "--memory-servers-min=2", "--join-wait-ms=5",
+        "--recover-after-ms=5", "--cache-bytes=1MiB", "--leaf-bytes=1024", "--in-place=off"}) {
+    const std::string error = Error({"--engine", "lsm", "--data-dir", "d", flag});
+    EXPECT_TRUE(Has(error, flag.substr(0, flag.find('=')) + " (key ")) << error;
+    EXPECT_TRUE(Has(error, "is for --engine blink")) << error;
+    EXPECT_TRUE(Has(error, "leave it out")) << error;
+  }
+  for (const std::string flag : {"--data-dir=d", "--durability=synced", "--lsm-cache-bytes=1GiB"}) {
+    const std::string error = Error({"--bootstrap", "file:pool", flag});
+    EXPECT_TRUE(Has(error, flag.substr(0, flag.find('=')) + " (key ")) << error;
+    EXPECT_TRUE(Has(error, "is for --engine lsm")) << error;
+  }
+}
+
+TEST(ComputeServerOptionsTest, LimitsOfValuesAreWhatTheStoreTakes) {
+  const Parsed parsed = Parse({"--engine", "lsm", "--data-dir", "d"});
+  EXPECT_EQ(parsed.options.native.connection.value_bytes_max, index::lsm::kValueBytesMax);
+  EXPECT_EQ(parsed.options.native.memcached.limits.value_bytes_max + kRecordHeaderBytes,
+            index::lsm::kValueBytesMax);
+  EXPECT_EQ(parsed.options.native.redis.limits.value_bytes_max + kRecordHeaderBytes,
+            index::lsm::kValueBytesMax);
+  for (const std::string key :
+       {"value_bytes_max", "memcached_value_bytes_max", "redis_value_bytes_max"}) {
+    std::string flag = "--" + key;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    const std::string error = Error({"--engine", "lsm", "--data-dir", "d", flag, "2MiB"});
+    EXPECT_TRUE(Has(error, "key " + key + " is 2MiB")) << error;
+    EXPECT_EQ(Error({"--engine", "lsm", "--data-dir", "d", flag, "100KiB"}), "ok");
+    EXPECT_EQ(Error({"--bootstrap", "file:pool", flag, "2MiB"}), "ok");
+  }
+}
+
+// Each bound is taken by the store, and what is beyond it is not.
+TEST(ComputeServerOptionsTest, RangesAreThoseOfTheStore) {
+  using index::lsm::LsmOptions;
+  struct Range {
+    std::string flag;
+    uint64_t min, max, step;
+    void (*set)(LsmOptions*, uint64_t);
+  };
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  const auto narrow = [](uint64_t value) { return static_cast<uint32_t>(value); };
+  static const auto to32 = narrow;
+  const std::vector<Range> ranges = {
+      {"--lsm-flush-ms", 1, 60'000, 1, [](auto* o, uint64_t v) { o->flush_ms = v; }},
+      {"--lsm-memtable-bytes", kMiB, 4096 * kMiB, 1,
+       [](auto* o, uint64_t v) { o->memtable_bytes = v; }},
+      {"--lsm-cache-bytes", kMiB, kMiB << 24, 1, [](auto* o, uint64_t v) { o->cache_bytes = v; }},
+      {"--lsm-growth-factor", 4, 16, 1, [](auto* o, uint64_t v) { o->growth_factor = to32(v); }},
+      {"--lsm-value-separation-bytes", 64, 65'536, 1,
+       [](auto* o, uint64_t v) { o->value_separation_bytes = to32(v); }},
+      {"--lsm-block-bytes", 4096, 65'536, 4096,
+       [](auto* o, uint64_t v) { o->block_bytes = to32(v); }},
+      {"--lsm-table-bytes-max", 4 * kMiB, 1024 * kMiB, 1,
+       [](auto* o, uint64_t v) { o->table_bytes_max = v; }},
+      {"--lsm-filter-bits-per-key", 0, 20, 1,
+       [](auto* o, uint64_t v) { o->filter_bits_per_key = to32(v); }},
+      {"--lsm-log-buffers-max", 2, 64, 1,
+       [](auto* o, uint64_t v) { o->log_buffers_max = to32(v); }},
+      {"--lsm-compaction-threads", 1, 16, 1,
+       [](auto* o, uint64_t v) { o->compaction_threads = to32(v); }},
+      {"--lsm-collect-above-percent", 5, 95, 1,
+       [](auto* o, uint64_t v) { o->collect_above = static_cast<double>(v) / 100; }},
+      {"--lsm-garbage-max-percent", 10, 95, 1,
+       [](auto* o, uint64_t v) { o->garbage_max = static_cast<double>(v) / 100; }}};
+  for (const Range& range : ranges) {
+    SCOPED_TRACE(range.flag);
+    const auto both = [&](uint64_t value, bool fits) {
+      LsmOptions options;
+      range.set(&options, value);
+      EXPECT_EQ(options.Validate().ok(), fits) << value;
+      const std::string error =
+          Error({"--engine", "lsm", "--data-dir", "d", range.flag, std::to_string(value)});
+      EXPECT_EQ(error == "ok", fits) << error;
+    };
+    both(range.min, true);
+    both(range.max, true);
+    if (range.min > 0) both(range.min - range.step, false);
+    both(range.max + range.step, false);
+  }
+  EXPECT_TRUE(Has(Error({"--engine", "lsm", "--data-dir", "d", "--lsm-block-bytes", "5000"}),
+                  "--lsm-block-bytes: 5000 is no multiple of 4096"));
+}
+
+TEST(ComputeServerOptionsTest, TheHelpHasASectionForEachEngine) {
+  ComputeServerOptions options;
+  ConfigSchema schema("compute_server", "Tested.");
+  AddComputeServerOptions(schema, &options);
+  const std::string help = schema.Help();
+  EXPECT_TRUE(Has(help, "--engine WORD"));
+  const size_t pool = help.find("\nWith --engine blink: "),
+               store = help.find("\nWith --engine lsm: ");
+  ASSERT_TRUE(pool != std::string::npos && store != std::string::npos && pool < store);
+  EXPECT_GT(help.find("--bootstrap"), pool);
+  EXPECT_GT(help.find("--data-dir"), store);
+  EXPECT_TRUE(Has(help, "(64 to 65536; default 512)"));
+}
+
+}  // namespace
+}  // namespace farleaf::server

@@ -1,0 +1,157 @@
+// The trees of an LSM store: apart from one another, there again when the store is opened again, and nobody else's.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "test/support/lsm_trees.h"
+
+namespace farleaf::server {
+namespace {
+
+using index::KeyValue;
+using index::ScanRange;
+
+struct LsmTreeHostTest : ::testing::Test {
+  test::LsmTrees trees;
+
+  template <typename Call>
+  auto Run(Call call) {
+    auto worker = trees.host().OpenWorker();
+    FARLEAF_CHECK(worker.ok(), worker.status());
+    dsm::FabricCounts counts;
+    dsm::OpContext op{**worker, counts};
+    return (*worker)->Run(call(op));
+  }
+  Result<HostedTree> Create(const std::string& name,
+                            protocol::TreeLayout layout = protocol::TreeLayout::kBytes,
+                            uint32_t key_bytes_max = 0) {
+    NewTree tree{.name = name, .layout = layout};
+    tree.geometry.key_bytes_max = key_bytes_max;
+    return Run([&](dsm::OpContext& op) { return trees.host().Create(op, tree); });
+  }
+  Result<HostedTree> Open(const std::string& name) {
+    return Run([&](dsm::OpContext& op) { return trees.host().Open(op, name); });
+  }
+  Status Put(const HostedTree& tree, std::string_view key, std::string_view value) {
+    return Run([&](dsm::OpContext& op) { return tree.index->Put(op, key, value); }).status();
+  }
+  std::vector<KeyValue> Scan(const HostedTree& tree, ScanRange range = {}) {
+    std::vector<KeyValue> rows;
+    const Status scanned =
+        Run([&](dsm::OpContext& op) { return tree.index->Scan(op, range, &rows); });
+    EXPECT_TRUE(scanned.ok()) << scanned;
+    return rows;
+  }
+};
+
+TEST_F(LsmTreeHostTest, TreesAreApartAndThereWhenTheStoreIsOpenedAgain) {
+  const std::string highest(1024, '\xff');
+  for (const char* name : {"a", "b", "c"}) {
+    const auto tree = Create(name);
+    ASSERT_TRUE(tree.ok()) << tree.status();
+    ASSERT_TRUE(Put(*tree, std::string(1, '\0'), name).ok());
+    ASSERT_TRUE(Put(*tree, highest, name).ok());
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (const std::string name : {"a", "b", "c"}) {
+      const auto tree = Open(name);
+      ASSERT_TRUE(tree.ok()) << tree.status();
+      std::vector<KeyValue> all = {{std::string(1, '\0'), name}, {highest, name}};
+      EXPECT_EQ(Scan(*tree), all);
+      std::reverse(all.begin(), all.end());
+      EXPECT_EQ(Scan(*tree, {.direction = index::ScanDirection::kReverse}), all);
+      EXPECT_EQ(trees.host().Find(tree->info.id).info, tree->info);
+    }
+    EXPECT_EQ(Open("d").status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(Create("b").status().code(), StatusCode::kAlreadyExists);
+    const auto list = Run([&](dsm::OpContext& op) { return trees.host().List(op); });
+    ASSERT_TRUE(list.ok());
+    ASSERT_EQ(list->size(), 3u);
+    EXPECT_EQ((*list)[2].name, "c");
+    trees.OpenAgain();
+  }
+}
+
+TEST_F(LsmTreeHostTest, KeysAndValuesThatDoNotFitAreRefused) {
+  const auto numbers = Create("numbers", protocol::TreeLayout::kFixed8);
+  const auto bytes = Create("bytes"), wide = Create("wide", protocol::TreeLayout::kBytes, 4094);
+  ASSERT_TRUE(numbers.ok() && bytes.ok() && wide.ok());
+  EXPECT_TRUE(Put(*numbers, "12345678", "12345678").ok());
+  EXPECT_EQ(Put(*numbers, "12345678", "1234567").ToString(),
+            "invalid argument: a value of 7 bytes; a fixed8 tree takes 8");
+  EXPECT_EQ(Put(*numbers, "1234567", "12345678").ToString(),
+            "invalid argument: a key of 7 bytes; a fixed8 tree takes 8");
+  EXPECT_EQ(Scan(*numbers), (std::vector<KeyValue>{{"12345678", "12345678"}}));
+  EXPECT_TRUE(Put(*bytes, std::string(1024, 'k'), "v").ok());
+  EXPECT_EQ(Put(*bytes, std::string(1025, 'k'), "v").code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Put(*bytes, "", "v").code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Put(*bytes, "k", std::string((1 << 20) + 1, 'v')).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Put(*wide, std::string(4094, 'k'), "v").ok());
+  EXPECT_EQ(Create("wider", protocol::TreeLayout::kBytes, 4095).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST_F(LsmTreeHostTest, OfThreadsThatCreateATreeOneDoes) {
+  constexpr int kThreads = 4, kNames = 20;
+  std::array<std::vector<Result<HostedTree>>, kThreads> created;
+  {
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&, thread] {
+        for (int i = 0; i < kNames; ++i) {
+          created[static_cast<size_t>(thread)].push_back(Create("tree " + std::to_string(i)));
+        }
+      });
+    }
+  }
+  std::set<uint32_t> ids;
+  for (size_t i = 0; i < kNames; ++i) {
+    size_t makers = 0;
+    for (const auto& each : created) {
+      makers += each[i].ok();
+      if (each[i].ok()) {
+        ids.insert(each[i]->info.id);
+      } else {
+        EXPECT_EQ(each[i].status().code(), StatusCode::kAlreadyExists) << each[i].status();
+      }
+    }
+    EXPECT_EQ(makers, 1u) << i;
+  }
+  EXPECT_EQ(ids.size(), size_t{kNames});
+}
+
+TEST_F(LsmTreeHostTest, StatisticsTellOfTheStore) {
+  const auto tree = Create("t");
+  ASSERT_TRUE(tree.ok());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(Put(*tree, std::to_string(i), "v").ok());
+  std::string text;
+  do {  // what was put is flushed, soon
+    text.clear();
+    trees.host().AppendStats(&text);
+  } while (text.find("_tables ") == std::string::npos);
+  for (const char* line : {"engine lsm\n", "lsm.data_dir memory\n", "lsm.durability local\n",
+                           "lsm.writing ok\n", "lsm.trees 1\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << text;
+  }
+  MetricsText metrics;
+  trees.host().AppendMetrics(&metrics);
+  EXPECT_NE(metrics.ToString().find("farleaf_lsm_writing 1\n"), std::string::npos);
+  EXPECT_TRUE(trees.host().Health().ok());
+}
+
+TEST(LsmStoreOfOthersTest, IsRefused) {
+  test::LsmHost store{{.store = test::LsmHost::SmallStore()}};
+  auto worker = store.OpenWorker();
+  dsm::FabricCounts counts;
+  dsm::OpContext op{*worker, counts};
+  ASSERT_TRUE(worker->Run(store.index(0).Put(op, "user1", "value")).ok());
+  const auto host = LsmTreeHost::Load(
+      {&store.store(), &store.storage(), "memory",
+       [&]() -> Result<std::unique_ptr<dsm::Worker>> { return store.OpenWorker(); }});
+  EXPECT_EQ(host.status().code(), StatusCode::kInvalidArgument);
+  worker = nullptr;
+}
+
+}  // namespace
+}  // namespace farleaf::server
