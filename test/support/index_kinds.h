@@ -5,12 +5,14 @@
 
 #include "test/support/index_host.h"
 #include "test/support/lsm_host.h"
+#include "test/support/prefixed_host.h"
 
 namespace farleaf::test {
 
 inline std::vector<IndexKind> AllIndexKinds() {
   std::vector<IndexKind> kinds = MapAndTreeKinds();
   LsmHost::Options restless{.store = LsmHost::SmallStore(), .flush_every_us = 5000};
+  kinds.push_back(PrefixedKind());
   kinds.push_back(LsmKind("LsmInMemory", {.store = LsmHost::SmallStore()}));
   kinds.push_back(LsmKind("Lsm", restless));
   restless.io_delay_ns = 20'000;

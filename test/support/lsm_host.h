@@ -47,8 +47,9 @@ class LsmHost final : public IndexHost {
   std::unique_ptr<dsm::Worker> OpenWorker(size_t = 0) override {
     auto transport = fabric_->OpenTransport();
     FARLEAF_CHECK(transport.ok(), transport.status());
+    const uint64_t number = ++workers_;  // also the seed: what two workers draw must differ
     return std::make_unique<dsm::Worker>(
-        dsm::Worker::Deps{std::move(*transport), &epochs_, &clock_, 1, ++workers_});
+        dsm::Worker::Deps{std::move(*transport), &epochs_, &clock_, number, number});
   }
 
   void Open() {

@@ -28,6 +28,8 @@ class RecordServers {
   std::vector<std::unique_ptr<server::NativeServer>> servers;
   ManualClock wall;
   MonotonicClock clock;
+  /// The largest value that they take with the limits' defaults.
+  size_t data_bytes_max = size_t{1} << 20;
 
   std::string memcached_url(size_t i) const {
     return servers[i % servers.size()]->memcached_urls()[0];
@@ -60,10 +62,10 @@ class LsmServer final : public RecordServers {
  public:
   explicit LsmServer(server::NativeServerOptions options) {
     // As a compute server has them, whose engine takes no larger ones.
-    constexpr size_t kDataBytesMax = index::lsm::kValueBytesMax - server::kRecordHeaderBytes;
+    data_bytes_max = index::lsm::kValueBytesMax - server::kRecordHeaderBytes;
     for (size_t* max :
          {&options.memcached.limits.value_bytes_max, &options.redis.limits.value_bytes_max}) {
-      *max = std::min(*max, kDataBytesMax);
+      *max = std::min(*max, data_bytes_max);
     }
     Serve(&trees_.host(), std::move(options));
   }

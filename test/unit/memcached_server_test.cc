@@ -139,10 +139,12 @@ TEST_P(MemcachedServerTest, CompareAndSetLosesNoUpdate) {
 TEST_P(MemcachedServerTest, LargeValuesAndManyKeysPassInOrder) {
   const auto all = Start();
   TextClient writer(all->memcached_url(0)), reader(all->memcached_url(1));
-  const std::string large(size_t{1} << 20, 'L');
-  EXPECT_EQ(writer.Ask("set large 9 0 1048576\r\n" + large + "\r\n"), "STORED\r\n");
-  EXPECT_EQ(reader.Ask("get large\r\n"), "VALUE large 9 1048576\r\n" + large + "\r\nEND\r\n");
-  EXPECT_EQ(writer.Ask("set large 9 0 1048577\r\n" + large + "x\r\n"),
+  const std::string large(all->data_bytes_max, 'L');
+  const std::string size = std::to_string(large.size()), more = std::to_string(large.size() + 1);
+  EXPECT_EQ(writer.Ask("set large 9 0 " + size + "\r\n" + large + "\r\n"), "STORED\r\n");
+  EXPECT_TRUE(reader.Ask("get large\r\n") ==
+              "VALUE large 9 " + size + "\r\n" + large + "\r\nEND\r\n");
+  EXPECT_EQ(writer.Ask("set large 9 0 " + more + "\r\n" + large + "x\r\n"),
             "SERVER_ERROR object too large for cache\r\n");
   EXPECT_EQ(reader.Ask("get large\r\n"), "END\r\n");
   std::string sets, get = "get", values;
@@ -218,7 +220,8 @@ TEST_P(MemcachedServerTest, StatisticsCountWhatWasAsked) {
     EXPECT_NE(general.find(line), std::string::npos) << line << general;
   }
   EXPECT_TRUE(general.ends_with("END\r\n"));
-  EXPECT_NE(client.Ask("stats settings\r\n").find("STAT item_size_max 1048576\r\n"),
+  EXPECT_NE(client.Ask("stats settings\r\n")
+                .find("STAT item_size_max " + std::to_string(all->data_bytes_max) + "\r\n"),
             std::string::npos);
   const std::string text = all->servers[0]->StatsText();
   EXPECT_NE(text.find("memcached.set.count 1\n"), std::string::npos) << text;

@@ -73,6 +73,32 @@ INSTANTIATE_TEST_SUITE_P(Each, NativeEngineTest,
                            return engine.param == TestedEngine::kMap ? "Map" : "Lsm";
                          });
 
+struct NativeQuiescenceTest : NativeEngineTest {};
+INSTANTIATE_TEST_SUITE_P(Lsm, NativeQuiescenceTest, ::testing::Values(TestedEngine::kLsm));
+
+// Else what writes replace in memory would stay there for as long as somebody reads without a pause.
+TEST_P(NativeQuiescenceTest, AThreadThatNeverSleepsAndNeedsNoCoroutinesHoldsNothingUp) {
+  options.ring_poll_us = 1'000'000;
+  StartServer();
+  Add("t");
+  auto session = ConnectSession(ring_url());
+  auto tree = *session->OpenTree("t");
+  const auto get = [&] {
+    bool done = false;
+    tree.GetAsync("absent", [&](Result<Value> value) { done = value.ok(); });
+    while (!done) session->Poll(0);
+  };
+  get();
+  bool freed = false;
+  lsm->store().epochs().Retire([&freed] { freed = true; });
+  const uint64_t end_ns = clock.NowNs() + 20 * kNsPerSecond;
+  while (!freed && clock.NowNs() < end_ns) {
+    get();
+    lsm->store().epochs().Retire([] {});
+  }
+  EXPECT_TRUE(freed);
+}
+
 TEST_P(NativeEngineTest, EveryOperationOverTcpUnixSocketsAndRings) {
   StartServer();
   for (const std::string& url : all_urls()) {

@@ -1,0 +1,231 @@
+// compute_server --engine lsm as a process: what it promises of its directory across ends of every kind, and to whom it
+// refuses what.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "test/support/http_get.h"
+#include "test/support/mixed_load.h"
+#include "test/support/process_client.h"
+#include "test/support/put_load.h"
+#include "test/support/test_scale.h"
+#include "test/support/text_client.h"
+
+namespace farleaf {
+namespace {
+
+constexpr uint64_t kPatienceMs = 60'000;
+
+struct EngineProcessTest : ::testing::Test {
+  ProcessCluster cluster{
+      {.memory_servers = 0}};  // it names files, and looks for reports of sanitizers
+  const std::string directory = cluster.File("store"), memcached = FreeAddress(),
+                    redis = FreeAddress();
+
+  std::vector<std::string> Flags(std::vector<std::string> more, const std::string& address) const {
+    more.insert(more.begin(), {"--engine", "lsm", "--data-dir", directory, "--listen", address,
+                               "--memcached-listen", memcached, "--redis-listen", redis,
+                               "--lsm-memtable-bytes", "1MiB", "--lsm-cache-bytes", "4MiB"});
+    return more;
+  }
+  ComputeServerProcess StartServer(std::vector<std::string> more = {}) {
+    const std::string address = FreeAddress();
+    ComputeServerProcess server{cluster.Start("compute_server", Flags(std::move(more), address)),
+                                address};
+    EXPECT_TRUE(server.process->WaitForOutput("serving redis://")) << server.process->Output();
+    return server;
+  }
+  Ended Terminate(ComputeServerProcess& server) {
+    server.process->Signal(SIGTERM);
+    return cluster.WaitFor(*server.process);
+  }
+  void ExpectRefused(std::vector<std::string> more, std::vector<std::string> said) {
+    const Ended ended = cluster.Run("compute_server", Flags(std::move(more), "127.0.0.1:0"));
+    EXPECT_NE(ended.code, 0);
+    EXPECT_NE(ended.code, Ended::kStillRunning);
+    for (const std::string& text : said) EXPECT_TRUE(ended.says(text)) << ended.output;
+  }
+  static client::Tree Open(client::Client& client) {
+    auto tree = client.OpenTree("tested");
+    FARLEAF_CHECK(tree.ok(), tree.status());
+    return *tree;
+  }
+  static uint64_t Stat(client::Client& client, const std::string& name) {
+    const auto text = client.ServerStats();
+    FARLEAF_CHECK(text.ok(), text.status());
+    const size_t at = text->find("\n" + name + " ");
+    return at == std::string::npos ? 0 : std::stoull(text->substr(at + name.size() + 2));
+  }
+};
+
+TEST_F(EngineProcessTest, WhatWasAcknowledgedAsSyncedSurvivesKills) {
+  const uint64_t rounds = test::Amount{1, 3, 50};
+  Random random(20'262);
+  SCOPED_TRACE("seed 20262");
+  MixedLoad load({.seed = random.Next(), .owner = 0, .owners = 1, .deadline_ms = 2'000});
+  for (uint64_t round = 0; round < rounds && !HasFailure(); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    ComputeServerProcess server = StartServer({"--durability", "synced"});
+    auto client = ConnectTo(server, kPatienceMs);
+    const client::Tree tree = round == 0 ? CreateTree(*client) : Open(*client);
+    if (round > 0) load.ReadAll(tree);
+    test::TextClient text("memcached://" + memcached);
+    const std::string number = std::to_string(round);
+    if (round > 0) {
+      const std::string last = std::to_string(round - 1);
+      EXPECT_EQ(text.Ask("get n\r\n"),
+                "VALUE n 0 " + std::to_string(last.size()) + "\r\n" + last + "\r\nEND\r\n");
+    }
+    load.Start(tree, MixedLoad::OnFailure::kEnd);
+    const uint64_t kill_at = load.acknowledged() + 500 + random.Below(3'000);
+    while (load.running() && load.acknowledged() < kill_at) std::this_thread::yield();
+    EXPECT_TRUE(load.running());
+    EXPECT_EQ(text.Ask("set n 0 0 " + std::to_string(number.size()) + "\r\n" + number + "\r\n"),
+              "STORED\r\n");
+    server.process->Signal(SIGKILL);
+    EXPECT_EQ(cluster.WaitFor(*server.process).code, 128 + SIGKILL);
+    while (load.running()) std::this_thread::yield();
+    load.Stop();
+    (void)load.TakeFailures();
+    EXPECT_EQ(load.wrong(), "");
+  }
+  ComputeServerProcess server = StartServer();
+  auto client = ConnectTo(server, kPatienceMs);
+  load.ReadAll(Open(*client));
+  for (const Status& failure : load.TakeFailures()) ADD_FAILURE() << failure;
+  EXPECT_EQ(load.wrong(), "");
+  EXPECT_EQ(Terminate(server).code, 0);
+}
+
+TEST_F(EngineProcessTest, AShutdownUnderLoadLosesNothingAndTheNextStartReplaysNothing) {
+  ComputeServerProcess server = StartServer();
+  auto client =
+      ConnectTo(server, 4'000);  // for so long it tries to reach the server that has ended
+  PutLoad load(CreateTree(*client));
+  EXPECT_TRUE(load.WaitForAcknowledged(3'000));
+  const Ended ended = Terminate(server);
+  load.Stop();
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_TRUE(ended.says("closed the store in")) << ended.output;
+  ComputeServerProcess again = StartServer();
+  EXPECT_TRUE(again.process->WaitForOutput(" 0.0 MiB of changes replayed"))
+      << again.process->Output();
+  auto reader = ConnectTo(again, kPatienceMs);
+  const auto values = PutLoad::GetAll(Open(*reader));
+  for (int i = 0; i < PutLoad::kAllKeys; ++i) {
+    const auto& value = values[static_cast<size_t>(i)];
+    ASSERT_TRUE(value.ok()) << value.status();
+    EXPECT_TRUE(load.MayHold(i, *value)) << load.Describe(i) << " has " << value->value_or("none");
+  }
+  EXPECT_EQ(Terminate(again).code, 0);
+}
+
+TEST_F(EngineProcessTest, EveryFrontEndServesItAndItsStatisticsAreTold) {
+  const std::string socket = cluster.File("s");
+  ComputeServerProcess server = StartServer(
+      {"--unix-socket", socket, "--metrics-listen", "127.0.0.1:0", "--trees", "numbers:fixed8"});
+  for (const std::string& url :
+       {server.url(), "farleaf+unix:" + socket, "farleaf+ring:" + socket}) {
+    client::Options options;
+    options.deadline_ms = kPatienceMs;
+    auto client = client::Client::Connect(url, options);
+    ASSERT_TRUE(client.ok()) << client.status();
+    auto numbers = (*client)->OpenTree("numbers");
+    ASSERT_TRUE(numbers.ok()) << numbers.status();
+    EXPECT_TRUE(numbers->Put(client::Fixed8Key(1), client::Fixed8Key(2)).ok());
+    EXPECT_EQ(**numbers->Get(client::Fixed8Key(1)), client::Fixed8Key(2));
+  }
+  test::TextClient memcached_client("memcached://" + memcached), redis_client("redis://" + redis);
+  EXPECT_EQ(memcached_client.Ask("set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+  EXPECT_EQ(redis_client.AskRedis("GET a\r\n"), "$1\r\nx\r\n");
+  EXPECT_EQ(redis_client.AskRedis("HSET h f v\r\n"), ":1\r\n");
+
+  ASSERT_TRUE(server.process->WaitForOutput("/health"));
+  const std::string output = server.process->Output(), sign = "metrics at ";
+  const size_t begin = output.find(sign) + sign.size();
+  const std::string metrics = output.substr(begin, output.find("/metrics", begin) - begin);
+  EXPECT_EQ(test::HttpGet(metrics, "/health").status, 200);
+  const std::string page = test::HttpGet(metrics, "/metrics").body;
+  for (const char* sample : {"\nfarleaf_lsm_writing 1\n", "\nfarleaf_healthy 1\n",
+                             "\nfarleaf_lsm_level_bytes{level=\"1\"} "}) {
+    EXPECT_NE(page.find(sample), std::string::npos) << page;
+  }
+  const Ended status = cluster.Run("farleafctl", {"--server", server.url(), "status"});
+  EXPECT_EQ(status.code, 0) << status.output;
+  EXPECT_TRUE(status.says("store on its disk") && status.says("engine lsm")) << status.output;
+  const Ended members = cluster.Run("farleafctl", {"--server", server.url(), "members"});
+  EXPECT_TRUE(members.says("is in no pool")) << members.output;
+  EXPECT_EQ(Terminate(server).code, 0);
+}
+
+TEST_F(EngineProcessTest, DirectoriesThatAreNotItsOwnAreRefused) {
+  {
+    ComputeServerProcess server = StartServer();
+    const std::string pid = std::to_string(server.process->pid());
+    // On addresses of its own, so that they are not what is in the way.
+    const Ended second = cluster.Run(
+        "compute_server", {"--engine", "lsm", "--data-dir", directory, "--listen", "127.0.0.1:0"});
+    EXPECT_EQ(second.code, 1);
+    EXPECT_TRUE(second.says(directory + " is open in process " + pid)) << second.output;
+    EXPECT_EQ(Terminate(server).code, 0);
+  }
+  std::filesystem::create_directory(cluster.File("other"));
+  std::ofstream(cluster.File("other/notes.txt")) << "somebody's";
+  ExpectRefused({"--data-dir", cluster.File("other")},
+                {"has other files (notes.txt)", "give an empty directory"});
+  EXPECT_FALSE(std::filesystem::exists(cluster.File("other/LOCK")));
+  ExpectRefused({"--data-dir", cluster.File("other/notes.txt")}, {"notes.txt is no directory"});
+  ExpectRefused({"--data-dir", cluster.File("none/below")}, {"none/below", "No such file"});
+  std::ofstream(directory + "/CURRENT", std::ios::trunc) << "nonsense";
+  ExpectRefused({}, {"data_dir " + directory, "CURRENT"});
+  ExpectRefused({"--bootstrap", "file:pool"},
+                {"--bootstrap (key bootstrap) is for --engine blink"});
+}
+
+TEST_F(EngineProcessTest, WritesToAFullDiskAreRefusedAndReadsGoOn) {
+  ComputeServerProcess server =
+      StartServer({"--lsm-bytes-max", "64MiB", "--metrics-listen", "127.0.0.1:0"});
+  auto client = ConnectTo(server, kPatienceMs);
+  client::Tree tree = CreateTree(*client);
+  const auto value_of = [](int i) { return std::to_string(i) + std::string(50'000, 'v'); };
+  int stored = 0;
+  for (;; ++stored) {
+    ASSERT_LT(stored, 3'000) << "64 MiB took 150 MB";
+    const auto put = tree.Put("key" + std::to_string(stored), value_of(stored));
+    if (put.ok()) continue;
+    EXPECT_EQ(put.status().code(), StatusCode::kResourceExhausted) << put.status();
+    EXPECT_NE(put.status().message().find("the limit of 67108864"), std::string::npos)
+        << put.status();
+    break;
+  }
+  EXPECT_GT(stored, 300);
+  const std::vector<int> some = {0, stored / 2, stored - 1};
+  for (const int i : some) {
+    const auto value = tree.Get("key" + std::to_string(i));
+    ASSERT_TRUE(value.ok()) << value.status();
+    EXPECT_TRUE(*value == value_of(i)) << i;
+  }
+  test::TextClient text("memcached://" + memcached);
+  std::string answer;
+  const std::string set = "set a 0 0 50000\r\n" + std::string(50'000, 'x') + "\r\n";
+  for (int i = 0; i < 100 && !answer.starts_with("SERVER_ERROR"); ++i) answer = text.Ask(set);
+  EXPECT_TRUE(answer.starts_with("SERVER_ERROR resource exhausted")) << answer;
+  EXPECT_EQ(text.Ask("get none\r\n"), "END\r\n");
+  (void)Terminate(server);  // what was only in memory may have no room
+  // With room again all that is on disk is there, and writes are taken.
+  ComputeServerProcess again = StartServer({"--lsm-bytes-max", "256MiB"});
+  auto reader = ConnectTo(again, kPatienceMs);
+  client::Tree same = Open(*reader);
+  for (int i = 0; i < stored / 2; ++i) {
+    const auto value = same.Get("key" + std::to_string(i));
+    ASSERT_TRUE(value.ok()) << value.status();
+    EXPECT_TRUE(*value == value_of(i)) << i;
+  }
+  EXPECT_TRUE(same.Put("more", value_of(0)).ok());
+  EXPECT_EQ(Terminate(again).code, 0);
+}
+
+}  // namespace
+}  // namespace farleaf
