@@ -17,10 +17,16 @@ namespace farleaf::index::storage {
 
 namespace {
 
-constexpr std::string_view kSegmentSuffix = ".segment";
+constexpr std::string_view kSegmentSuffix = ".segment", kUnfinishedSuffix = ".new";
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 Status MakeDirectory(const std::string& path) {
   if (::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return Status::Ok();
+  if (errno == ENOENT) {
+    return Status::IoError("making the directory " + path +
+                           ": No such file or directory: make the one that it is to be in");
+  }
   return FileError("making the directory " + path, errno);
 }
 
@@ -56,6 +62,10 @@ Status FileError(const std::string& what, int error) {
   if (error == EMFILE || error == ENFILE) {
     return Status::ResourceExhausted(
         what + ": too many open files: raise the limit (ulimit -n), or lower open_files_max");
+  }
+  if (error == EACCES || error == EPERM) {
+    return Status::IoError(what + ": " + std::strerror(error) +
+                           ": the user of this process has to own the directory and what is in it");
   }
   return Status::IoError(what + ": " + std::strerror(error));
 }
@@ -105,13 +115,26 @@ std::string DataDirectory::FreeFilePath(uint64_t number) const {
   return fmt::format("{}/free/{:010}{}", path_, number, kSegmentSuffix);
 }
 
+bool DataDirectory::IsFolder(std::string_view name) {
+  constexpr size_t kDigits = 9;
+  return name.size() >= kDigits && std::ranges::all_of(name, IsDigit);
+}
+
+bool DataDirectory::IsUnfinished(std::string_view name) {
+  if (!name.ends_with(kUnfinishedSuffix)) return false;
+  name.remove_suffix(kUnfinishedSuffix.size());
+  const auto fits = [](char c) { return (c >= 'A' && c <= 'Z') || IsDigit(c) || c == '-'; };
+  return !name.empty() && std::ranges::all_of(name, fits);
+}
+
 Status DataDirectory::CheckName(std::string_view name) {
   const auto fits = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
            c == '_' || c == '.';
   };
-  if (name.empty() || name.size() > 200 || name.front() == '.' || name.ends_with(".new") ||
-      name == "LOCK" || name == "segments" || name == "free" || !std::ranges::all_of(name, fits)) {
+  if (name.empty() || name.size() > 200 || name.front() == '.' ||
+      name.ends_with(kUnfinishedSuffix) || name == "LOCK" || name == "segments" || name == "free" ||
+      !std::ranges::all_of(name, fits)) {
     return Status::InvalidArgument("\"" + std::string(name) + "\" cannot be the name of a file");
   }
   return Status::Ok();

@@ -34,6 +34,11 @@ class DataDirectory {
   std::string FreePath() const { return path_ + "/free"; }
   std::string FreeFilePath(uint64_t number) const;
   std::string FilePath(std::string_view name) const { return path_ + "/" + std::string(name); }
+  /// "000000002": a folder of segments.
+  static bool IsFolder(std::string_view name);
+  /// "MANIFEST.new": a named file that was not finished, if the named file has a name in capitals, digits and hyphens. Others
+  /// may be somebody else's.
+  static bool IsUnfinished(std::string_view name);
   /// InvalidArgument: not the name of a named file.
   static Status CheckName(std::string_view name);
   /// The number of "000000000012.segment"; 0: it is none.

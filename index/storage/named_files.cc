@@ -121,7 +121,7 @@ Status NamedFiles::CleanUp() {
   const std::unique_ptr<DIR, CloseDirectory> opened(::opendir(directory_->path().c_str()));
   if (!opened) return FileError("reading the directory " + directory_->path(), errno);
   while (const dirent* entry = ::readdir(opened.get())) {
-    if (std::string_view(entry->d_name).ends_with(".new")) {
+    if (DataDirectory::IsUnfinished(entry->d_name)) {
       ::unlinkat(directory_->fd(), entry->d_name, 0);
     }
   }

@@ -90,6 +90,10 @@ Status SegmentFiles::Scan() {
   if (!folders.ok()) return folders.status();
   for (const std::string& folder : *folders) {
     const std::string path = directory_->SegmentsPath() + "/" + folder;
+    if (!DataDirectory::IsFolder(folder)) {
+      FARLEAF_LOG(warn, "{} is no folder of this storage, and left alone", path);
+      continue;
+    }
     if (::rmdir(path.c_str()) == 0) continue;  // it was empty
     FARLEAF_RETURN_IF_ERROR(ScanFolder(path));
   }
@@ -116,12 +120,17 @@ Status SegmentFiles::ScanFree() {
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
     const uint64_t number = DataDirectory::SegmentNumber(name);
-    if (number == 0 || free_.size() >= options_.free_files_max) {
-      ::unlink((directory_->FreePath() + "/" + name).c_str());
+    const std::string path = directory_->FreePath() + "/" + name;
+    if (number == 0 || directory_->FreeFilePath(number) != path) {
+      FARLEAF_LOG(warn, "{} is no file of this storage, and left alone", path);
+      continue;
+    }
+    next_free_ = std::max(next_free_, number + 1);
+    if (free_.size() >= options_.free_files_max) {
+      ::unlink(path.c_str());
       continue;
     }
     free_.push_back(number);
-    next_free_ = std::max(next_free_, number + 1);
   }
   free_count_ = free_.size();
   return Status::Ok();

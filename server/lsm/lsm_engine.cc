@@ -23,30 +23,50 @@ constexpr double kMiB = 1 << 20;
 
 double MiBOf(uint64_t bytes) { return static_cast<double>(bytes) / kMiB; }
 
-/// Whether a store's directory may have something of this name before there is a CURRENT: the first start may have ended there.
+using NameCheck = bool (*)(const std::string& name);
+
+// What a store's directory may have before there is a CURRENT: the first start may have ended there.
 bool MayBeginAStore(const std::string& name) {
   return name == "LOCK" || name == "segments" || name == "free" || name == "lost+found" ||
          name.starts_with("MANIFEST-") || name.starts_with("CURRENT");
+}
+bool IsFolderOfSegments(const std::string& name) {
+  constexpr size_t kDigits = 9;
+  return name.size() == kDigits && name.find_first_not_of("0123456789") == std::string::npos;
+}
+bool IsFreeFile(const std::string& name) { return name.ends_with(".segment") || name == "probe"; }
+
+/// InvalidArgument: something there does not fit. A directory that does not exist fits.
+Status CheckNames(const std::string& path, const std::string& below, NameCheck fits) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(path + below, error);
+  if (error == std::errc::no_such_file_or_directory) return Status::Ok();
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (fits(name)) continue;
+    return Status::InvalidArgument(fmt::format(
+        "{} has other files ({}) and no store of ours: give an empty directory, or a new one", path,
+        below.empty() ? name : below.substr(1) + "/" + name));
+  }
+  if (error) return Status::IoError("reading " + path + below + ": " + error.message());
+  return Status::Ok();
 }
 
 /// InvalidArgument: the directory is somebody else's. Nothing is changed in it.
 Status CheckDirectory(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) return Status::Ok();
+  if (status.type() == std::filesystem::file_type::not_found) return Status::Ok();
+  if (error) return Status::IoError("looking at " + path + ": " + error.message());
   if (!std::filesystem::is_directory(status)) {
     return Status::InvalidArgument(path + " is no directory");
   }
-  const bool has_store = std::filesystem::is_directory(path + "/segments", error);
-  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
-    const std::string name = entry.path().filename().string();
-    if (has_store || MayBeginAStore(name)) continue;
-    return Status::InvalidArgument(fmt::format(
-        "{} has other files ({}) and no store of ours: give an empty directory, or a new one", path,
-        name));
-  }
-  if (error) return Status::IoError("reading " + path + ": " + error.message());
-  return Status::Ok();
+  const bool has_store = std::filesystem::is_regular_file(path + "/CURRENT", error) &&
+                         std::filesystem::is_directory(path + "/segments", error);
+  if (has_store) return Status::Ok();
+  FARLEAF_RETURN_IF_ERROR(CheckNames(path, "", MayBeginAStore));
+  FARLEAF_RETURN_IF_ERROR(CheckNames(path, "/segments", IsFolderOfSegments));
+  return CheckNames(path, "/free", IsFreeFile);
 }
 
 }  // namespace

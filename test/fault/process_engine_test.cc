@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "test/support/http_get.h"
@@ -46,6 +47,13 @@ struct EngineProcessTest : ::testing::Test {
     EXPECT_NE(ended.code, 0);
     EXPECT_NE(ended.code, Ended::kStillRunning);
     for (const std::string& text : said) EXPECT_TRUE(ended.says(text)) << ended.output;
+  }
+  static std::set<std::string> NamesBelow(const std::filesystem::path& path) {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+      names.insert(entry.path().string());
+    }
+    return names;
   }
   static client::Tree Open(client::Client& client) {
     auto tree = client.OpenTree("tested");
@@ -178,6 +186,20 @@ TEST_F(EngineProcessTest, DirectoriesThatAreNotItsOwnAreRefused) {
   EXPECT_FALSE(std::filesystem::exists(cluster.File("other/LOCK")));
   ExpectRefused({"--data-dir", cluster.File("other/notes.txt")}, {"notes.txt is no directory"});
   ExpectRefused({"--data-dir", cluster.File("none/below")}, {"none/below", "No such file"});
+  const std::filesystem::path other = cluster.File("other");
+  for (const char* folder : {"segments/2024", "segments/empty", "free"}) {
+    std::filesystem::create_directories(other / folder);
+  }
+  for (const char* file : {"segments/2024/a.ts", "free/movie.mp4", "draft.new"}) {
+    std::ofstream(other / file) << "somebody's";
+  }
+  // Each of these is enough to tell that it is no store.
+  for (const char* name : {"notes.txt", "draft.new", "segments", "free"}) {
+    const auto before = NamesBelow(other);
+    ExpectRefused({"--data-dir", other}, {"has other files ("});
+    EXPECT_EQ(NamesBelow(other), before) << name;
+    std::filesystem::remove_all(other / name);
+  }
   std::ofstream(directory + "/CURRENT", std::ios::trunc) << "nonsense";
   ExpectRefused({}, {"data_dir " + directory, "CURRENT"});
   ExpectRefused({"--bootstrap", "file:pool"},

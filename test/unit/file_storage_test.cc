@@ -146,12 +146,22 @@ TEST_F(FileStorageTest, WhatWasNotFinishedIsCleanedUpAndStrangersAreLeftAlone) {
   Open();
   ASSERT_TRUE(desk->Create(1).ok());
   std::ofstream(folder.path() + "/MANIFEST.new") << "half";
-  std::ofstream(std::filesystem::path(PathOf(1)).parent_path() / "notes.txt") << "hello";
+  const std::filesystem::path here = folder.path();
+  std::filesystem::create_directories(here / "segments/empty");
+  std::filesystem::create_directories(here / "segments/2024");
+  std::vector<std::filesystem::path> theirs = {
+      std::filesystem::path(PathOf(1)).parent_path() / "notes.txt",
+      here / "segments/2024/a.ts",
+      here / "free/movie.mp4",
+      here / "free/12.segment",
+      here / "draft.new",
+      here / "segments/x"};
+  for (const auto& file : theirs) std::ofstream(file) << "hello";
+  theirs.push_back(here / "segments/empty");
   Open();
-  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/MANIFEST.new"));
+  EXPECT_FALSE(std::filesystem::exists(here / "MANIFEST.new"));
   EXPECT_EQ(storage->List()->size(), 1u);
-  EXPECT_TRUE(
-      std::filesystem::exists(std::filesystem::path(PathOf(1)).parent_path() / "notes.txt"));
+  for (const auto& file : theirs) EXPECT_TRUE(std::filesystem::exists(file)) << file;
 }
 
 TEST_F(FileStorageTest, WithoutDirectIoTheSameHolds) {
