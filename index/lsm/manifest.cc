@@ -32,8 +32,7 @@ Result<std::string> NameInCurrent(std::string_view content) {
   if (end != std::string_view::npos && content == CurrentContent(content.substr(0, end))) {
     return std::string(content.substr(0, end));
   }
-  return Status::Corruption(
-      "CURRENT does not name a manifest; restore the directory from a checkpoint");
+  return Status::Corruption("CURRENT does not name a manifest; restore the directory from a copy");
 }
 
 uint32_t HeaderCrc(uint64_t number, uint64_t offset, uint32_t length) {
@@ -50,9 +49,8 @@ bool AllZero(std::span<const std::byte> bytes) {
 }
 
 Status Damaged(uint64_t number, uint64_t offset, std::string_view what) {
-  return Status::Corruption(
-      fmt::format("{} at offset {}: {}; restore the directory from a checkpoint", NameOf(number),
-                  offset, what));
+  return Status::Corruption(fmt::format("{} at offset {}: {}; restore the directory from a copy",
+                                        NameOf(number), offset, what));
 }
 
 /// The payload of the record at `offset`; empty: the file ends in front of it, or within it.

@@ -11,7 +11,9 @@ namespace farleaf::index::lsm {
 
 /// What an acknowledged write promises.
 enum class Durability : uint8_t {
-  kLocal,  ///< survives the end of the process only as far as the logs were flushed: by size, or `flush_ms` later
+  /// Survives the end of the process only as far as the logs were flushed: by size, or `flush_ms` later. A power loss takes all
+  /// since the last flush of a memtable, as nothing is synced before.
+  kLocal,
   kSynced,  ///< survives a power loss
 };
 

@@ -135,8 +135,8 @@ class LsmStore final : public RangeIndex {
   // store_read.cc
   Status CheckKey(std::string_view key) const;
   LookupPlaces Places() { return {&cache_, value_log_.get(), deps_.wall, manifest_->epoch()}; }
-  /// Looks until the outcome is known. `found` is good until the next suspension, but for what it pins.
-  Task<Result<bool>> Find(dsm::Worker& worker, LookupPlaces places, std::string_view key,
+  /// Looks until the outcome is known, or the deadline is over. `found` is good until the next suspension, but for what it pins.
+  Task<Result<bool>> Find(OpContext& op, LookupPlaces places, std::string_view key,
                           Sequence snapshot, Wanted wanted, Found* found);
 
   // store_views.cc
@@ -214,12 +214,13 @@ class LsmStore final : public RangeIndex {
   bool AnyPauses(uint64_t now_ns);
   enum class Flushed : uint8_t { kNo, kYes };
   /// What runs in the background, each with a Status of its own; compactions: this and the level.
-  enum Work : size_t { kLogs = 0, kFlush = 1, kCollection = 2, kCompaction = 3 };
+  enum Work : size_t { kLogs = 0, kFlush = 1, kCollection = 2, kLogFlush = 3, kCompaction = 4 };
   static constexpr size_t kWorks = kCompaction + kLevelsMax;
   /// Until it is in the manifest, and in the view; fails only if the store is being closed.
   Task<Status> CommitState(dsm::Worker& worker, StateEdit edit, Flushed flushed, size_t work);
   /// Waits before another try of what failed. Returns whether the store goes on.
   Task<bool> PauseBehind(dsm::Worker& worker, size_t work, Status failure);
+  /// Logs it when it begins to fail, in another way, or gets on again.
   void SetBackgroundStatus(size_t work, Status status);
   Status BackgroundStatus(size_t work) const {
     std::lock_guard lock(status_mutex_);

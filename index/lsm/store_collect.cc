@@ -87,12 +87,14 @@ Status LsmStore::Collection::TakeValues(SegmentId id, uint64_t epoch,
 Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValuePointer from) {
   LookupPlaces places = Places();
   places.wall = &collection_clock_;
+  dsm::FabricCounts counts;
+  OpContext op{worker, counts};
   while (!stopping_) {
     Status room = co_await AwaitMemtableRoom(worker, UINT64_MAX);
     if (!room.ok()) co_return room;
     Found found;
     const uint64_t flushes_before = View().flushes;
-    auto there = co_await Find(worker, places, record.key, kSequenceMax, Wanted::kPresence, &found);
+    auto there = co_await Find(op, places, record.key, kSequenceMax, Wanted::kPresence, &found);
     if (!there.ok()) co_return there.status();
     const Seen seen{View().flushes, found.newest_in_memory};
     if (seen.flushes != flushes_before) continue;
@@ -204,7 +206,10 @@ Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
   while (!stopping_) {
     const uint64_t seen = garbage_changed_.count();
     auto segments = co_await SegmentsToCollect(worker, damaged);
-    if (segments.empty() && !stopping_) co_await garbage_changed_.After(worker, seen);
+    if (segments.empty() && !stopping_) {
+      SetBackgroundStatus(kCollection, Status::Ok());
+      co_await garbage_changed_.After(worker, seen);
+    }
     for (const SegmentId id : segments) {
       if (stopping_) co_return;
       Status collected = co_await CollectSegment(worker, id);
@@ -212,6 +217,7 @@ Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
       if (collected.code() == StatusCode::kCorruption) {
         FARLEAF_LOG(error, "a segment of values is not collected: {}", collected.ToString());
         damaged.insert(id);
+        SetBackgroundStatus(kCollection, Status::Ok());  // writing does not hang on it
         continue;
       }
       const bool goes_on = co_await PauseBehind(worker, kCollection, std::move(collected));

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "dsm/base/log.h"
 #include "index/lsm/run_source.h"
 #include "index/lsm/store.h"
 
@@ -125,9 +124,6 @@ Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t level) {
 
 Task<void> LsmStore::CompactTaken(dsm::Worker& worker, uint8_t level) {
   Status compacted = co_await Compact(worker, level);
-  if (!compacted.ok() && !stopping_) {
-    FARLEAF_LOG(warn, "level {} is not compacted: {}", level + 1, compacted.ToString());
-  }
   SetBackgroundStatus(kCompaction + level, compacted);
   {
     std::lock_guard lock(compacting_mutex_);

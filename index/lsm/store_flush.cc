@@ -1,4 +1,7 @@
 // Flushes: a memtable becomes part of level 1; and what keeps the logs going.
+#include <array>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "dsm/base/log.h"
@@ -15,12 +18,25 @@ constexpr uint64_t kSliceNs = 100 * kNsPerMs;
 }  // namespace
 
 void LsmStore::SetBackgroundStatus(size_t work, Status status) {
-  std::lock_guard lock(status_mutex_);
-  background_status_[work] = std::move(status);
+  StatusCode before;
+  {
+    std::lock_guard lock(status_mutex_);
+    before = std::exchange(background_status_[work], status).code();
+  }
+  if (status.code() == before || stopping_) return;
+  constexpr std::array<std::string_view, kCompaction> kNames = {
+      "full segments of the logs", "the flush of a memtable", "value collection", "the logs"};
+  const std::string name =
+      work < kCompaction ? std::string(kNames[work])
+                         : "the compaction of level " + std::to_string(work - kCompaction + 1);
+  if (status.ok()) {
+    FARLEAF_LOG(info, "writing to disk gets on again: {}", name);
+  } else {
+    FARLEAF_LOG(warn, "writing to disk does not get on: {}: {}", name, status.ToString());
+  }
 }
 
 Task<bool> LsmStore::PauseBehind(dsm::Worker& worker, size_t work, Status failure) {
-  FARLEAF_LOG(warn, "writing to disk does not get on: {}", failure.ToString());
   SetBackgroundStatus(work, std::move(failure));
   for (uint64_t slept_ns = 0; slept_ns < kPauseNs && !stopping_; slept_ns += kPauseNs / 50) {
     co_await worker.Sleep(kPauseNs / 50);
@@ -197,6 +213,8 @@ Task<void> LsmStore::RunLogs(dsm::Worker& worker) {
       co_await log_work_.After(worker, seen);
       continue;
     }
+    // A memtable that is not full gives its segments of the recovery log back, and collection its garbage.
+    if (tended.code() == StatusCode::kResourceExhausted) FlushSoon();
     const bool goes_on = co_await PauseBehind(worker, kLogs, std::move(tended));
     if (!goes_on) co_return;
   }
@@ -212,7 +230,7 @@ Task<void> LsmStore::RunLogFlushes(dsm::Worker& worker) {
     if (now_ns - flushed_ns < options_.flush_ms * kNsPerMs - slice_ns) continue;
     flushed_ns = now_ns;
     Status flushed = co_await logs_->Flush(worker);
-    if (!flushed.ok()) FARLEAF_LOG(warn, "the logs could not be written: {}", flushed.ToString());
+    SetBackgroundStatus(kLogFlush, std::move(flushed));
   }
 }
 

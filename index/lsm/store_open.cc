@@ -35,8 +35,7 @@ void ReplayInto(CommitReader commit, Memtable* memtable, NamedBytes* named) {
 }
 
 Status Missing(storage::Storage* storage, SegmentId id) {
-  return Status::Corruption(storage->NameOf(id) +
-                            " is missing; restore the directory from a checkpoint");
+  return Status::Corruption(storage->NameOf(id) + " is missing; restore the directory from a copy");
 }
 
 // Of the segments that exist, those that nothing names. Tables' segments must all be there, and of the value log's those whose values
@@ -134,7 +133,7 @@ Task<Result<std::unique_ptr<Manifest>>> LsmStore::OpenManifest(dsm::Worker& work
   if (!existing.ok()) co_return existing.status();
   if (!existing->empty()) {
     co_return Status::Corruption(
-        "there are segments, but no CURRENT; restore the directory from a checkpoint, or empty it");
+        "there are segments, but no CURRENT; restore the directory from a copy, or empty it");
   }
   auto created = Manifest::Create(deps.storage, Random(deps.seed).Next());
   const StateEdit nothing;

@@ -11,7 +11,7 @@ Status LsmStore::CheckKey(std::string_view key) const {
       fmt::format("a key of {} bytes: 1 to {} can be", key.size(), kKeyBytesMax));
 }
 
-Task<Result<bool>> LsmStore::Find(dsm::Worker& worker, LookupPlaces places, std::string_view key,
+Task<Result<bool>> LsmStore::Find(OpContext& op, LookupPlaces places, std::string_view key,
                                   Sequence snapshot, Wanted wanted, Found* found) {
   std::vector<BlockCache::Handle> pins;  // so that each turn gets further
   for (;;) {
@@ -27,8 +27,9 @@ Task<Result<bool>> LsmStore::Find(dsm::Worker& worker, LookupPlaces places, std:
     }
     // The very view that was looked at: what is missing is part of it.
     const std::shared_ptr<const ReadView> pinned = view.shared_from_this();
-    auto fetched = co_await FetchMissing(worker, deps_.storage, places, missing);
+    auto fetched = co_await FetchMissing(op.worker, deps_.storage, places, missing);
     if (!fetched.ok()) co_return fetched.status();
+    if (op.expired()) co_return Status::DeadlineExceeded("reading from disk");
     pins.push_back(std::move(*fetched));
   }
 }
@@ -41,7 +42,7 @@ Task<Result<bool>> LsmStore::Get(OpContext& op, std::string_view key, std::strin
       LookUp(View(), Places(), key, kSequenceMax, Wanted::kValue, &found, &missing);
   if (outcome == LookupOutcome::kAbsent) co_return false;
   if (outcome == LookupOutcome::kMissing) {
-    auto there = co_await Find(op.worker, Places(), key, kSequenceMax, Wanted::kValue, &found);
+    auto there = co_await Find(op, Places(), key, kSequenceMax, Wanted::kValue, &found);
     if (!there.ok() || !*there) co_return there;
   }
   value->assign(found.entry.value);

@@ -15,6 +15,10 @@ constexpr size_t kRowsTogether = 128;
 /// Steps that are in memory, before others have their turn.
 constexpr uint32_t kStepsTogether = 256;
 
+Status CheckDeadline(const OpContext& op) {
+  return op.expired() ? Status::DeadlineExceeded("reading from disk") : Status::Ok();
+}
+
 }  // namespace
 
 LsmStore::ReadPoint LsmStore::TakeReadPoint() {
@@ -77,10 +81,15 @@ Task<Status> LsmStore::Scan(OpContext& op, ScanRange range, std::vector<KeyValue
   std::vector<size_t> wanting;
   uint32_t steps = 0;
   while (!ended && status.ok()) {
-    if (++steps % kStepsTogether == 0) co_await op.worker.Sleep(0);
+    if (++steps % kStepsTogether == 0) {
+      co_await op.worker.Sleep(0);
+      status = CheckDeadline(op);
+      if (!status.ok()) break;
+    }
     const CursorStep step = iterator.Next();
     if (step == CursorStep::kMissing) {
       status = co_await iterator.Fetch(op.worker, std::min<uint64_t>(ahead, range.limit));
+      if (status.ok()) status = CheckDeadline(op);
       ahead = std::min(ahead * 2, kLeavesAheadMax);
       continue;
     }

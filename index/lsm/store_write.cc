@@ -219,7 +219,7 @@ Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
     if (!admitted.ok()) co_return admitted;
     Found found;
     const uint64_t flushes_before = View().flushes;
-    auto there = co_await Find(op.worker, Places(), key, kSequenceMax, wanted, &found);
+    auto there = co_await Find(op, Places(), key, kSequenceMax, wanted, &found);
     if (!there.ok()) co_return there.status();
     Seen seen{View().flushes, found.newest_in_memory};
     if (seen.flushes != flushes_before) continue;  // it may have been looked up in an older view

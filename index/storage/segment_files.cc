@@ -40,7 +40,7 @@ Status SegmentFiles::Create(SegmentId id) {
     if (options_.bytes_max != 0 && bytes > options_.bytes_max) {
       return Status::ResourceExhausted("making " + path + ": the limit of " +
                                        std::to_string(options_.bytes_max) +
-                                       " bytes is reached: delete data or raise it");
+                                       " bytes (bytes_max) is reached: raise it");
     }
   }
   Result<dsm::UniqueFd> fd = MakeFile(id);

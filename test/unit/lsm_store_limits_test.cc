@@ -1,0 +1,108 @@
+// What an LSM store says when it cannot get on: of reads with a deadline, and of logs that cannot be written.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "test/support/lsm_host.h"
+
+namespace farleaf::test {
+namespace {
+
+using index::KeyValue;
+
+class LsmStoreLimitsTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kKeys = 5'000;
+
+  static std::string Key(uint64_t number) { return "key" + std::to_string(kKeys + number); }
+  static std::string Value(uint64_t number) {
+    return std::to_string(number) + std::string(number % 5 == 0 ? 700 : 30, 'v');
+  }
+  void PutAll() {
+    for (uint64_t number = 0; number < kKeys; ++number) {
+      dsm::OpContext op{*worker_, counts_};
+      const std::string key = Key(number), value = Value(number);
+      ASSERT_TRUE(worker_->Run(host_.index(0).Put(op, key, value)).ok());
+    }
+  }
+  dsm::OpContext Expired() { return {*worker_, counts_, 1}; }
+  Status Upkeep() {
+    dsm::OpContext op{*worker_, counts_};
+    return worker_->Run(host_.index(0).Upkeep(op));
+  }
+  template <typename Condition>
+  void AwaitUpkeep(Condition holds) {  // the test's timeout bounds it
+    while (!holds(Upkeep())) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+
+  LsmHost host_{{LsmHost::SmallStore()}};
+  std::unique_ptr<dsm::Worker> worker_ = host_.OpenWorker();
+  dsm::FabricCounts counts_;
+};
+
+TEST_F(LsmStoreLimitsTest, ReadsEndWithTheirDeadlinesAndRowsAreWhole) {
+  PutAll();
+  for (const bool on_disk : {false, true}) {
+    SCOPED_TRACE(on_disk);
+    if (on_disk) {
+      worker_->GoOnline();
+      host_.store().FlushSoon();
+      worker_->GoOffline();
+      worker_ = nullptr;
+      host_.Close();
+      host_.Open();
+      worker_ = host_.OpenWorker();
+      AwaitUpkeep([this](const Status&) {
+        worker_->GoOnline();
+        const auto memtables = host_.store().memtables();
+        if (!memtables.active_empty) host_.store().FlushSoon();
+        worker_->GoOffline();
+        return memtables.active_empty && !memtables.flushing_bytes;
+      });
+    }
+    for (const auto direction : {index::ScanDirection::kForward, index::ScanDirection::kReverse}) {
+      dsm::OpContext op = Expired();
+      std::vector<KeyValue> rows;
+      const Status scanned =
+          worker_->Run(host_.index(0).Scan(op, {.start = {}, .direction = direction}, &rows));
+      EXPECT_EQ(scanned.code(), StatusCode::kDeadlineExceeded) << scanned;
+      EXPECT_LT(rows.size(), kKeys);
+      for (const KeyValue& row : rows) {
+        EXPECT_EQ(row.value, Value(std::stoull(row.key.substr(3)) - kKeys)) << row.key;
+      }
+    }
+    dsm::OpContext op = Expired();
+    std::string value;
+    const auto got = worker_->Run(host_.index(0).Get(op, Key(5), &value));
+    if (on_disk) {
+      EXPECT_EQ(got.status().code(), StatusCode::kDeadlineExceeded) << got.status();
+    } else {
+      EXPECT_TRUE(got.ok() && *got && value == Value(5)) << "nothing is waited for";
+    }
+  }
+  worker_ = nullptr;
+}
+
+TEST_F(LsmStoreLimitsTest, LogsThatCannotBeWrittenAreToldOfUntilTheyCan) {
+  const auto full = std::make_shared<std::atomic<bool>>(false);  // the host outlives the test
+  host_.storage().fail = [full](const index::storage::Io& io) {
+    const bool fails = *full && io.kind == index::storage::IoKind::kWrite;
+    return fails ? Status::ResourceExhausted("no space left on device") : Status::Ok();
+  };
+  *full = true;
+  dsm::OpContext op{*worker_, counts_};
+  ASSERT_TRUE(worker_->Run(host_.index(0).Put(op, "few", "bytes")).ok());
+  AwaitUpkeep([](const Status& writing) { return !writing.ok(); });
+  EXPECT_NE(Upkeep().message().find("no space left"), std::string_view::npos) << Upkeep();
+  *full = false;
+  AwaitUpkeep([](const Status& writing) { return writing.ok(); });
+  worker_ = nullptr;
+}
+
+}  // namespace
+}  // namespace farleaf::test
