@@ -50,6 +50,11 @@ Task<void> RecordHouse::Keep(ServingThread& thread) {
       FARLEAF_LOG(warn, "a flush that was due is not through: {}", flushed.ToString());
     }
   }
+  // A sweep that is never to come leaves what has expired to those who meet it.
+  if (options_.turn_s == 0) {
+    keeping_ = false;
+    co_return;
+  }
   // A piece that failed is met again in a second; a server that is lost is told of by whoever needs it.
   [[maybe_unused]] const Status swept = co_await sweep_.Step(walk, now_ns);
   [[maybe_unused]] const Status members = co_await members_.Step(walk, now_ns);

@@ -17,7 +17,7 @@ class MemberSweep final : public PacedWalk {
   /// `abandoned_ms`: what no change of a member takes.
   MemberSweep(const RecordStore* store, Options options, uint64_t abandoned_ms)
       : PacedWalk(store, std::string(1, kMemberSpace), EndOfPrefix(std::string(1, kMemberSpace)),
-                  options),
+                  options, 1),  // each visit looks at what the one before has found
         abandoned_ms_(abandoned_ms) {}
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/frontend/side_by_side.h"
 #include "server/records/member_sweep.h"
 
 namespace farleaf::server {
@@ -23,24 +24,41 @@ uint64_t DeadlineNs(const WalkContext& context) {
   return context.worker.clock().NowNs() + context.piece_ms * kNsPerMs;
 }
 
+Task<Status> Drop(WalkContext& context, OpContext& op, const RecordStore& store,
+                  const std::string& key) {
+  if (context.cancelled()) co_return Status::Unavailable("the server is stopping");
+  DropEverything rule;
+  op.deadline_ns = DeadlineNs(context);
+  const auto deleted = co_await store.Update(op, key, rule);
+  co_return deleted.ok() ? Status::Ok() : deleted.status();
+}
+
 }  // namespace
 
 Task<Status> DeleteAll(WalkContext context, const RecordStore& store, char space) {
   const std::string start(1, space);
-  PieceScan scan(&store.tree(), {.start = start, .end = EndOfPrefix(start)});
+  PieceScan::Range range{.start = start, .end = EndOfPrefix(start)};
+  range.content = index::ScanContent::kKeys;
+  PieceScan scan(&store.tree(), range);
   while (!scan.done()) {
     OpContext op{context.worker, context.counts, DeadlineNs(context)};
     const Status scanned = co_await scan.Next(op);
     if (!scanned.ok()) co_return scanned;
-    for (const index::KeyValue& row : scan.rows()) {
-      if (context.cancelled()) co_return Status::Unavailable("the server is stopping");
-      DropEverything rule;
-      op.deadline_ns = DeadlineNs(context);
-      const auto deleted = co_await store.Update(op, row.key, rule);
-      if (!deleted.ok()) co_return deleted.status();
-    }
+    const auto& rows = scan.rows();
+    const NumberedStep drop = [&](size_t i) { return Drop(context, op, store, rows[i].key); };
+    const Status dropped = co_await RunSideBySide(op, rows.size(), kRowsAtOnce, drop);
+    if (!dropped.ok()) co_return dropped;
     co_await context.worker.Sleep(0);  // others' turn, where no verb suspends
   }
+  co_return Status::Ok();
+}
+
+Task<Status> PacedWalk::VisitRow(WalkContext& context, OpContext& op, const index::KeyValue& row) {
+  ++counts_.records;
+  op.deadline_ns = DeadlineNs(context);
+  const auto visited = co_await Visit(op, row);
+  if (!visited.ok()) co_return visited.status();
+  counts_.deleted += *visited;
   co_return Status::Ok();
 }
 
@@ -49,17 +67,10 @@ Task<Status> PacedWalk::Piece(WalkContext context) {
   const Status scanned = co_await scan_->Next(op);
   if (!scanned.ok()) co_return scanned;
   ++pieces_;
-  Status failure;
-  for (const index::KeyValue& row : scan_->rows()) {
-    ++counts_.records;
-    op.deadline_ns = DeadlineNs(context);
-    const auto visited = co_await Visit(op, row);
-    if (!visited.ok()) {
-      failure = visited.status();  // the rest of this piece is left to the next turn
-      break;
-    }
-    counts_.deleted += *visited;
-  }
+  const auto& rows = scan_->rows();
+  const NumberedStep visit = [&](size_t i) { return VisitRow(context, op, rows[i]); };
+  // After a failure the rest of this piece is left to the next turn.
+  const Status failure = co_await RunSideBySide(op, rows.size(), rows_at_once_, visit);
   if (scan_->done()) {
     scan_.reset();
     pieces_of_last_turn_ = std::exchange(pieces_, 0);

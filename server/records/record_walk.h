@@ -24,6 +24,9 @@ struct WalkContext {
   std::function<bool()> cancelled;
 };
 
+/// Rows of a piece that are deleted side by side, so that a sync serves many of them.
+inline constexpr size_t kRowsAtOnce = 64;
+
 /// Deletes each key of the space at some instant between the call and its end: whatever was there at the call
 /// and has not been written since is gone; what is written meanwhile may be deleted or not. Keys are deleted one
 /// by one, so that there is no instant common to all. Unavailable if it was cancelled.
@@ -41,8 +44,14 @@ class PacedWalk {
     uint64_t turns = 0, records = 0, deleted = 0;
   };
 
-  PacedWalk(const RecordStore* store, std::string begin, std::string end, Options options)
-      : store_(store), begin_(std::move(begin)), end_(std::move(end)), options_(options) {}
+  /// Rows of a piece are visited in order, `rows_at_once` of them side by side.
+  PacedWalk(const RecordStore* store, std::string begin, std::string end, Options options,
+            size_t rows_at_once)
+      : store_(store),
+        begin_(std::move(begin)),
+        end_(std::move(end)),
+        options_(options),
+        rows_at_once_(rows_at_once) {}
   virtual ~PacedWalk() = default;
 
   /// What is due in one second. To be called about once a second, not while one runs.
@@ -56,10 +65,12 @@ class PacedWalk {
 
  private:
   dsm::Task<Status> Piece(WalkContext context);
+  dsm::Task<Status> VisitRow(WalkContext& context, dsm::OpContext& op, const index::KeyValue& row);
 
   const RecordStore* const store_;
   const std::string begin_, end_;
   const Options options_;
+  const size_t rows_at_once_;
   std::optional<PieceScan> scan_;  // of this turn; none between turns
   uint64_t next_turn_ns_ = 0;
   uint64_t pieces_ = 0;  // of this turn
@@ -73,7 +84,8 @@ class ExpirySweep final : public PacedWalk {
   /// Of all keys from `begin` up to `end`, which are of spaces of records. `abandoned_ms`: what no insertion takes.
   ExpirySweep(const RecordStore* store, std::string begin, std::string end, Options options,
               uint64_t abandoned_ms)
-      : PacedWalk(store, std::move(begin), std::move(end), options), abandoned_ms_(abandoned_ms) {}
+      : PacedWalk(store, std::move(begin), std::move(end), options, kRowsAtOnce),
+        abandoned_ms_(abandoned_ms) {}
 
  private:
   dsm::Task<Result<bool>> Visit(dsm::OpContext& op, const index::KeyValue& row) override;
