@@ -174,7 +174,9 @@ Status ComputeServer::Rejoin(uint64_t seed) {
   return Join(seed);
 }
 
-ComputeServer::~ComputeServer() { (void)Stop(); }
+ComputeServer::~ComputeServer() {
+  (void)Stop([] { return false; });
+}
 
 void ComputeServer::StopServing() {
   if (native_) {
@@ -187,10 +189,10 @@ void ComputeServer::StopServing() {
   native_.reset();
 }
 
-Status ComputeServer::Stop() {
+Status ComputeServer::Stop(const Engine::Hurried& hurried) {
   StopServing();
   if (!engine_) return Status::Ok();
-  Status closed = engine_->Close();
+  Status closed = engine_->Close(hurried);
   engine_.reset();
   return closed;
 }

@@ -34,7 +34,7 @@ class ComputeServer {
   ~ComputeServer();
 
   /// Ends the clients' requests, then closes the engine. A failure says what was not left in order.
-  Status Stop();
+  Status Stop(const Engine::Hurried& hurried);
 
   /// Fenced, once a memory server has cut this compute server off.
   Status fenced() const { return engine_ ? engine_->fenced() : Status::Ok(); }

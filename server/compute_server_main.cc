@@ -104,15 +104,18 @@ Status Serve(const ComputeServerOptions& options) {
   const MonotonicClock clock;
   auto server = ComputeServer::Start(options, DrawSeed(), &clock);
   if (!server.ok()) return server.status();
-  FARLEAF_RETURN_IF_ERROR(Announce(options, **server));
-  FARLEAF_RETURN_IF_ERROR(ServeUntilShutdown(options, **server, **shutdown, **reload, clock));
+  if (!(*shutdown)->requested()) {
+    FARLEAF_RETURN_IF_ERROR(Announce(options, **server));
+    FARLEAF_RETURN_IF_ERROR(ServeUntilShutdown(options, **server, **shutdown, **reload, clock));
+  }
+  (*shutdown)->AwaitAnother();
   FARLEAF_LOG(info, "shutting down");
   Withdraw(options);
   if (!(*server)->serves()) {
     FARLEAF_LOG(info, "ended outside of the pool");
     return Status::Ok();
   }
-  return (*server)->Stop();
+  return (*server)->Stop([&shutdown] { return (*shutdown)->another(); });
 }
 
 int Main(int argc, char** argv) {

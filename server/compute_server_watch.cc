@@ -35,7 +35,7 @@ Status ComputeServer::Health() const {
     case Phase::kJoining:
       return Status::Unavailable(on_disk ? "opening the store" : "joining the pool");
     case Phase::kOutside:
-      return Status::Unavailable(on_disk ? "the store is closed" : "not in the pool");
+      return Status::Unavailable(on_disk ? "the store is being closed" : "not in the pool");
     case Phase::kDraining:
       return Status::Unavailable("draining: running requests are ended, new ones are refused");
     case Phase::kServing:

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "dsm/base/status.h"
@@ -37,8 +38,10 @@ class Engine {
   /// One line, for the log: what is served from where.
   virtual std::string Describe() const = 0;
 
+  /// Asked now and then: whether somebody waits for the end, so that what only makes the next start faster is left out.
+  using Hurried = std::function<bool()>;
   /// Leaves all in order, and logs how that went. The host is gone then. REQUIRES: nothing runs on it.
-  virtual Status Close() = 0;
+  virtual Status Close(const Hurried& hurried) = 0;
 };
 
 }  // namespace farleaf::server

@@ -75,7 +75,7 @@ std::string PoolEngine::Describe() const {
                      pool_->fabric().regions().size(), pool_->fabric().name());
 }
 
-Status PoolEngine::Close() {
+Status PoolEngine::Close(const Hurried& /*hurried*/) {
   StopBeside();
   host_.reset();
   const Status left = pool_->Leave();

@@ -41,7 +41,7 @@ class PoolEngine final : public Engine {
   Status Health() const override;
   void AppendMetrics(MetricsText* out) const override;
   std::string Describe() const override;
-  Status Close() override;
+  Status Close(const Hurried& hurried) override;
 
  private:
   PoolEngine(const PoolEngineOptions& options, std::unique_ptr<dsm::Pool> pool, uint64_t joins);

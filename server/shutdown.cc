@@ -54,11 +54,24 @@ Result<std::unique_ptr<ShutdownSignal>> ShutdownSignal::Install() {
   return shutdown;
 }
 
-ShutdownSignal::~ShutdownSignal() {
-  // What has been acted on must not end the process when the mask is lifted.
+void ShutdownSignal::TakeSignals() {
   signalfd_siginfo taken;
   while (signal_fd_ >= 0 && ::read(signal_fd_, &taken, sizeof taken) > 0) {
   }
+}
+
+void ShutdownSignal::AwaitAnother() {
+  Request();  // fd() stays readable
+  TakeSignals();
+}
+
+bool ShutdownSignal::another() const {
+  pollfd waited{signal_fd_, POLLIN, 0};
+  return ::poll(&waited, 1, 0) > 0;
+}
+
+ShutdownSignal::~ShutdownSignal() {
+  TakeSignals();  // what has been acted on must not end the process when the mask is lifted
   for (int fd : {epoll_fd_, event_fd_, signal_fd_}) {
     if (fd >= 0) ::close(fd);
   }

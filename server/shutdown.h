@@ -45,9 +45,13 @@ class ShutdownSignal {
   bool WaitForMs(uint32_t timeout_ms) const;
   /// As if a signal had come.
   void Request();
+  /// Behind the first signal: another() is about those that come from now on.
+  void AwaitAnother();
+  bool another() const;
 
  private:
   ShutdownSignal() = default;
+  void TakeSignals();
   sigset_t previous_mask_{};
   int signal_fd_ = -1;
   int event_fd_ = -1;

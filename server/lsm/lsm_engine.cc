@@ -82,6 +82,7 @@ Result<std::unique_ptr<LsmEngine>> LsmEngine::Open(const LsmEngineOptions& optio
 LsmEngine::~LsmEngine() {
   host_.reset();
   background_.reset();
+  if (store_) store_->Abandon();
 }
 
 Result<std::unique_ptr<Worker>> LsmEngine::OpenWorker() {
@@ -157,7 +158,7 @@ std::string LsmEngine::DescribeStore(uint64_t took_ns) {
       static_cast<double>(took_ns) / kNsPerMs, synced ? "synced" : "local");
 }
 
-Task<void> LsmEngine::FlushMemtables() {
+Task<void> LsmEngine::FlushMemtables(const Hurried& hurried) {
   const uint64_t end_ns = clock_->NowNs() + options_.close_flush_ms * kNsPerMs;
   for (;;) {
     const LsmStore::Memtables memtables = store_->memtables();
@@ -165,16 +166,17 @@ Task<void> LsmEngine::FlushMemtables() {
     dsm::FabricCounts counts;
     dsm::OpContext op{*worker_, counts};
     const Status writing = co_await store_->Upkeep(op);
-    if (!writing.ok() || clock_->NowNs() >= end_ns) co_return;  // it is replayed instead
+    // Else it is replayed instead.
+    if (!writing.ok() || hurried() || clock_->NowNs() >= end_ns) co_return;
     store_->FlushSoon();
     co_await worker_->Sleep(kPauseNs);
   }
 }
 
-Status LsmEngine::Close() {
+Status LsmEngine::Close(const Hurried& hurried) {
   host_.reset();
   const uint64_t start_ns = clock_->NowNs();
-  if (options_.close_flush_ms > 0) worker_->Run(FlushMemtables());
+  if (options_.close_flush_ms > 0) worker_->Run(FlushMemtables(hurried));
   background_.reset();
   const Status closed = worker_->Run(store_->Close(*worker_));
   store_.reset();

@@ -42,14 +42,14 @@ class LsmEngine final : public Engine {
   Status Health() const override { return host_->Health(); }
   std::string Describe() const override { return description_; }
   /// Flushes memtables, so that the next start has little to replay, and makes everything durable.
-  Status Close() override;
+  Status Close(const Hurried& hurried) override;
 
  private:
   LsmEngine(const LsmEngineOptions& options, uint64_t seed, const Clock* clock)
       : options_(options), seed_(seed), clock_(clock) {}
   Status OpenStore();
   dsm::Task<void> TellProgress(const bool* opened);
-  dsm::Task<void> FlushMemtables();
+  dsm::Task<void> FlushMemtables(const Hurried& hurried);
   std::string DescribeStore(uint64_t took_ns);
   Result<std::unique_ptr<dsm::Worker>> OpenWorker();
 

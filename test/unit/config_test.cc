@@ -185,6 +185,11 @@ TEST(ShutdownTest, SigtermMakesTheDescriptorReadable) {
   ::kill(::getpid(), SIGTERM);
   EXPECT_TRUE((*shutdown)->WaitForMs(10'000));
   EXPECT_TRUE((*shutdown)->requested());
+  (*shutdown)->AwaitAnother();
+  EXPECT_FALSE((*shutdown)->another());
+  ::kill(::getpid(), SIGTERM);
+  EXPECT_TRUE((*shutdown)->another());
+  EXPECT_TRUE((*shutdown)->requested());
   // The end of the object, which unblocks the signal, does not end the process.
 }
 
