@@ -58,6 +58,7 @@ ServerLook ParseLook(const StatLines& lines, uint64_t time_ns) {
   look.time_ns = time_ns;
   for (const auto& [name, text] : lines) {
     const auto value = NumberOf(text);
+    if (!value) look.texts[name] = text;
     if (value && !AddToKind(name, *value, &look.kinds)) look.others[name] = *value;
   }
   return look;

@@ -23,8 +23,13 @@ struct KindCounts {
 /// A server's counters at some instant.
 struct ServerLook {
   uint64_t time_ns = 0;
-  std::map<std::string, KindCounts> kinds;  ///< "get", "memcached.set"
-  std::map<std::string, uint64_t> others;   ///< numbers that are not of a kind
+  std::map<std::string, KindCounts> kinds;   ///< "get", "memcached.set"
+  std::map<std::string, uint64_t> others;    ///< numbers that are not of a kind
+  std::map<std::string, std::string> texts;  ///< what is no number
+  std::string text(const std::string& name) const {
+    const auto at = texts.find(name);
+    return at == texts.end() ? std::string() : at->second;
+  }
   uint64_t number(const std::string& name) const {
     const auto at = others.find(name);
     return at == others.end() ? 0 : at->second;

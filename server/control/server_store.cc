@@ -43,7 +43,8 @@ class ServerStore final : public Store {
     while (!rest.empty()) {
       const std::string_view line = rest.substr(0, rest.find('\n'));
       rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-      const size_t space = line.rfind(' ');
+      // Values may have spaces; so may trees' names, whose values are numbers.
+      const size_t space = line.starts_with("tree.") ? line.rfind(' ') : line.find(' ');
       if (space == std::string_view::npos) continue;
       lines.emplace_back(line.substr(0, space), line.substr(space + 1));
     }

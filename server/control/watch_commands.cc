@@ -77,6 +77,9 @@ void PrintStore(const ServerLook& look) {
   }
   fmt::print("; memtable {:.1f} MiB; cache {:.1f} of {:.1f} MiB\n", mib("lsm.memtable_bytes"),
              mib("lsm.cache_bytes"), mib("lsm.cache_budget_bytes"));
+  const std::string failure = look.text("lsm.writing_failure");
+  fmt::print("  writing: {}{}{}\n", look.text("lsm.writing"), failure.empty() ? "" : ": ",
+             PrintBytes(failure, TextForm::kText));
 }
 
 }  // namespace

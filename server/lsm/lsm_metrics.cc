@@ -1,6 +1,7 @@
 // What an LSM store tells those who watch a server.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 #include <string>
@@ -61,15 +62,21 @@ void LsmTreeHost::AppendStats(std::string* text) const {
   const bool synced = options.durability == index::lsm::Durability::kSynced;
   fmt::format_to(std::back_inserter(*text),
                  "engine lsm\nlsm.data_dir {}\nlsm.durability {}\nlsm.writing {}\n", deps_.place,
-                 synced ? "synced" : "local", look.writing.ok() ? "ok" : look.writing.message());
+                 synced ? "synced" : "local", look.writing.ok() ? "ok" : "failed");
+  if (!look.writing.ok()) {
+    std::string reason(look.writing.message());
+    std::ranges::replace(reason, '\n', ' ');
+    fmt::format_to(std::back_inserter(*text), "lsm.writing_failure {}\n", reason);
+  }
   const auto line = [&](std::string_view what, uint64_t value) {
     fmt::format_to(std::back_inserter(*text), "lsm.{} {}\n", what, value);
   };
   line("memtable_bytes", look.memtables.active_bytes);
   line("flushing_bytes", look.memtables.flushing_bytes.value_or(0));
   line("flushes", look.memtables.flushes);
-  for (size_t level = 0; level < kLevelsMax; ++level) {
-    if (look.levels[level].tables == 0) continue;
+  size_t levels = kLevelsMax;  // down to the deepest that is used
+  while (levels > 0 && look.levels[levels - 1].tables == 0) --levels;
+  for (size_t level = 0; level < levels; ++level) {
     line(fmt::format("level{}_bytes", level + 1), look.levels[level].bytes);
     line(fmt::format("level{}_tables", level + 1), look.levels[level].tables);
   }

@@ -123,6 +123,10 @@ Result<HostedTree> LsmTreeHost::Keep(std::string_view name, std::string_view ent
     tree.info.key_bytes_max = entry->key_bytes_max;
     tree.info.value_bytes_max = fixed8 ? 8 : index::lsm::kValueBytesMax;
     tree.info.name = name;
+  } else if (tree.info.name != name) {
+    return Status::Corruption("the catalog has number " + std::to_string(entry->number) +
+                              " for two trees, \"" + tree.info.name + "\" and \"" +
+                              std::string(name) + "\"");
   }
   return HostedTree{tree.info, tree.index.get()};
 }

@@ -1,9 +1,12 @@
 // The trees of an LSM store: apart from one another, there again when the store is opened again, and nobody else's.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
 #include <set>
 #include <thread>
 
+#include "server/records/record_walk.h"
 #include "test/support/lsm_trees.h"
 
 namespace farleaf::server {
@@ -126,7 +129,10 @@ TEST_F(LsmTreeHostTest, StatisticsTellOfTheStore) {
   ASSERT_TRUE(tree.ok());
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(Put(*tree, std::to_string(i), "v").ok());
   std::string text;
+  const MonotonicClock clock;
+  const uint64_t end_ns = clock.NowNs() + 60 * kNsPerSecond;
   do {  // what was put is flushed, soon
+    ASSERT_LT(clock.NowNs(), end_ns) << text;
     text.clear();
     trees.host().AppendStats(&text);
   } while (text.find("_tables ") == std::string::npos);
@@ -134,10 +140,70 @@ TEST_F(LsmTreeHostTest, StatisticsTellOfTheStore) {
                            "lsm.writing ok\n", "lsm.trees 1\n"}) {
     EXPECT_NE(text.find(line), std::string::npos) << text;
   }
+  const auto told = [&text](int level) {
+    return text.find("lsm.level" + std::to_string(level) + "_tables ") != std::string::npos;
+  };
+  for (int level = 2; level <= static_cast<int>(index::lsm::kLevelsMax); ++level) {
+    EXPECT_TRUE(!told(level) || told(level - 1)) << "a level is left out\n" << text;
+  }
   MetricsText metrics;
   trees.host().AppendMetrics(&metrics);
   EXPECT_NE(metrics.ToString().find("farleaf_lsm_writing 1\n"), std::string::npos);
   EXPECT_TRUE(trees.host().Health().ok());
+}
+
+TEST(LsmTreesOfAFullDiskTest, TheReasonIsALineOfItsOwn) {
+  const auto full = std::make_shared<std::atomic<bool>>(false);  // the trees outlive the test
+  test::LsmTrees trees;
+  trees.store().storage().fail = [full](const index::storage::Io& io) {
+    const bool fails = *full && io.kind == index::storage::IoKind::kWrite;
+    return fails ? Status::ResourceExhausted("no space left on device") : Status::Ok();
+  };
+  auto worker = trees.host().OpenWorker();
+  ASSERT_TRUE(worker.ok());
+  dsm::FabricCounts counts;
+  dsm::OpContext op{**worker, counts};
+  const auto tree = (*worker)->Run(trees.host().Create(op, {.name = "t"}));
+  ASSERT_TRUE(tree.ok()) << tree.status();
+  *full = true;
+  ASSERT_TRUE((*worker)->Run(tree->index->Put(op, "k", "v")).ok());
+  std::string text;
+  while (trees.host().Health().ok()) std::this_thread::yield();  // the test's timeout bounds it
+  trees.host().AppendStats(&text);
+  EXPECT_NE(text.find("\nlsm.writing failed\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nlsm.writing_failure resource exhausted: no space left"), std::string::npos)
+      << text;
+  *full = false;
+  while (!trees.host().Health().ok()) std::this_thread::yield();
+  *worker = nullptr;
+}
+
+TEST(LsmRecordsTest, DeletesOfAFlushShareSyncs) {
+  index::lsm::LsmOptions options = test::LsmHost::SmallStore();
+  options.durability = index::lsm::Durability::kSynced;
+  test::LsmHost store{{.store = options, .io_delay_ns = 100 * kNsPerUs}};
+  auto worker = store.OpenWorker();
+  const WallClock wall;
+  const RecordStore records(&store.index(0), &wall);
+  constexpr uint64_t kRecords = 300;
+  dsm::FabricCounts counts;
+  dsm::OpContext op{*worker, counts};
+  std::string value;
+  AppendRecord(Record{.cas = 1}, "", &value);
+  for (uint64_t i = 0; i < kRecords; ++i) {
+    const std::string key = std::string(1, kUserKeySpace) + std::to_string(i);
+    ASSERT_TRUE(worker->Run(store.index(0).Put(op, key, value)).ok());
+  }
+  const uint64_t syncs = store.storage().counts().syncs;
+  const WalkContext walk{*worker, counts, 60'000, [] { return false; }};
+  const Status deleted = worker->Run(DeleteAll(walk, records, kUserKeySpace));
+  EXPECT_TRUE(deleted.ok()) << deleted;
+  EXPECT_GT(store.storage().counts().syncs, syncs);
+  EXPECT_LT(store.storage().counts().syncs, syncs + kRecords / 4);
+  std::vector<KeyValue> rows;
+  EXPECT_TRUE(worker->Run(store.index(0).Scan(op, {}, &rows)).ok());
+  EXPECT_TRUE(rows.empty());
+  worker = nullptr;
 }
 
 TEST(LsmStoreOfOthersTest, IsRefused) {
