@@ -1,5 +1,7 @@
 #include "server/compute_server_options.h"
 
+#include <algorithm>
+
 #include "client/ring/format.h"
 #include "index/blink/options.h"
 
@@ -87,8 +89,10 @@ void AddRecordOptions(ConfigSchema& schema, NativeServerOptions* native) {
                   &redis.limits.reply_bytes_max, 4 << 10, uint64_t{4} << 30);
   schema.AddBytes("redis_out_bytes_max", "with more unsent answers a connection's commands wait",
                   &redis.limits.out_bytes_max, 4 << 10, uint64_t{1} << 30);
-  schema.AddInteger("expiry_sweep_s", "how long a turn takes that deletes all expired items",
-                    &native->expiry_sweep_s, 1, 86'400);
+  schema.AddInteger("expiry_sweep_s",
+                    "how long a turn takes that reads all items and deletes the expired ones; 0: "
+                    "never, they are deleted by who meets them",
+                    &native->expiry_sweep_s, 0, 86'400);
 }
 
 void AddWatchOptions(ConfigSchema& schema, ComputeServerOptions* options) {
@@ -163,11 +167,12 @@ void AddStoreOptions(ConfigSchema& schema, LsmEngineOptions* lsm) {
   constexpr uint64_t kMiB = uint64_t{1} << 20;
   schema.AddString("data_dir", "the directory of the store, made unless it exists; required",
                    &lsm->files.directory);
-  schema.AddEnum("durability",
-                 "what an acknowledged write promises: synced, it survives a power loss; local, it "
-                 "may be lost with the process until lsm_flush_ms have passed",
-                 &lsm->store.durability,
-                 {{"local", Durability::kLocal}, {"synced", Durability::kSynced}});
+  schema.AddEnum(
+      "durability",
+      "what an acknowledged write promises: synced, it survives a power loss; local, the "
+      "end of the process may take it until lsm_flush_ms have passed, and a power loss "
+      "until the memtable that it is in was flushed (lsm_memtable_bytes)",
+      &lsm->store.durability, {{"local", Durability::kLocal}, {"synced", Durability::kSynced}});
   schema.AddInteger("lsm_flush_ms", "the longest that a local write stays in memory only",
                     &lsm->store.flush_ms, 1, 60'000);
   schema.AddBytes("lsm_memtable_bytes",
@@ -233,12 +238,26 @@ Status Missing(const std::string& flag, const std::string& key, const std::strin
                                  " in the configuration file): " + what);
 }
 
+/// Two memtables and their logs, a flush, and what collection and compactions make before they free anything.
+Status CheckSizes(const LsmEngineOptions& lsm) {
+  constexpr uint64_t kBesideBytes = uint64_t{64} << 20;
+  const uint64_t memtable_bytes = lsm.store.memtable_bytes;
+  const uint64_t least = 4 * memtable_bytes + kBesideBytes;
+  if (lsm.files.bytes_max == 0 || lsm.files.bytes_max >= least) return Status::Ok();
+  return Status::InvalidArgument(
+      "--lsm-bytes-max (key lsm_bytes_max) is " + FormatByteSize(lsm.files.bytes_max) +
+      ": with --lsm-memtable-bytes " + FormatByteSize(memtable_bytes) + " it has to be " +
+      FormatByteSize(least) + " at least; raise it, or lower --lsm-memtable-bytes");
+}
+
 /// A limit that was not asked for is lowered to what the store takes.
 Status LimitValues(const ConfigSchema& schema, const std::string& key, uint64_t max,
                    uint64_t* value) {
   if (*value <= max) return Status::Ok();
   if (schema.is_set(key)) {
-    return Status::InvalidArgument("key " + key + " is " + FormatByteSize(*value) +
+    std::string flag = "--" + key;
+    std::ranges::replace(flag, '_', '-');
+    return Status::InvalidArgument(flag + " (key " + key + ") is " + FormatByteSize(*value) +
                                    ": --engine lsm takes values of up to " + FormatByteSize(max) +
                                    " there; lower it or leave it out");
   }
@@ -290,6 +309,7 @@ Status CheckEngineOptions(const ConfigSchema& schema, ComputeServerOptions* opti
     return Status::InvalidArgument("--lsm-open-files-max: " + std::to_string(open_files_max) +
                                    " is out of range; allowed: 0, or 16 and more");
   }
+  FARLEAF_RETURN_IF_ERROR(CheckSizes(options->lsm));
   NativeServerOptions& native = options->native;
   FARLEAF_RETURN_IF_ERROR(LimitValues(schema, "memcached_value_bytes_max", kLsmRecordDataBytesMax,
                                       &native.memcached.limits.value_bytes_max));

@@ -60,6 +60,12 @@ struct EngineProcessTest : ::testing::Test {
     FARLEAF_CHECK(tree.ok(), tree.status());
     return *tree;
   }
+  static std::string MetricsUrl(ComputeServerProcess& server) {
+    EXPECT_TRUE(server.process->WaitForOutput("/health"));
+    const std::string output = server.process->Output(), sign = "metrics at ";
+    const size_t begin = output.find(sign) + sign.size();
+    return output.substr(begin, output.find("/metrics", begin) - begin);
+  }
   static uint64_t Stat(client::Client& client, const std::string& name) {
     const auto text = client.ServerStats();
     FARLEAF_CHECK(text.ok(), text.status());
@@ -150,10 +156,7 @@ TEST_F(EngineProcessTest, EveryFrontEndServesItAndItsStatisticsAreTold) {
   EXPECT_EQ(redis_client.AskRedis("GET a\r\n"), "$1\r\nx\r\n");
   EXPECT_EQ(redis_client.AskRedis("HSET h f v\r\n"), ":1\r\n");
 
-  ASSERT_TRUE(server.process->WaitForOutput("/health"));
-  const std::string output = server.process->Output(), sign = "metrics at ";
-  const size_t begin = output.find(sign) + sign.size();
-  const std::string metrics = output.substr(begin, output.find("/metrics", begin) - begin);
+  const std::string metrics = MetricsUrl(server);
   EXPECT_EQ(test::HttpGet(metrics, "/health").status, 200);
   const std::string page = test::HttpGet(metrics, "/metrics").body;
   for (const char* sample : {"\nfarleaf_lsm_writing 1\n", "\nfarleaf_healthy 1\n",
@@ -208,17 +211,17 @@ TEST_F(EngineProcessTest, DirectoriesThatAreNotItsOwnAreRefused) {
 
 TEST_F(EngineProcessTest, WritesToAFullDiskAreRefusedAndReadsGoOn) {
   ComputeServerProcess server =
-      StartServer({"--lsm-bytes-max", "64MiB", "--metrics-listen", "127.0.0.1:0"});
+      StartServer({"--lsm-bytes-max", "68MiB", "--metrics-listen", "127.0.0.1:0"});
   auto client = ConnectTo(server, kPatienceMs);
   client::Tree tree = CreateTree(*client);
   const auto value_of = [](int i) { return std::to_string(i) + std::string(50'000, 'v'); };
   int stored = 0;
   for (;; ++stored) {
-    ASSERT_LT(stored, 3'000) << "64 MiB took 150 MB";
+    ASSERT_LT(stored, 3'000) << "68 MiB took 150 MB";
     const auto put = tree.Put("key" + std::to_string(stored), value_of(stored));
     if (put.ok()) continue;
     EXPECT_EQ(put.status().code(), StatusCode::kResourceExhausted) << put.status();
-    EXPECT_NE(put.status().message().find("the limit of 67108864"), std::string::npos)
+    EXPECT_NE(put.status().message().find("the limit of 71303168"), std::string::npos)
         << put.status();
     break;
   }
@@ -235,15 +238,34 @@ TEST_F(EngineProcessTest, WritesToAFullDiskAreRefusedAndReadsGoOn) {
   for (int i = 0; i < 100 && !answer.starts_with("SERVER_ERROR"); ++i) answer = text.Ask(set);
   EXPECT_TRUE(answer.starts_with("SERVER_ERROR resource exhausted")) << answer;
   EXPECT_EQ(text.Ask("get none\r\n"), "END\r\n");
-  (void)Terminate(server);  // what was only in memory may have no room
-  // With room again all that is on disk is there, and writes are taken.
+  // A delete is a write. It may find room at the end of a log.
+  const auto deleted = tree.Delete("key0");
+  if (!deleted.ok()) {
+    EXPECT_EQ(deleted.status().code(), StatusCode::kResourceExhausted);
+  }
+  const std::string metrics = MetricsUrl(server);
+  test::HttpAnswer health;
+  do {  // the test's timeout bounds it
+    health = test::HttpGet(metrics, "/health");
+  } while (health.status == 200);
+  EXPECT_EQ(health.status, 503);
+  EXPECT_NE(health.body.find("the limit of 71303168"), std::string::npos) << health.body;
+  const Ended status = cluster.Run("farleafctl", {"--server", server.url(), "status"});
+  EXPECT_TRUE(status.says("writing: failed: resource exhausted")) << status.output;
+  const Ended ended = Terminate(server);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  // With room again all is there, and writes are taken.
   ComputeServerProcess again = StartServer({"--lsm-bytes-max", "256MiB"});
   auto reader = ConnectTo(again, kPatienceMs);
   client::Tree same = Open(*reader);
-  for (int i = 0; i < stored / 2; ++i) {
+  for (int i = 0; i < stored; ++i) {
     const auto value = same.Get("key" + std::to_string(i));
     ASSERT_TRUE(value.ok()) << value.status();
-    EXPECT_TRUE(*value == value_of(i)) << i;
+    if (i == 0 && deleted.ok()) {
+      EXPECT_FALSE(value->has_value());
+    } else {
+      EXPECT_TRUE(*value == value_of(i)) << i;
+    }
   }
   EXPECT_TRUE(same.Put("more", value_of(0)).ok());
   EXPECT_EQ(Terminate(again).code, 0);

@@ -60,10 +60,25 @@ TEST(ComputeServerOptionsTest, LimitsOfValuesAreWhatTheStoreTakes) {
     std::string flag = "--" + key;
     std::replace(flag.begin(), flag.end(), '_', '-');
     const std::string error = Error({"--engine", "lsm", "--data-dir", "d", flag, "2MiB"});
-    EXPECT_TRUE(Has(error, "key " + key + " is 2MiB")) << error;
+    EXPECT_TRUE(Has(error, flag + " (key " + key + ") is 2MiB")) << error;
     EXPECT_EQ(Error({"--engine", "lsm", "--data-dir", "d", flag, "100KiB"}), "ok");
     EXPECT_EQ(Error({"--bootstrap", "file:pool", flag, "2MiB"}), "ok");
   }
+}
+
+TEST(ComputeServerOptionsTest, ADiskThatIsTooSmallForTheMemtablesIsRefused) {
+  const auto with = [](const std::string& bytes_max, const std::string& memtable) {
+    return Error({"--engine", "lsm", "--data-dir", "d", "--lsm-bytes-max", bytes_max,
+                  "--lsm-memtable-bytes", memtable});
+  };
+  EXPECT_EQ(with("0", "64MiB"), "ok");
+  EXPECT_EQ(with("320MiB", "64MiB"), "ok");
+  EXPECT_EQ(with("68MiB", "1MiB"), "ok");
+  const std::string error = with("319MiB", "64MiB");
+  EXPECT_TRUE(Has(error, "--lsm-bytes-max (key lsm_bytes_max) is 319MiB")) << error;
+  EXPECT_TRUE(Has(error, "it has to be 320MiB at least")) << error;
+  EXPECT_TRUE(Has(error, "raise it, or lower --lsm-memtable-bytes")) << error;
+  EXPECT_EQ(Error({"--bootstrap", "file:pool", "--expiry-sweep-s", "0"}), "ok");
 }
 
 // Each bound is taken by the store, and what is beyond it is not.
