@@ -40,6 +40,13 @@ dsm::Task<Result<std::string>> ReadValue(dsm::Worker& worker, storage::Storage& 
   co_return std::string(*value);
 }
 
+uint32_t NextWholeRecord(uint32_t seed, uint32_t offset, std::span<const std::byte> segment) {
+  while (offset < segment.size() && !ParseLogRecord(seed, offset, segment.subspan(offset))) {
+    ++offset;
+  }
+  return offset;
+}
+
 dsm::Task<Result<std::optional<LogHead>>> SegmentReader::ReadHead(dsm::Worker& worker,
                                                                   SegmentId id) {
   using Head = std::optional<LogHead>;

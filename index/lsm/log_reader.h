@@ -36,6 +36,9 @@ dsm::Task<Result<std::string>> ReadValue(dsm::Worker& worker, storage::Storage& 
                                          uint64_t epoch, ValuePointer pointer,
                                          std::string_view key);
 
+/// Where the next record begins that is whole; the segment's end: there is none.
+uint32_t NextWholeRecord(uint32_t seed, uint32_t offset, std::span<const std::byte> segment);
+
 /// One segment after another, each read as a whole.
 class SegmentReader {
  public:

@@ -44,6 +44,15 @@ uint32_t HeaderCrc(uint64_t number, uint64_t offset, uint32_t length) {
   return Crc32c(AsBytes(header));
 }
 
+Status CheckComplete(storage::Storage* storage) {
+  const auto names = storage->ListFiles();
+  if (!names.ok()) return names.status();
+  if (std::ranges::find(*names, kIncompleteFile) == names->end()) return Status::Ok();
+  return Status::Corruption(
+      "the directory has a file INCOMPLETE: it is a copy that was not finished; empty it, and copy "
+      "again");
+}
+
 bool AllZero(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
@@ -84,6 +93,8 @@ std::unique_ptr<Manifest> Manifest::Create(storage::Storage* storage, uint64_t e
 
 dsm::Task<Result<std::unique_ptr<Manifest>>> Manifest::Open(dsm::Worker& worker,
                                                             storage::Storage* storage) {
+  Status complete = CheckComplete(storage);
+  if (!complete.ok()) co_return complete;
   auto current = co_await storage->ReadFile(worker, std::string(kCurrent));
   if (!current.ok()) co_return current.status();
   auto name = NameInCurrent(*current);
@@ -124,6 +135,10 @@ dsm::Task<Status> Manifest::ReadRecords(dsm::Worker& worker, std::string name) {
   }
   // The file was whole up to the state when CURRENT came to name it.
   if (records < 2) co_return Damaged(number_, offset, "it ends in front of the state");
+  opened_ = {.name = name,
+             .bytes = file.size(),
+             .records = records,
+             .unfinished_bytes = file.size() - offset};
   co_return Status::Ok();
 }
 

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "dsm/base/result.h"
 #include "index/lsm/event.h"
@@ -27,9 +28,13 @@
 
 namespace farleaf::index::lsm {
 
+/// A named file that stands where a store is being copied to (checkpoint.h), as long as not all of it is there.
+inline constexpr std::string_view kIncompleteFile = "INCOMPLETE";
+
 class Manifest {
  public:
-  /// Reads the state; NotFound: there is no store. Corruption: names the file and the offset. No file is written.
+  /// Reads the state; NotFound: there is no store. Corruption: names the file and the offset, or the store is a copy that was not
+  /// finished. No file is written.
   static dsm::Task<Result<std::unique_ptr<Manifest>>> Open(dsm::Worker& worker,
                                                            storage::Storage* storage);
   /// A new store's, with an empty state. REQUIRES: there is none.
@@ -47,6 +52,13 @@ class Manifest {
   /// REQUIRES: no Commit is under way.
   const StoreState& state() const { return state_; }
   uint64_t epoch() const { return state_.epoch; }
+  /// The file as Open found it.
+  struct OpenedFile {
+    std::string name;
+    uint64_t bytes = 0, records = 0;
+    uint64_t unfinished_bytes = 0;  ///< at its end: of an append that a crash cut off
+  };
+  const OpenedFile& opened_file() const { return opened_; }
 
  private:
   explicit Manifest(storage::Storage* storage) : storage_(storage) {}
@@ -60,6 +72,7 @@ class Manifest {
   storage::Storage* storage_;
   CoroutineMutex mutex_;  // guards all below
   StoreState state_;
+  OpenedFile opened_;
   uint64_t number_ = 0;       ///< of the file
   uint64_t file_bytes_ = 0;   ///< written to it
   uint64_t begun_bytes_ = 0;  ///< of them for the state with which it begins

@@ -31,14 +31,6 @@ constexpr size_t kMovers = 16;
 /// A store with fewer segments of values than this delays nobody: one of them is a large share.
 constexpr size_t kSegmentsFew = 16;
 
-/// Where the next record begins that is whole; the segment's end: there is none.
-uint32_t NextWhole(uint32_t seed, uint32_t offset, std::span<const std::byte> segment) {
-  while (offset < segment.size() && !ParseLogRecord(seed, offset, segment.subspan(offset))) {
-    ++offset;
-  }
-  return offset;
-}
-
 }  // namespace
 
 /// One segment that is being emptied; on one worker.
@@ -65,7 +57,7 @@ Status LsmStore::Collection::TakeValues(SegmentId id, uint64_t epoch,
   while (offset < segment.size()) {
     const auto record = ParseLogRecord(seed, offset, segment.subspan(offset));
     if (!record) {
-      const uint32_t whole = NextWhole(seed, offset, segment);
+      const uint32_t whole = NextWholeRecord(seed, offset, segment);
       if (whole < segment.size() && !torn) {
         return Status::Corruption(fmt::format(
             "at offset {}: the value's record is damaged; the segment is kept", offset));

@@ -2,21 +2,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <utility>
 
 #include "dsm/base/log.h"
 #include "index/lsm/entry_of.h"
 #include "index/lsm/log_replay.h"
+#include "index/lsm/named_segments.h"
 #include "index/lsm/store.h"
 
 namespace farleaf::index::lsm {
 
 namespace {
-
-/// Bytes of a value-log segment that something names.
-using NamedBytes = std::map<SegmentId, uint64_t>;
 
 void ReplayInto(CommitReader commit, Memtable* memtable, NamedBytes* named) {
   Sequence sequence = commit.first();
@@ -32,77 +28,6 @@ void ReplayInto(CommitReader commit, Memtable* memtable, NamedBytes* named) {
     }
     ++sequence;
   }
-}
-
-Status Missing(storage::Storage* storage, SegmentId id) {
-  return Status::Corruption(storage->NameOf(id) + " is missing; restore the directory from a copy");
-}
-
-// Of the segments that exist, those that nothing names. Tables' segments must all be there, and of the value log's those whose values
-// tables name. (Others of the value log were granted, and perhaps never made. One that tables name, but not the manifest, was collected.)
-Result<std::vector<SegmentId>> FindUnnamed(const StoreState& state, storage::Storage* storage,
-                                           const std::vector<SegmentId>& existing) {
-  std::set<SegmentId> unnamed(existing.begin(), existing.end());
-  const auto exists = [&](SegmentId id) {
-    return std::binary_search(existing.begin(), existing.end(), id);
-  };
-  for (const auto& level : state.levels) {
-    for (const auto& run : level) {
-      for (const auto& each : run.tables) {
-        for (const SegmentId id : each.table.segments) {
-          if (unnamed.erase(id) == 0) return Missing(storage, id);
-        }
-        for (const auto& values : each.table.dictionary) {
-          if (state.value_log.contains(values.segment) && !exists(values.segment)) {
-            return Missing(storage, values.segment);
-          }
-        }
-      }
-    }
-  }
-  for (const SegmentId id : state.recovery_log) unnamed.erase(id);
-  for (const auto& [id, garbage] : state.value_log) unnamed.erase(id);
-  return std::vector<SegmentId>(unnamed.begin(), unnamed.end());
-}
-
-// What nothing names of a segment is garbage: records whose commits were lost or that nothing has told of, and what was never filled
-// of the last segments.
-std::map<SegmentId, uint64_t> GarbageUntold(const StoreState& state, NamedBytes named) {
-  for (const auto& level : state.levels) {
-    for (const auto& run : level) {
-      for (const auto& each : run.tables) {
-        for (const TableInfo::LogSegment& log : each.table.dictionary) {
-          named[log.segment] += log.live_bytes;
-        }
-      }
-    }
-  }
-  std::map<SegmentId, uint64_t> untold;
-  for (const auto& [id, garbage] : state.value_log) {
-    const uint64_t known = garbage + named[id];
-    if (known < storage::kSegmentBytes) untold[id] = storage::kSegmentBytes - known;
-  }
-  return untold;
-}
-
-// Each table's making waited until the whole value log was durable: what was used before the last segment that a table names is
-// whole. That one and those behind it were being filled, perhaps.
-std::vector<SegmentId> PerhapsTorn(const StoreState& state) {
-  SegmentId last = SegmentId::kNone;
-  for (const auto& level : state.levels) {
-    for (const auto& run : level) {
-      for (const auto& each : run.tables) {
-        for (const TableInfo::LogSegment& log : each.table.dictionary) {
-          last = std::max(last, log.segment);
-        }
-      }
-    }
-  }
-  std::vector<SegmentId> torn;
-  for (auto at = state.value_log.lower_bound(last); at != state.value_log.end(); ++at) {
-    torn.push_back(at->first);
-  }
-  return torn;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,16 +31,27 @@ Status MakeDirectory(const std::string& path) {
   return FileError("making the directory " + path, errno);
 }
 
+/// Who only reads the directory has not written his process id.
+Status InUse(const std::string& directory, int lock) {
+  std::array<char, 32> text{};
+  const ssize_t bytes = ::pread(lock, text.data(), text.size() - 1, 0);
+  const std::string pid = bytes > 0 ? std::string(text.data(), text.data() + bytes) : "unknown";
+  std::string what = "the data directory " + directory + " is open in process " + pid;
+  pid_t number = 0;
+  const auto [end, error] = std::from_chars(pid.data(), pid.data() + pid.size(), number);
+  if (error == std::errc() && number > 0 && ::kill(number, 0) != 0 && errno == ESRCH) {
+    what = "the data directory " + directory + " is being read by another process";
+  }
+  return Status::AlreadyExists(std::move(what));
+}
+
 Result<dsm::UniqueFd> Lock(const std::string& directory) {
   const std::string path = directory + "/LOCK";
   dsm::UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock.valid()) return FileError("opening " + path, errno);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return FileError("locking " + path, errno);
-    std::array<char, 32> text{};
-    const ssize_t bytes = ::pread(lock.get(), text.data(), text.size() - 1, 0);
-    const std::string pid = bytes > 0 ? std::string(text.data(), text.data() + bytes) : "unknown";
-    return Status::AlreadyExists("the data directory " + directory + " is open in process " + pid);
+    return InUse(directory, lock.get());
   }
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(lock.get(), 0) != 0 ||
@@ -47,6 +59,17 @@ Result<dsm::UniqueFd> Lock(const std::string& directory) {
     return FileError("writing " + path, errno);
   }
   return lock;
+}
+
+// Not valid: nobody ever opened the directory to write, since that makes the file.
+Result<dsm::UniqueFd> LockToRead(const std::string& directory) {
+  const std::string path = directory + "/LOCK";
+  dsm::UniqueFd lock(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!lock.valid() && errno == ENOENT) return lock;
+  if (!lock.valid()) return FileError("opening " + path, errno);
+  if (::flock(lock.get(), LOCK_SH | LOCK_NB) == 0) return lock;
+  if (errno != EWOULDBLOCK) return FileError("locking " + path, errno);
+  return InUse(directory, lock.get());
 }
 
 }  // namespace
@@ -100,6 +123,24 @@ Result<DataDirectory> DataDirectory::Open(std::string path) {
   if (::fsync(directory.fd()) != 0) {
     return FileError("syncing the directory " + directory.path_, errno);
   }
+  return directory;
+}
+
+Result<DataDirectory> DataDirectory::OpenToRead(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  DataDirectory directory;
+  directory.path_ = std::move(path);
+  directory.self_ =
+      dsm::UniqueFd(::open(directory.path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.self_.valid()) {
+    const int error = errno;
+    if (error == ENOENT) return Status::InvalidArgument("there is no directory " + directory.path_);
+    if (error == ENOTDIR) return Status::InvalidArgument(directory.path_ + " is no directory");
+    return FileError("opening the directory " + directory.path_, error);
+  }
+  Result<dsm::UniqueFd> lock = LockToRead(directory.path_);
+  if (!lock.ok()) return lock.status();
+  directory.lock_ = std::move(*lock);
   return directory;
 }
 

@@ -24,6 +24,9 @@ class DataDirectory {
  public:
   /// Makes what is missing. AlreadyExists: another storage has it open; names the directory and the process.
   static Result<DataDirectory> Open(std::string path);
+  /// Changes nothing, and needs no right to. Others may read it meanwhile, but nobody may open it to write. InvalidArgument: there is
+  /// no such directory. AlreadyExists: as above.
+  static Result<DataDirectory> OpenToRead(std::string path);
 
   const std::string& path() const { return path_; }
   int fd() const { return self_.get(); }
