@@ -1,7 +1,7 @@
 // farleafctl: looks into and changes a pool or what a compute server serves. Here are its arguments; what it does is in
 // control/.
 //
-// Exit codes: 0 done · 1 failed · 2 wrong arguments · 3 the key, the tree or the
+// Exit codes (lsm: control/lsm_commands.h): 0 done · 1 failed · 2 wrong arguments · 3 the key, the tree or the
 // compute server is not there.
 
 #include <fmt/format.h>
@@ -9,10 +9,12 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "dsm/base/log.h"
 #include "server/config.h"
 #include "server/control/control.h"
+#include "server/control/lsm_commands.h"
 
 namespace farleaf::server {
 namespace {
@@ -138,6 +140,15 @@ void DeclareCommands(CLI::App& app, Arguments* arguments, Command* chosen) {
   scan->add_flag("--reverse", arguments->reverse, "from the largest key down");
 }
 
+int RunLsm(const Arguments& arguments, LsmArguments lsm, LsmCommand command) {
+  if (!arguments.pool.empty() || !arguments.servers.empty()) {
+    fmt::print(stderr, "farleafctl: lsm looks into a directory: no --pool and no --server\n");
+    return kWrongArguments;
+  }
+  lsm.json = arguments.json;
+  return command(lsm);
+}
+
 int Main(int argc, char** argv) {
   Arguments arguments;
   Command chosen = nullptr;
@@ -172,12 +183,17 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(uint64_t{1}, uint64_t{86'400'000}));
   app.add_flag("--json", arguments.json, "print JSON");
   DeclareCommands(app, &arguments, &chosen);
+  LsmArguments lsm_arguments;
+  LsmCommand lsm_command = nullptr;
+  DeclareLsmCommands(app, &lsm_arguments, &lsm_command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? kDone : kWrongArguments;
   }
+  spdlog::set_level(spdlog::level::off);  // failures are printed below
+  if (lsm_command) return RunLsm(arguments, std::move(lsm_arguments), lsm_command);
   if (arguments.pool.empty() && arguments.servers.empty()) {
     fmt::print(stderr, "farleafctl: --pool URL or --server URL is needed\n");
     return kWrongArguments;
@@ -189,7 +205,6 @@ int Main(int argc, char** argv) {
   if (arguments.deadline_ms == 0) {
     arguments.deadline_ms = chosen == &Control::Check ? 3'600'000 : 10'000;
   }
-  spdlog::set_level(spdlog::level::off);  // failures are printed below
   Control control(arguments);
   const Result<int> code = (control.*chosen)();
   if (code.ok()) return *code;

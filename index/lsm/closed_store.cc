@@ -79,7 +79,7 @@ dsm::Task<Result<std::unique_ptr<ClosedStore>>> ClosedStore::Open(dsm::Worker& w
     }
     co_return Status::Corruption(path + "/CURRENT or the manifest that it names is missing (" +
                                  std::string(manifest.status().message()) +
-                                 "); restore the directory from a checkpoint");
+                                 "); restore the directory from a copy");
   }
   if (!manifest.ok()) co_return manifest.status();
   store->manifest_ = std::move(*manifest);

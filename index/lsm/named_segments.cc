@@ -9,7 +9,7 @@ namespace {
 
 Status Missing(storage::Storage* storage, SegmentId id) {
   return Status::Corruption(storage->NameOf(id) +
-                            " is missing; restore the directory from a checkpoint");
+                            " is missing; restore the directory from a copy");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
@@ -268,6 +269,63 @@ TEST_F(EngineProcessTest, WritesToAFullDiskAreRefusedAndReadsGoOn) {
     }
   }
   EXPECT_TRUE(same.Put("more", value_of(0)).ok());
+  EXPECT_EQ(Terminate(again).code, 0);
+}
+
+TEST_F(EngineProcessTest, ToolsLookIntoItsDirectoryCheckAndCopyIt) {
+  const std::string copy = cluster.File("checkpoint"), restored = cluster.File("restored");
+  const auto lsm = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "lsm");
+    return cluster.Run("farleafctl", std::move(arguments));
+  };
+  {
+    ComputeServerProcess server = StartServer();
+    auto client = ConnectTo(server, kPatienceMs);
+    client::Tree tree = CreateTree(*client);
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_TRUE(tree.Put("key" + std::to_string(i), std::string(1'000, 'v')).ok());
+    }
+    const Ended refused = lsm({"check", directory});
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_TRUE(refused.says("open in process " + std::to_string(server.process->pid()) +
+                             ": stop it, and ask again"))
+        << refused.output;
+    EXPECT_EQ(Terminate(server).code, 0);
+  }
+  const Ended sound = lsm({"check", directory});
+  EXPECT_EQ(sound.code, 0) << sound.output;
+  EXPECT_TRUE(sound.says("100 values of which 100 are named") && sound.says("sound"))
+      << sound.output;
+  const Ended stats = lsm({"stats", directory});
+  EXPECT_EQ(stats.code, 0) << stats.output;
+  EXPECT_TRUE(stats.says("growing") && stats.says("space amplification")) << stats.output;
+  const auto json = nlohmann::json::parse(lsm({"--json", "stats", directory}).output);
+  EXPECT_GT(json["value_log"]["live_bytes"], 100'000);
+  const Ended row = lsm({"dump", directory, "--start", "\\x00\\x02key42", "--limit", "1"});
+  EXPECT_EQ(row.code, 0);
+  EXPECT_EQ(row.output.find("key42\tvvv"), std::string("\\x00\\x02").size()) << row.output;
+  const Ended entry =
+      lsm({"dump", directory, "--tables", "--start", "\\x00\\x02key42", "--limit", "1"});
+  EXPECT_TRUE(entry.says("pointer\tsegment")) << entry.output;
+
+  EXPECT_EQ(lsm({"checkpoint", directory, copy}).code, 0);
+  EXPECT_EQ(lsm({"checkpoint", directory, copy}).code, 2);  // it is not empty
+  EXPECT_EQ(lsm({"restore", copy, restored}).code, 0);
+  const std::string segment = json["manifest"]["file"];
+  std::fstream manifest(directory + "/" + segment, std::ios::in | std::ios::out);
+  manifest.seekp(50);
+  manifest.put('!');
+  manifest.close();
+  const Ended damaged = lsm({"check", directory});
+  EXPECT_EQ(damaged.code, 1);
+  EXPECT_TRUE(damaged.says("fault: " + segment + " at offset")) << damaged.output;
+  EXPECT_EQ(lsm({"check", cluster.File("none")}).code, 2);
+  EXPECT_EQ(lsm({"check"}).code, 2);
+  ComputeServerProcess again = StartServer({"--data-dir", restored});
+  auto client = ConnectTo(again, kPatienceMs);
+  const auto value = Open(*client).Get("key42");
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(*value, std::string(1'000, 'v'));
   EXPECT_EQ(Terminate(again).code, 0);
 }
 
