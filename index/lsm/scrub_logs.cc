@@ -131,6 +131,12 @@ class RecoveryLogScrub {
     };
     auto replayed = co_await context_.store.Recover(context_.worker, look);
     if (replayed.ok()) {
+      if (last_seen_ > replayed->last && !breaks_.empty()) {
+        context_.Note(breaks_.front().file, breaks_.front().offset,
+                      fmt::format("the log ends in front of commit {}: those up to {} are behind a "
+                                  "gap, and are not replayed",
+                                  replayed->last + 1, last_seen_));
+      }
       for (Break& each : breaks_) {
         each.what += "; a crash may leave that";
         context_.Note(std::move(each.file), each.offset, std::move(each.what));
@@ -175,6 +181,7 @@ class RecoveryLogScrub {
       } else if (offset > 0) {
         ++context_.report.commits;
         expected_ = CommitReader::Parse(record->payload)->last() + 1;
+        last_seen_ = std::max(last_seen_, expected_ - 1);
       }
       offset += record->bytes();
     }
@@ -198,6 +205,7 @@ class RecoveryLogScrub {
 
   ScrubContext& context_;
   Sequence expected_;
+  Sequence last_seen_ = 0;
   SegmentId missing_ = SegmentId::kNone;
   std::string end_file_ =
       context_.store.files().directory().path();  // where the last whole record ends
