@@ -95,6 +95,8 @@ class Log {
     Sequence first = 0;              ///< recovery log
     bool sealed =
         false;  ///< a segment is full, and nobody else was told: LogGroup::Tend would be of use
+    SegmentId sealed_segment = SegmentId::kNone;  ///< if `sealed`
+    uint32_t sealed_used = 0;                     ///< bytes of it
   };
 
   /// `locked(first)` is called under the lock, with the sequence: it may do no more than a few stores. `fill(to)` writes
@@ -239,9 +241,13 @@ Log::Outcome Log::Append(LogRecordKind kind, uint32_t payload_bytes, uint32_t se
     std::lock_guard lock(lock_);
     if (failed_) return Outcome::kFailed;
     if (tail_ == nullptr || tail_->used + bytes > storage::kSegmentBytes) {
-      const bool seals = tail_ != nullptr;
+      const LogSegment* const full = tail_;
       if (!Roll()) return Outcome::kNoRoom;
-      appended->sealed = seals;
+      if (full != nullptr) {
+        appended->sealed = true;
+        appended->sealed_segment = full->id;
+        appended->sealed_used = full->used;
+      }
     }
     buffer = tail_->buffer.get();
     appended->segment = tail_->id;

@@ -140,6 +140,9 @@ void Memtable::Insert(const Entry& entry) {
   while (!TryInsert(place, record)) {
   }
   entries_.fetch_add(1, std::memory_order_relaxed);
+  if (entry.kind == EntryKind::kPointer) {
+    value_bytes_.fetch_add(entry.pointer.bytes, std::memory_order_relaxed);
+  }
 }
 
 bool Memtable::TryInsert(const Place& place, Record* record) {

@@ -39,6 +39,9 @@ class Memtable {
  public:
   /// With so many range deletes it counts as full: a bound on what reads cost, not on what can be inserted.
   static constexpr uint32_t kRangesFull = 4096;
+  /// ... and with pointers to this many times its bytes in the value log: what they overwrite is not known for garbage before it
+  /// is flushed, and recovery reads these values.
+  static constexpr double kValuesToBytes = 16;
 
   Memtable();
   Memtable(const Memtable&) = delete;
@@ -69,8 +72,10 @@ class Memtable {
   bool empty() const { return entries() == 0 && !has_ranges(); }
   /// How much of what a memtable of `bytes_max` should hold is there; 1 and more: it is full.
   double Fullness(uint64_t bytes_max) const {
-    return std::max(static_cast<double>(bytes()) / static_cast<double>(bytes_max),
-                    static_cast<double>(ranges_.count()) / kRangesFull);
+    const auto max = static_cast<double>(bytes_max);
+    const double values = static_cast<double>(value_bytes_.load(std::memory_order_relaxed));
+    return std::max({static_cast<double>(bytes()) / max, values / (max * kValuesToBytes),
+                     static_cast<double>(ranges_.count()) / kRangesFull});
   }
 
   class Cursor;
@@ -97,6 +102,7 @@ class Memtable {
   Arena arena_;
   std::atomic<Node*> root_;
   std::atomic<uint64_t> entries_{0};
+  std::atomic<uint64_t> value_bytes_{0};  // of the records that pointers name
   MemtableRanges ranges_{&arena_};
 };
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "index/lsm/merge_source.h"
 #include "index/lsm/table_stream.h"
@@ -13,8 +14,8 @@ namespace farleaf::index::lsm {
 
 class RunSource final : public MergeSource {
  public:
-  /// Stands nowhere before the first Fetch. Run and cache outlive it.
-  RunSource(const Run* run, BlockCache* cache) : run_(run), cache_(cache) {}
+  /// Stands nowhere before the first Fetch. Lets go of each table when it has been read. The cache outlives it.
+  RunSource(Run run, BlockCache* cache) : run_(std::move(run)), cache_(cache) {}
 
   const Entry* entry() const override { return entry_; }
   bool Advance() override {
@@ -30,7 +31,7 @@ class RunSource final : public MergeSource {
     entry_ = step == CursorStep::kEntry ? &stream_->entry() : nullptr;
     return step == CursorStep::kEntry;
   }
-  const Run* const run_;
+  Run run_;
   BlockCache* const cache_;
   size_t next_table_ = 0;
   std::unique_ptr<TableStream> stream_;  // null: none was begun, or it has ended

@@ -63,6 +63,10 @@ struct StateEdit {
   uint64_t segments_end =
       0;  ///< 0: as before. No segment with this number or a higher one was ever made
 
+  bool changes_tables() const {
+    return !(sunk.empty() && dropped.empty() && cut.empty() && added.empty() &&
+             range_deletes.empty());
+  }
   std::string Encode() const;
   static Result<StateEdit> Decode(std::span<const std::byte> bytes);
 };

@@ -202,10 +202,15 @@ class LsmStore final : public RangeIndex {
   bool SinksFirst(const Version& version, uint8_t level) const;
   uint64_t TargetBytes(uint8_t level) const;
   Task<Status> Flush(dsm::Worker& worker);
-  Task<Status> MergeMemtable(dsm::Worker& worker, const ReadView& view, StateEdit* edit);
+  Task<Status> MergeMemtable(dsm::Worker& worker, const Memtable& memtable, const Version& version,
+                             StateEdit* edit);
   Task<Status> TrimRecoveryLog(dsm::Worker& worker, Sequence flushed);
   Task<Status> Compact(dsm::Worker& worker, uint8_t level);
-  Task<Status> MergeLevels(dsm::Worker& worker, Merge& merge, const Version& version,
+  /// The range deletes of the two runs of a merge, as they were at its begin.
+  struct RunDeletes {
+    std::vector<RangeDelete> newer, older;
+  };
+  Task<Status> MergeLevels(dsm::Worker& worker, Merge& merge, const RunDeletes& before,
                            uint8_t level);
   /// Compacts a level that was taken, and lets it go.
   Task<void> CompactTaken(dsm::Worker& worker, uint8_t level);
@@ -236,20 +241,15 @@ class LsmStore final : public RangeIndex {
   Task<Status> MoveValue(dsm::Worker& worker, ValueRecord record, ValuePointer from);
   /// Records that were appended, and that nothing will ever name.
   void NoteUnnamed(std::span<const Change> changes);
+  /// What was not filled of a full segment.
+  void NoteUnfilled(SegmentId segment, uint32_t used);
+  Task<Status> AwaitCollectorsRoom(dsm::Worker& worker);
   void AddUnnamed(StateEdit* edit);
 
-  /// The wall's, an hour earlier.
-  class CollectionClock final : public Clock {
+  /// At which nothing has expired.
+  class TimeZero final : public Clock {
    public:
-    explicit CollectionClock(const Clock* wall) : wall_(wall) {}
-    uint64_t NowNs() const override {
-      constexpr uint64_t kHourNs = 3600 * kNsPerSecond;
-      const uint64_t now_ns = wall_->NowNs();
-      return now_ns > kHourNs ? now_ns - kHourNs : 0;
-    }
-
-   private:
-    const Clock* const wall_;
+    uint64_t NowNs() const override { return 0; }
   };
 
   const Deps deps_;
@@ -286,7 +286,7 @@ class LsmStore final : public RangeIndex {
   Event flush_work_;  // a memtable was rotated, or Stop
   Event levels_changed_;
   Event garbage_changed_;
-  const CollectionClock collection_clock_;
+  const TimeZero time_zero_;
   std::atomic<double> garbage_share_{0.0};  // of the full segments of values
   std::atomic<uint64_t> collected_segments_{0};
   std::mutex unnamed_mutex_;                      // guards unnamed_

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dsm/base/bytes.h"
 #include "dsm/base/log.h"
 #include "index/lsm/log_reader.h"
 #include "index/lsm/store.h"
@@ -28,8 +29,33 @@ namespace {
 
 /// Moves in flight at a time: each may wait for a block of a leaf.
 constexpr size_t kMovers = 16;
+constexpr uint64_t kHourMs = 3'600'000;
+constexpr uint64_t kLookAgainNs = kNsPerMs;
 /// A store with fewer segments of values than this delays nobody: one of them is a large share.
 constexpr size_t kSegmentsFew = 16;
+
+/// Where the next value's record begins that is whole; the segment's end: there is none. Looks at checksums of what has the form of
+/// one only.
+uint32_t NextWholeValue(uint32_t seed, uint32_t offset, std::span<const std::byte> segment) {
+  for (; offset + kLogHeaderBytes + 2 <= segment.size(); ++offset) {
+    const std::byte* const at = segment.data() + offset;
+    const uint32_t word = LoadLittle<uint32_t>(at + 4), payload = word & 0xffffff;
+    const uint32_t key_bytes = LoadLittle<uint16_t>(at + kLogHeaderBytes);
+    if (word >> 24 != static_cast<uint32_t>(LogRecordKind::kValue) || key_bytes > kKeyBytesMax ||
+        payload < key_bytes + 2 || payload > kValueBytesMax + key_bytes + 2) {
+      continue;
+    }
+    if (ParseLogRecord(seed, offset, segment.subspan(offset))) return offset;
+  }
+  return static_cast<uint32_t>(segment.size());
+}
+
+/// Whether nothing but zeros is between here and the end of the block, as whoever wrote the last record left it.
+bool EndsHere(uint32_t offset, std::span<const std::byte> segment) {
+  const size_t end = RoundUp(offset, storage::kBlockBytes);
+  const auto rest = segment.subspan(offset, end - offset);
+  return std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == std::byte{0}; });
+}
 
 }  // namespace
 
@@ -57,8 +83,8 @@ Status LsmStore::Collection::TakeValues(SegmentId id, uint64_t epoch,
   while (offset < segment.size()) {
     const auto record = ParseLogRecord(seed, offset, segment.subspan(offset));
     if (!record) {
-      const uint32_t whole = NextWholeRecord(seed, offset, segment);
-      if (whole < segment.size() && !torn) {
+      const uint32_t whole = NextWholeValue(seed, offset, segment);
+      if (!torn && (whole < segment.size() || !EndsHere(offset, segment))) {
         return Status::Corruption(fmt::format(
             "at offset {}: the value's record is damaged; the segment is kept", offset));
       }
@@ -75,14 +101,14 @@ Status LsmStore::Collection::TakeValues(SegmentId id, uint64_t epoch,
   return Status::Ok();
 }
 
-// What expired not long ago counts as there: the wall's clock may be set back.
+// Whatever the wall's clock says, now or later: what expired an hour ago is deleted, for good; what expired since is moved.
 Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValuePointer from) {
   LookupPlaces places = Places();
-  places.wall = &collection_clock_;
+  places.wall = &time_zero_;
   dsm::FabricCounts counts;
   OpContext op{worker, counts};
   while (!stopping_) {
-    Status room = co_await AwaitMemtableRoom(worker, UINT64_MAX);
+    Status room = co_await AwaitCollectorsRoom(worker);
     if (!room.ok()) co_return room;
     Found found;
     const uint64_t flushes_before = View().flushes;
@@ -99,9 +125,14 @@ Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValueP
     open.Begin(&open_values_, *value_log_, worker.number());
     Change change{
         .kind = ChangeKind::kPutPointer, .key = record.key, .expires_ms = found.entry.expires_ms};
-    Status appended =
-        co_await AppendValue(worker, record.key, record.value, &change.pointer, &committed);
-    if (!appended.ok()) co_return appended;
+    const uint64_t now_ms = deps_.wall->NowNs() / kNsPerMs;
+    if (change.expires_ms != 0 && change.expires_ms + kHourMs <= now_ms) {
+      change = {.kind = ChangeKind::kDelete, .key = record.key};
+    } else {
+      Status appended =
+          co_await AppendValue(worker, record.key, record.value, &change.pointer, &committed);
+      if (!appended.ok()) co_return appended;
+    }
     const CommitOutcome outcome = TryCommit(worker, {&change, 1}, &seen, &committed);
     if (committed.sealed) log_work_.Notify();
     if (outcome == CommitOutcome::kDone) {
@@ -131,15 +162,20 @@ Task<Status> LsmStore::CollectSegment(dsm::Worker& worker, SegmentId id) {
   if (!status.ok()) co_return status;
   SegmentReader reader(deps_.storage, manifest_->epoch());
   status = co_await reader.Load(worker, id);
-  // Not there: it was granted, and never used.
-  if (!status.ok() && status.code() != StatusCode::kNotFound) co_return status;
+  bool torn = false, names_any = true;
+  const std::function<void(const StoreState&)> look = [&](const StoreState& state) {
+    torn = state.torn.contains(id);
+    names_any = state.value_log.at(id) < kSegmentBytes;
+  };
+  co_await manifest_->Look(worker, look);
+  // Not there, and nothing names it: it was granted, and never used.
+  const bool missing = status.code() == StatusCode::kNotFound;
+  if (missing && names_any) {
+    co_return Status::Corruption(deps_.storage->NameOf(id) + " is missing");
+  }
+  if (!status.ok() && !missing) co_return status;
   Collection collection;
-  if (status.ok()) {
-    bool torn = false;
-    const std::function<void(const StoreState&)> look = [&](const StoreState& state) {
-      torn = state.torn.contains(id);
-    };
-    co_await manifest_->Look(worker, look);
+  if (!missing) {
     status = collection.TakeValues(id, manifest_->epoch(), reader.bytes(), torn);
     if (!status.ok()) co_return status.WithContext(deps_.storage->NameOf(id));
   }
@@ -163,42 +199,44 @@ Task<Status> LsmStore::CollectSegment(dsm::Worker& worker, SegmentId id) {
 // worst one at least.
 Task<std::vector<SegmentId>> LsmStore::SegmentsToCollect(dsm::Worker& worker,
                                                          const std::set<SegmentId>& damaged) {
-  if (recovery_log_->tail_segment() == SegmentId::kNone) co_return std::vector<SegmentId>();
+  std::vector<SegmentId> chosen;
+  if (recovery_log_->tail_segment() == SegmentId::kNone) co_return chosen;
   const SegmentId below = ValuesClosedBelow();
+  const auto enough = static_cast<uint64_t>(options_.collect_above * kSegmentBytes);
   std::vector<std::pair<uint64_t, SegmentId>> candidates;
+  std::pair<uint64_t, SegmentId> worst{0, SegmentId::kNone};
+  uint64_t garbage_bytes = 0, segments = 0;
   const std::function<void(const StoreState&)> look = [&](const StoreState& state) {
-    uint64_t garbage_bytes = 0, segments = 0;
     for (const auto& [id, garbage] : state.value_log) {
       if (id >= below) break;
+      if (damaged.contains(id)) continue;
       ++segments;
-      garbage_bytes += garbage;
-      if (!damaged.contains(id)) candidates.emplace_back(garbage, id);
+      garbage_bytes += std::min<uint64_t>(garbage, kSegmentBytes);
+      worst = std::max(worst, {garbage, id});
+      if (garbage >= enough) candidates.emplace_back(garbage, id);
     }
-    const double share =
-        segments < kSegmentsFew
-            ? 0.0
-            : static_cast<double>(garbage_bytes) / (static_cast<double>(segments) * kSegmentBytes);
-    garbage_share_.store(share, std::memory_order_relaxed);
   };
   co_await manifest_->Look(worker, look);
-  std::sort(candidates.rbegin(), candidates.rend());
-  const auto enough = static_cast<uint64_t>(options_.collect_above * kSegmentBytes);
-  const bool too_much = garbage_share_.load(std::memory_order_relaxed) > options_.garbage_max;
-  std::vector<SegmentId> chosen;
-  for (const auto& [garbage, id] : candidates) {
-    const bool worst = too_much && chosen.empty() && garbage > 0;
-    if (garbage < enough && !worst) break;
-    chosen.push_back(id);
+  const double share =
+      segments < kSegmentsFew
+          ? 0.0
+          : static_cast<double>(garbage_bytes) / (static_cast<double>(segments) * kSegmentBytes);
+  garbage_share_.store(share, std::memory_order_relaxed);
+  if (candidates.empty() && worst.first > 0 && share > options_.garbage_max) {
+    candidates.push_back(worst);
   }
+  std::sort(candidates.rbegin(), candidates.rend());
+  for (const auto& [garbage, id] : candidates) chosen.push_back(id);
   co_return chosen;
 }
 
 Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
   std::set<SegmentId> damaged;
-  while (!stopping_) {
+  for (;;) {
     const uint64_t seen = garbage_changed_.count();
+    if (stopping_) co_return;
     auto segments = co_await SegmentsToCollect(worker, damaged);
-    if (segments.empty() && !stopping_) {
+    if (segments.empty()) {
       SetBackgroundStatus(kCollection, Status::Ok());
       co_await garbage_changed_.After(worker, seen);
     }
@@ -212,11 +250,25 @@ Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
         SetBackgroundStatus(kCollection, Status::Ok());  // writing does not hang on it
         continue;
       }
+      // One that cannot be read keeps none of the others from their turn.
       const bool goes_on = co_await PauseBehind(worker, kCollection, std::move(collected));
       if (!goes_on) co_return;
-      break;
     }
   }
+}
+
+// More than writers have: a store that is full of garbage must be able to free it, also while nothing can be flushed.
+Task<Status> LsmStore::AwaitCollectorsRoom(dsm::Worker& worker) {
+  while (View().active->Fullness(options_.memtable_bytes) >= 2) {
+    if (stopping_) co_return Status::Unavailable("the store is being closed");
+    co_await worker.Sleep(kLookAgainNs);
+  }
+  co_return Status::Ok();
+}
+
+void LsmStore::NoteUnfilled(SegmentId segment, uint32_t used) {
+  std::lock_guard lock(unnamed_mutex_);
+  unnamed_[segment] += kSegmentBytes - used + kLogHeadBytes;
 }
 
 void LsmStore::NoteUnnamed(std::span<const Change> changes) {

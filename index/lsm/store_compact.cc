@@ -56,13 +56,11 @@ std::optional<uint8_t> LsmStore::TakeLevelToCompact(uint64_t now_ns, uint8_t end
 //
 // Between two outputs a level above has its turn: its merges are shorter by the growth factor for each level between them, and
 // would pile up behind one that takes hours.
-Task<Status> LsmStore::MergeLevels(dsm::Worker& worker, Merge& merge, const Version& version,
+Task<Status> LsmStore::MergeLevels(dsm::Worker& worker, Merge& merge, const RunDeletes& before,
                                    uint8_t level) {
   const RunPlace from{level, RunKind::kSinking};
   const RunPlace to{static_cast<uint8_t>(level + 1), RunKind::kGrowing};
   const std::vector<RangeDelete> of_result = merge.rule().RangeDeletesOfResult();
-  const std::vector<RangeDelete>& newer = version.run(from).range_deletes;
-  const std::vector<RangeDelete>& older = version.run(to).range_deletes;
   std::string done;  // the merge's outputs so far lie in front of it
   for (;;) {
     auto output = co_await merge.NextTable(worker);
@@ -70,10 +68,10 @@ Task<Status> LsmStore::MergeLevels(dsm::Worker& worker, Merge& merge, const Vers
     const bool ended = merge.ended();
     StateEdit edit;
     if (*output) {
-      const std::shared_ptr<const ReadView> view = PinView();
+      const std::shared_ptr<const Version> version = PinView()->version;
       const std::string behind = Behind((*output)->last_key);
-      UseUp(view->version->run(from), from, done, behind, &edit);
-      UseUp(view->version->run(to), to, done, behind, &edit);
+      UseUp(version->run(from), from, done, behind, &edit);
+      UseUp(version->run(to), to, done, behind, &edit);
       done = behind;
       edit.garbage = std::move((*output)->garbage);
       if ((*output)->table) edit.added.push_back({to, std::move(*(*output)->table), {}});
@@ -83,8 +81,8 @@ Task<Status> LsmStore::MergeLevels(dsm::Worker& worker, Merge& merge, const Vers
       edit.range_deletes.emplace_back(to, of_result);
     } else {
       std::vector<RangeDelete> below = Clip(of_result, {}, done);
-      Append(Clip(older, done, {}), &below);
-      edit.range_deletes.emplace_back(from, Clip(newer, done, {}));
+      Append(Clip(before.older, done, {}), &below);
+      edit.range_deletes.emplace_back(from, Clip(before.newer, done, {}));
       edit.range_deletes.emplace_back(to, std::move(below));
     }
     Status committed =
@@ -104,18 +102,19 @@ Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t level) {
     if (!sunk.ok()) co_return sunk;
     levels_changed_.Notify();
   }
-  const std::shared_ptr<const ReadView> view = PinView();
-  const Version& version = *view->version;
-  const Run& newer_run = version.run({level, RunKind::kSinking});
-  const Run& older_run = version.run({below, RunKind::kGrowing});
-  RunSource newer(&newer_run, &cache_), older(&older_run, &cache_);
+  std::shared_ptr<const Version> version = PinView()->version;
+  Run newer_run = version->run({level, RunKind::kSinking});
+  Run older_run = version->run({below, RunKind::kGrowing});
+  const RunDeletes before{newer_run.range_deletes, older_run.range_deletes};
+  MergeRule rule = RuleOf(*version, below, before.newer, before.older);
+  // From here on nothing is held but what is still to be read: what is used up, and what is collected meanwhile, is freed.
+  RunSource newer(std::move(newer_run), &cache_), older(std::move(older_run), &cache_);
+  version = nullptr;
   Status status = co_await newer.Fetch(worker);
   if (status.ok()) status = co_await older.Fetch(worker);
   if (status.ok()) {
-    Merge merge(MergeDeps(),
-                RuleOf(version, below, newer_run.range_deletes, older_run.range_deletes), &newer,
-                &older);
-    status = co_await MergeLevels(worker, merge, version, level);
+    Merge merge(MergeDeps(), std::move(rule), &newer, &older);
+    status = co_await MergeLevels(worker, merge, before, level);
   }
   co_await newer.Close(worker);
   co_await older.Close(worker);

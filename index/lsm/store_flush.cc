@@ -56,7 +56,9 @@ Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed 
       std::lock_guard lock(view_mutex_);
       version = newest_view_->version;
     }
-    version = Version::Of(state, version.get(), deps_.storage, remover_);
+    if (edit.changes_tables()) {
+      version = Version::Of(state, version.get(), deps_.storage, remover_);
+    }
     std::lock_guard lock(view_mutex_);
     if (!edit.values_dropped.empty()) {  // read on by whoever began before
       newest_view_->token->held.push_back(
@@ -114,19 +116,20 @@ bool LsmStore::SinksFirst(const Version& version, uint8_t level) const {
   return growing.bytes >= TargetBytes(level) || (eager_ && !growing.empty());
 }
 
-Task<Status> LsmStore::MergeMemtable(dsm::Worker& worker, const ReadView& view, StateEdit* edit) {
+Task<Status> LsmStore::MergeMemtable(dsm::Worker& worker, const Memtable& memtable,
+                                     const Version& version, StateEdit* edit) {
   const RunPlace place{0, RunKind::kGrowing};
-  const bool sinks = SinksFirst(*view.version, 0);
+  const bool sinks = SinksFirst(version, 0);
   const Run none;
-  const Run& older_run = sinks ? none : view.version->run(place);
+  const Run& older_run = sinks ? none : version.run(place);
   if (sinks) edit->sunk.push_back(0);
-  MergeRule rule = RuleOf(*view.version, 0, view.flushing->Ranges(), older_run.range_deletes);
+  MergeRule rule = RuleOf(version, 0, memtable.Ranges(), older_run.range_deletes);
   // What sinks lies below, too.
   if (sinks) rule.set_bottom(false);
   edit->range_deletes.emplace_back(place, rule.RangeDeletesOfResult());
 
-  MemtableSource newer(view.flushing.get());
-  RunSource older(&older_run, &cache_);
+  MemtableSource newer(&memtable);
+  RunSource older(older_run, &cache_);
   Merge::Deps deps = MergeDeps();
   const double all_bytes = static_cast<double>(options_.memtable_bytes / 2 + older_run.bytes);
   deps.progress = [this, all_bytes](uint64_t consumed) {
@@ -168,20 +171,24 @@ Task<Status> LsmStore::TrimRecoveryLog(dsm::Worker& worker, Sequence flushed) {
 }
 
 Task<Status> LsmStore::Flush(dsm::Worker& worker) {
-  const std::shared_ptr<const ReadView> view = PinView();
-  const Sequence last = view->active_first - 1;
+  // Not the view: what hangs on it would stay as long.
+  const ReadView& view = View();
+  const std::shared_ptr<Memtable> memtable = view.flushing;
+  const std::shared_ptr<const Version> version = view.version;
+  const Sequence last = view.active_first - 1;
   order_.AwaitUpTo(last);
   // Tables name only values that are durable, and what they contain is not needed in the recovery log.
   Status status = co_await logs_->Sync(worker, logs_->ends());
   if (!status.ok()) co_return status;
   StateEdit edit;
   edit.flushed_through = last;
-  status = co_await MergeMemtable(worker, *view, &edit);
+  status = co_await MergeMemtable(worker, *memtable, *version, &edit);
   if (!status.ok()) co_return status;
   status = co_await CommitState(worker, std::move(edit), Flushed::kYes, kFlush);
   if (!status.ok()) co_return status;
   flush_progress_.store(0);
   levels_changed_.Notify();
+  garbage_changed_.Notify();  // also if it is not: more of the value log may be closed now
   status = co_await TrimRecoveryLog(worker, last);
   co_return status;
 }

@@ -41,8 +41,7 @@ LsmStore::LsmStore(Deps deps, LsmOptions options, std::unique_ptr<Manifest> mani
       manifest_(std::move(manifest)),
       grants_(manifest_.get(), next_segment),
       log_buffers_(options.log_buffers_max),
-      open_values_(SegmentId{next_segment}),
-      collection_clock_(deps.wall) {}
+      open_values_(SegmentId{next_segment}) {}
 
 LsmStore::~LsmStore() {
   remover_->Close();

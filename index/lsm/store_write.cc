@@ -86,7 +86,10 @@ Task<Status> LsmStore::AppendValue(dsm::Worker& worker, std::string_view key,
     switch (value_log_->AppendValue(key, value, pointer, &appended)) {
       case Log::Outcome::kAppended:
         committed->values_end = appended.end;
-        committed->sealed |= appended.sealed;
+        if (appended.sealed) {
+          committed->sealed = true;
+          NoteUnfilled(appended.sealed_segment, appended.sealed_used);
+        }
         co_return Status::Ok();
       case Log::Outcome::kFailed:
         co_return value_log_->failure();
@@ -161,6 +164,9 @@ Status LsmStore::CheckChange(const Change& change) const {
 
 Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
                                      Committed* committed) {
+  // While nothing can be committed, no values pile up either.
+  Status admitted = co_await Admit(op.worker, op.deadline_ns);
+  if (!admitted.ok()) co_return admitted;
   OpenValues::Use open;
   for (Change& change : changes) {
     if (change.kind != ChangeKind::kPut) continue;
@@ -173,13 +179,13 @@ Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
     change.value = {};
   }
   for (;;) {
-    Status admitted = co_await Admit(op.worker, op.deadline_ns);
-    if (!admitted.ok()) co_return admitted;
     const CommitOutcome outcome = TryCommit(op.worker, changes, nullptr, committed);
     if (outcome == CommitOutcome::kDone) co_return Status::Ok();
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
     Status room = co_await logs_->Room(op.worker, *recovery_log_);
     if (!room.ok()) co_return room;
+    admitted = co_await Admit(op.worker, op.deadline_ns);
+    if (!admitted.ok()) co_return admitted;
   }
 }
 
@@ -203,6 +209,7 @@ Task<Status> LsmStore::Write(OpContext& op, std::span<const Change> changes) {
   Status done = co_await CommitChanges(op, stored, &committed);
   if (!done.ok()) {
     NoteUnnamed(stored);
+    if (committed.sealed) log_work_.Notify();
     co_return done;
   }
   done = co_await AfterCommit(op.worker, committed);
@@ -253,6 +260,7 @@ Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
     }
     const CommitOutcome outcome = TryCommit(op.worker, {&change, 1}, &seen, &committed);
     if (outcome != CommitOutcome::kDone) NoteUnnamed({&change, 1});
+    if (outcome != CommitOutcome::kDone && committed.sealed) log_work_.Notify();
     if (outcome == CommitOutcome::kChanged) continue;
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
     if (outcome == CommitOutcome::kNoRoom) {

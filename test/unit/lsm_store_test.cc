@@ -431,57 +431,5 @@ TEST_P(LsmStoreStressTest, NothingIsLostOrComesBackWhileLevelsTurnOver) {
 
 INSTANTIATE_TEST_SUITE_P(Devices, LsmStoreStressTest, ::testing::Values(0, 20'000));
 
-// Space of values that were overwritten comes back, and none of the others is lost on the way.
-class LsmCollectionTest : public LsmStoreTest {
- protected:
-  static constexpr uint64_t kKeys = 4000;
-  static constexpr size_t kValueBytes = 3000;
-  std::string Large(uint64_t number, uint64_t version) {
-    std::string value = std::to_string(number) + "." + std::to_string(version) + ".";
-    value.resize(kValueBytes, static_cast<char>('a' + version % 26));
-    return value;
-  }
-  uint64_t Segments() { return host_.storage().List()->size(); }
-  /// Until there are no more than these; merges tell what is garbage, so they go on meanwhile.
-  void AwaitSegments(uint64_t enough) {
-    host_.store().CompactEagerly(true);
-    for (int waited_ms = 0; Segments() > enough; waited_ms += 10) {
-      ASSERT_LT(waited_ms, 120'000)
-          << Segments() << " segments, of which " << enough << " would do";
-      worker_->GoOnline();
-      host_.store().FlushSoon();
-      worker_->GoOffline();
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    host_.store().CompactEagerly(false);
-  }
-  /// Segments that the values which are there would fill, and as much again for the rest of the store.
-  static constexpr uint64_t kSegmentsEnough = 2 * (kKeys * kValueBytes / (2 << 20)) + 24;
-};
-
-TEST_F(LsmCollectionTest, OverwrittenValuesGiveTheirSpaceBack) {
-  OpenWorker();
-  Random random(3);
-  for (uint64_t number = 0; number < kKeys; ++number) Put(Key(number), Large(number, 0));
-  // A tenth is never overwritten: it is moved, again and again.
-  for (uint64_t i = 1; i <= 12 * kKeys; ++i) {
-    const uint64_t number = random.Below(kKeys);
-    if (number % 10 == 0) continue;
-    Put(Key(number), Large(number, i));
-    ASSERT_FALSE(HasFatalFailure());
-  }
-  AwaitSegments(kSegmentsEnough);
-  EXPECT_GT(host_.store().collected_segments(), 20u);
-  for (uint64_t number = 0; number < kKeys; ++number) ExpectGet(Key(number));
-  ExpectAll(index::ScanDirection::kForward);
-  worker_ = nullptr;
-  host_.Close();
-  host_.Open();
-  OpenWorker();
-  ExpectAll(index::ScanDirection::kForward);
-  ExpectAll(index::ScanDirection::kReverse);
-  worker_ = nullptr;
-}
-
 }  // namespace
 }  // namespace farleaf::test

@@ -1,0 +1,178 @@
+// Value collection: space of values that were overwritten comes back, none of the others is lost on the way, and what is damaged
+// is kept.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "dsm/base/random.h"
+#include "test/support/lsm_host.h"
+
+namespace farleaf::test {
+namespace {
+
+using index::KeyValue;
+using index::ScanRange;
+using index::storage::SegmentId;
+
+constexpr uint64_t kSegmentBytes = index::storage::kSegmentBytes;
+
+class LsmCollectionTest : public ::testing::Test {
+ protected:
+  LsmCollectionTest() { Open(); }
+  ~LsmCollectionTest() override { worker_ = nullptr; }
+
+  void Open() { worker_ = host_.OpenWorker(); }
+  void Reopen() {
+    worker_ = nullptr;
+    host_.Close();
+    host_.Open();
+    Open();
+  }
+  static std::string Key(uint64_t number) { return "key" + std::to_string(1'000'000 + number); }
+  static std::string Large(uint64_t number, uint64_t version, size_t bytes) {
+    std::string value = std::to_string(number) + "." + std::to_string(version) + ".";
+    value.resize(bytes, static_cast<char>('a' + version % 26));
+    return value;
+  }
+  void Put(const std::string& key, std::string value) {
+    dsm::OpContext op{*worker_, counts_};
+    auto put = worker_->Run(host_.index(0).Put(op, key, value));
+    ASSERT_TRUE(put.ok()) << put.status();
+    ASSERT_EQ(*put, !model_.contains(key)) << key;
+    model_[key] = std::move(value);
+  }
+  Result<bool> Get(const std::string& key, std::string* value) {
+    dsm::OpContext op{*worker_, counts_};
+    return worker_->Run(host_.index(0).Get(op, key, value));
+  }
+  void ExpectAll() {
+    dsm::OpContext op{*worker_, counts_};
+    std::vector<KeyValue> rows;
+    Status scanned = worker_->Run(host_.index(0).Scan(op, ScanRange{.start = {}}, &rows));
+    ASSERT_TRUE(scanned.ok()) << scanned;
+    ASSERT_EQ(rows.size(), model_.size());
+    size_t i = 0;
+    for (const auto& [key, value] : model_) {
+      ASSERT_EQ(rows[i].key, key);
+      ASSERT_TRUE(rows[i].value == value) << key;
+      ++i;
+    }
+  }
+  uint64_t Segments() { return host_.storage().List()->size(); }
+  void FlushSoon() {
+    worker_->GoOnline();
+    host_.store().FlushSoon();
+    worker_->GoOffline();
+  }
+  /// Until it is so; merges tell what is garbage, so they go on meanwhile.
+  template <typename Condition>
+  void Await(const std::string& what, Condition condition) {
+    host_.store().CompactEagerly(true);
+    for (int waited_ms = 0; !condition(); waited_ms += 10) {
+      ASSERT_LT(waited_ms, 120'000) << what << "; " << Segments() << " segments";
+      FlushSoon();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    host_.store().CompactEagerly(false);
+  }
+
+  LsmHost host_{{LsmHost::SmallStore()}};
+  std::unique_ptr<dsm::Worker> worker_;
+  dsm::FabricCounts counts_;
+  std::map<std::string, std::string> model_;
+};
+
+TEST_F(LsmCollectionTest, OverwrittenValuesGiveTheirSpaceBack) {
+  constexpr uint64_t kKeys = 4000, kValueBytes = 3000;
+  // Segments that the values which are there would fill, and as much again; and the rest of the store.
+  constexpr uint64_t kSegmentsEnough = 2 * (kKeys * kValueBytes / kSegmentBytes) + 24;
+  Random random(3);
+  for (uint64_t number = 0; number < kKeys; ++number) {
+    Put(Key(number), Large(number, 0, kValueBytes));
+  }
+  // A tenth is never overwritten: it is moved, again and again.
+  for (uint64_t i = 1; i <= 12 * kKeys; ++i) {
+    const uint64_t number = random.Below(kKeys);
+    if (number % 10 == 0) continue;
+    Put(Key(number), Large(number, i, kValueBytes));
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  Await("space comes back", [&] { return Segments() <= kSegmentsEnough; });
+  EXPECT_GT(host_.store().collected_segments(), 20u);
+  ExpectAll();
+  Reopen();
+  ExpectAll();
+}
+
+// Entries are small beside their values: the memtable would not be full for long.
+TEST_F(LsmCollectionTest, AKeyThatIsOverwrittenAgainAndAgainTakesBoundedSpace) {
+  constexpr uint64_t kValueBytes = 64 << 10, kTimes = 6000;
+  // Two memtables with 16 times their size of values, as much again that is not collected yet, and the rest of the store.
+  const uint64_t enough = 4 * 16 * host_.store().options().memtable_bytes / kSegmentBytes + 24;
+  ASSERT_LT(enough, kTimes * kValueBytes / kSegmentBytes);
+  uint64_t most = 0;
+  for (uint64_t i = 0; i < kTimes; ++i) {
+    Put("key", Large(1, i, kValueBytes));
+    ASSERT_FALSE(HasFatalFailure());
+    if (i % 64 == 0) most = std::max(most, Segments());
+  }
+  EXPECT_LE(most, enough);
+  ExpectAll();
+}
+
+TEST_F(LsmCollectionTest, ASegmentWithADamagedRecordIsKept) {
+  constexpr uint64_t kKeys = 3000, kValueBytes = 3000;
+  for (uint64_t number = 0; number < kKeys; ++number) {
+    Put(Key(number), Large(number, 0, kValueBytes));
+  }
+  Reopen();
+  // The first segment of the value log is full, and others behind it were used since: its last record loses a bit.
+  std::optional<SegmentId> damaged;
+  for (const SegmentId id : *host_.storage().List()) {
+    constexpr size_t kLogKindAt = 8;
+    if (host_.storage().bytes(id)[kLogKindAt] == std::byte{2} && !damaged) damaged = id;
+  }
+  ASSERT_TRUE(damaged);
+  worker_ = nullptr;
+  host_.Close();
+  {
+    std::vector<std::byte>& bytes = host_.storage().bytes(*damaged);
+    size_t last = bytes.size() - 1;
+    while (bytes[last] == std::byte{0}) --last;
+    bytes[last] ^= std::byte{1};
+  }
+  host_.Open();
+  Open();
+  const uint64_t collected = host_.store().collected_segments();
+  for (uint64_t number = 0; number < kKeys; ++number) {
+    if (number % 8 == 0) continue;  // so that each segment is garbage for the most part
+    dsm::OpContext op{*worker_, counts_};
+    const std::string key = Key(number), value = Large(number, 1, kValueBytes);
+    auto put = worker_->Run(host_.index(0).Put(op, key, value));
+    ASSERT_TRUE(put.ok()) << put.status();
+    model_[key] = value;
+  }
+  Await("others are collected",
+        [&] { return host_.store().collected_segments() >= collected + 3; });
+  const auto there = *host_.storage().List();
+  EXPECT_TRUE(std::find(there.begin(), there.end(), *damaged) != there.end());
+  size_t damaged_values = 0;
+  for (const auto& [key, expected] : model_) {
+    std::string value;
+    auto found = Get(key, &value);
+    if (!found.ok()) {
+      EXPECT_EQ(found.status().code(), StatusCode::kCorruption) << found.status();
+      ++damaged_values;
+    } else {
+      EXPECT_TRUE(*found && value == expected) << key;
+    }
+  }
+  EXPECT_LE(damaged_values, 1u);
+}
+
+}  // namespace
+}  // namespace farleaf::test
