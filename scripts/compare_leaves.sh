@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Parted leaves beside sorted ones, which are read and written whole: loads a tree of each in one pool on this
+# Parted leaves beside sorted ones, which are read whole: loads a tree of each in one pool on this
 # machine, runs workloads on them in turn (sorted, parted, sorted, parted, ...), and prints round trips, bytes and
 # time of one beside the other. What is built must be there (build/release, or BIN).
 #

@@ -91,7 +91,7 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
       ->check(CLI::Range(0.0, 86400.0));
   app.add_flag(
       "--sorted-leaves", run.sorted_leaves,
-      "A tree of fixed8 that is created has sorted leaves, read and written whole, not parted "
+      "A tree of fixed8 that is created has sorted leaves, which are read whole, not parted "
       "ones");
   app.add_flag("--hashed-leaves", run.hashed_leaves,
                "The entries of parted leaves that this process writes are placed by a hash, not in "
