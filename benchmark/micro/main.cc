@@ -1,7 +1,7 @@
 // micro: what the pieces of a get cost on this machine, and what a get could cost at best.
 //
 //   micro [--keys=N] [Google Benchmark's flags]
-//   micro --operations [--keys=N] [--leaf-layout=parted|sorted] [--bootstrap=URL] [--rounds=N]
+//   micro --operations [--keys=N] [--leaf-layout=parted|sorted|both] [--bootstrap=URL] [--rounds=N]
 //         [--batch=N] [--copy-mib=N] [--only=OPERATION] [--json=FILE]
 //
 // The second form tells what operations of the tree cost, beside copies from random places
@@ -23,6 +23,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "benchmark/micro/lsm_pieces.h"
 #include "benchmark/micro/operation_costs.h"
@@ -199,7 +201,8 @@ struct Arguments {
   bool operations = false;
   TreeUnderTestOptions tree{.keys = kKeysDefault};
   OperationCostOptions costs;
-  std::string leaf_layout = "parted", json;
+  std::vector<index::LeafLayout> leaf_layouts = {index::LeafLayout::kParted};
+  std::string json;
   uint64_t copy_mib = 4096;
 };
 
@@ -238,34 +241,47 @@ std::string TakeArguments(int* argc, char** argv, Arguments* arguments) {
     } else if (names(argument, "--json=")) {
       arguments->json = value;
     } else if (names(argument, "--leaf-layout=")) {
-      arguments->leaf_layout = value;
-      if (value != "parted" && value != "sorted")
-        error = "--leaf-layout: expected parted or sorted";
+      if (value == "both") {
+        arguments->leaf_layouts = {index::LeafLayout::kSorted, index::LeafLayout::kParted};
+      } else if (value == "sorted") {
+        arguments->leaf_layouts = {index::LeafLayout::kSorted};
+      } else if (value != "parted") {
+        error = "--leaf-layout: expected parted, sorted or both";
+      }
     } else {
       argv[kept++] = argv[i];
     }
   }
   *argc = kept;
   arguments->costs.copy_bytes = arguments->copy_mib << 20;
-  const bool sorted = arguments->leaf_layout == "sorted";
-  arguments->tree.leaf_layout = sorted ? index::LeafLayout::kSorted : index::LeafLayout::kParted;
   return error;
 }
 
 int MeasureAndReport(const Arguments& arguments) {
-  TreeUnderTest tree(arguments.tree);
-  const std::vector<OperationCost> costs = MeasureOperations(tree, arguments.costs);
-  const OperationRun run{.keys = tree.keys(),
-                         .fabric = tree.fabric(),
-                         .leaf_layout = arguments.leaf_layout,
+  std::vector<std::unique_ptr<TreeUnderTest>> trees;
+  std::vector<TreeUnderTest*> measured;
+  for (const index::LeafLayout leaf_layout : arguments.leaf_layouts) {
+    TreeUnderTestOptions options = arguments.tree;
+    options.leaf_layout = leaf_layout;
+    trees.push_back(std::make_unique<TreeUnderTest>(options));
+    measured.push_back(trees.back().get());
+  }
+  std::vector<std::vector<OperationCost>> costs = MeasureOperations(measured, arguments.costs);
+  std::vector<TreeCosts> of_trees;
+  for (size_t i = 0; i < trees.size(); ++i) {
+    of_trees.push_back({.leaf_layout = trees[i]->leaf_layout(),
+                        .load_ns_per_key = trees[i]->load_ns_per_key(),
+                        .costs = std::move(costs[i])});
+  }
+  const OperationRun run{.keys = arguments.tree.keys,
+                         .fabric = trees[0]->fabric(),
                          .rounds = arguments.costs.rounds,
                          .operations = arguments.costs.operations,
-                         .copy_bytes = arguments.costs.copy_bytes,
-                         .load_ns_per_key = tree.load_ns_per_key()};
-  PrintCosts(run, costs, std::cout);
+                         .copy_bytes = arguments.costs.copy_bytes};
+  PrintCosts(run, of_trees, std::cout);
   if (arguments.json.empty()) return 0;
   std::ofstream file(arguments.json);
-  file << ToJson(run, costs).dump(2) << '\n';
+  file << ToJson(run, of_trees).dump(2) << '\n';
   file.flush();
   if (!file) std::cerr << "micro: cannot write " << arguments.json << '\n';
   return file ? 0 : 1;

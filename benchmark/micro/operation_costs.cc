@@ -62,44 +62,75 @@ struct Present {
   uint64_t first = 0, last = 0;
 };
 
-class Rounds {
+struct Batch {
+  double cpu_ns = 0, wall_ns = 0, allocations = 0, round_trips = 0, bytes = 0;
+};
+
+/// A region of memory of the pool's kind, and copies from random places of it.
+class Copies {
  public:
-  Rounds(TreeUnderTest& under_test, const OperationCostOptions& options)
-      : tree_(under_test.tree()),
-        worker_(under_test.worker()),
-        operations_(options.operations),
-        present_{0, under_test.keys()} {
-    auto region = dsm::MemoryRegion::Create({.bytes = options.copy_bytes});
+  Copies(uint64_t region_bytes, uint64_t count) : places_(count) {
+    auto region = dsm::MemoryRegion::Create({.bytes = region_bytes});
     FARLEAF_CHECK(region.ok(), region.status());
     region_ = std::make_unique<dsm::MemoryRegion>(std::move(*region));
     // Pages that were never written would all be the kernel's one page of zeros.
     for (size_t at = 0; at < region_->bytes().size(); at += 4096) {
       region_->bytes()[at] = std::byte{1};
     }
-    keys_.resize(operations_);
-    places_.resize(operations_);
+  }
+  Batch Run(Kind kind) {
+    for (uint64_t& place : places_) {
+      place = random_.Below(region_->bytes().size() / kCopyBytes - 1) * kCopyBytes;
+    }
+    const uint64_t wall_ns = clock_.NowNs(), cpu_ns = ThreadCpuNs();
+    Copy(kind);
+    const uint64_t cpu_end_ns = ThreadCpuNs(), wall_end_ns = clock_.NowNs();
+    const auto count = static_cast<double>(places_.size());
+    return {.cpu_ns = static_cast<double>(cpu_end_ns - cpu_ns) / count,
+            .wall_ns = static_cast<double>(wall_end_ns - wall_ns) / count};
   }
 
-  struct Batch {
-    double cpu_ns = 0, wall_ns = 0, allocations = 0, round_trips = 0;
-  };
+ private:
+  void Copy(Kind kind) {
+    const std::byte* from = region_->bytes().data();
+    const size_t bytes = kind == Kind::kSmallCopy ? kSmallCopyBytes : kCopyBytes;
+    alignas(64) std::byte to[kCopyBytes];
+    uint64_t chain = 0;  // always 0, but only the copy tells
+    for (const uint64_t place : places_) {
+      std::memcpy(to, from + place + chain, bytes);
+      asm volatile("" ::"r"(to) : "memory");
+      if (kind == Kind::kChainedCopy) chain = LoadLittle<uint64_t>(to + bytes - 8);
+    }
+  }
+
+  const MonotonicClock clock_;
+  Random random_{kSeed};
+  std::unique_ptr<dsm::MemoryRegion> region_;
+  std::vector<uint64_t> places_;
+};
+
+/// Batches of operations on one tree.
+class Operations {
+ public:
+  Operations(TreeUnderTest& under_test, uint64_t count)
+      : tree_(under_test.tree()),
+        worker_(under_test.worker()),
+        present_{0, under_test.keys()},
+        keys_(count) {}
   Batch Run(Kind kind) {
-    const uint64_t count = kind == Kind::kScan ? operations_ / kOperationsPerScan : operations_;
-    Draw(kind, count);
+    const uint64_t count = kind == Kind::kScan ? keys_.size() / kOperationsPerScan : keys_.size();
+    for (uint64_t i = 0; i < count; ++i) StoreBig64(keys_[i].data(), KeyOf(NumberFor(kind)));
     dsm::FabricCounts counts;
     const uint64_t allocated = AllocationCount(), wall_ns = clock_.NowNs(), cpu_ns = ThreadCpuNs();
-    if (IsCopy(kind)) {
-      Copy(kind);
-    } else {
-      const Status status = worker_.Run(Operate(kind, count, counts));
-      FARLEAF_CHECK(status.ok(), status);
-    }
+    const Status status = worker_.Run(Operate(kind, count, counts));
+    FARLEAF_CHECK(status.ok(), status);
     const uint64_t cpu_end_ns = ThreadCpuNs(), wall_end_ns = clock_.NowNs();
     const auto each = [&](uint64_t sum) {
       return static_cast<double>(sum) / static_cast<double>(count);
     };
     return {each(cpu_end_ns - cpu_ns), each(wall_end_ns - wall_ns),
-            each(AllocationCount() - allocated), each(counts.round_trips)};
+            each(AllocationCount() - allocated), each(counts.round_trips),
+            each(counts.bytes_read + counts.bytes_written)};
   }
 
  private:
@@ -113,27 +144,6 @@ class Rounds {
         return kNeverLoaded + random_.Below(kNeverLoaded);
       default:
         return present_.first + random_.Below(present_.last - present_.first);
-    }
-  }
-  void Draw(Kind kind, uint64_t count) {
-    if (IsCopy(kind)) {
-      for (uint64_t& place : places_) {
-        place = random_.Below(region_->bytes().size() / kCopyBytes - 1) * kCopyBytes;
-      }
-      return;
-    }
-    for (uint64_t i = 0; i < count; ++i) StoreBig64(keys_[i].data(), KeyOf(NumberFor(kind)));
-  }
-
-  void Copy(Kind kind) {
-    const std::byte* from = region_->bytes().data();
-    const size_t bytes = kind == Kind::kSmallCopy ? kSmallCopyBytes : kCopyBytes;
-    alignas(64) std::byte to[kCopyBytes];
-    uint64_t chain = 0;  // always 0, but only the copy tells
-    for (const uint64_t place : places_) {
-      std::memcpy(to, from + place + chain, bytes);
-      asm volatile("" ::"r"(to) : "memory");
-      if (kind == Kind::kChainedCopy) chain = LoadLittle<uint64_t>(to + bytes - 8);
     }
   }
 
@@ -176,12 +186,9 @@ class Rounds {
   const MonotonicClock clock_;
   index::BlinkTree& tree_;
   dsm::Worker& worker_;
-  uint64_t operations_;
   Present present_;
   Random random_{kSeed};
-  std::unique_ptr<dsm::MemoryRegion> region_;
   std::vector<Key> keys_;
-  std::vector<uint64_t> places_;
   std::string value_;
   std::vector<index::KeyValue> rows_;
 };
@@ -192,8 +199,8 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-OperationCost CostOf(const Measured& measured, const std::vector<Rounds::Batch>& batches,
-                     const std::vector<Rounds::Batch>& copies) {
+OperationCost CostOf(const Measured& measured, const std::vector<Batch>& batches,
+                     const std::vector<Batch>& copies) {
   OperationCost cost{.name = measured.name, .copies_bound = measured.bound_ns / kCopyNs};
   std::vector<double> cpu, wall, ratio;
   for (size_t i = 0; i < batches.size(); ++i) {
@@ -202,6 +209,7 @@ OperationCost CostOf(const Measured& measured, const std::vector<Rounds::Batch>&
     ratio.push_back(batches[i].cpu_ns / copies[i].cpu_ns);
     cost.allocations += batches[i].allocations / static_cast<double>(batches.size());
     cost.round_trips += batches[i].round_trips / static_cast<double>(batches.size());
+    cost.bytes += batches[i].bytes / static_cast<double>(batches.size());
   }
   cost.cpu_ns_min = *std::min_element(cpu.begin(), cpu.end());
   cost.cpu_ns = Median(std::move(cpu));
@@ -212,24 +220,34 @@ OperationCost CostOf(const Measured& measured, const std::vector<Rounds::Batch>&
 
 }  // namespace
 
-std::vector<OperationCost> MeasureOperations(TreeUnderTest& under_test,
-                                             const OperationCostOptions& options) {
-  Rounds rounds(under_test, options);
-  std::array<std::vector<Rounds::Batch>, kMeasured.size()> batches;
-  const auto wanted = [&](const Measured& measured) {
-    return options.only.empty() || IsCopy(measured.kind) || options.only == measured.name;
-  };
+std::vector<std::vector<OperationCost>> MeasureOperations(std::span<TreeUnderTest* const> trees,
+                                                          const OperationCostOptions& options) {
+  Copies copies(options.copy_bytes, options.operations);
+  std::vector<Operations> operations;
+  for (TreeUnderTest* const tree : trees) operations.emplace_back(*tree, options.operations);
+  std::array<std::vector<Batch>, kMeasured.size()> copied;
+  std::vector<std::array<std::vector<Batch>, kMeasured.size()>> operated(trees.size());
   // The first round only warms up.
   for (uint64_t round = 0; round <= options.rounds; ++round) {
     for (size_t i = 0; i < kMeasured.size(); ++i) {
-      if (!wanted(kMeasured[i])) continue;
-      const Rounds::Batch batch = rounds.Run(kMeasured[i].kind);
-      if (round > 0) batches[i].push_back(batch);
+      const Measured& measured = kMeasured[i];
+      if (IsCopy(measured.kind)) {
+        const Batch batch = copies.Run(measured.kind);
+        if (round > 0) copied[i].push_back(batch);
+      } else if (options.only.empty() || options.only == measured.name) {
+        for (size_t tree = 0; tree < trees.size(); ++tree) {
+          const Batch batch = operations[tree].Run(measured.kind);
+          if (round > 0) operated[tree][i].push_back(batch);
+        }
+      }
     }
   }
-  std::vector<OperationCost> costs;
-  for (size_t i = 0; i < kMeasured.size(); ++i) {
-    if (!batches[i].empty()) costs.push_back(CostOf(kMeasured[i], batches[i], batches[0]));
+  std::vector<std::vector<OperationCost>> costs(trees.size());
+  for (size_t tree = 0; tree < trees.size(); ++tree) {
+    for (size_t i = 0; i < kMeasured.size(); ++i) {
+      const std::vector<Batch>& batches = IsCopy(kMeasured[i].kind) ? copied[i] : operated[tree][i];
+      if (!batches.empty()) costs[tree].push_back(CostOf(kMeasured[i], batches, copied[0]));
+    }
   }
   return costs;
 }

@@ -1,14 +1,15 @@
-// What an operation of a tree costs one thread that runs nothing beside it: CPU time, allocations and
-// round trips, next to copies from random places of memory of the pool's kind, which are the least that
+// What an operation of a tree costs one thread that runs nothing beside it: CPU time, allocations,
+// round trips and bytes, next to copies from random places of memory of the pool's kind, which are the least that
 // an operation on memory that no cache holds can do.
 //
-// Batches of all of them take turns, so that a busy machine disturbs all alike: a ratio is the median
+// Batches of all of them, and of all trees, take turns, so that a busy machine disturbs all alike: a ratio is the median
 // of the ratios of the rounds. Keys and places are drawn before a batch's time begins.
 //
 // Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,12 @@ struct OperationCost {
   double copies_bound = 0;  ///< what that is to be at most; 0: nothing is asked of it
   double allocations = 0;   ///< mean
   double round_trips = 0;   ///< mean
+  double bytes = 0;         ///< mean, of both directions; an atomic has 16
 };
 
-/// REQUIRES: nothing else runs on the tree's worker.
-std::vector<OperationCost> MeasureOperations(TreeUnderTest& under_test,
-                                             const OperationCostOptions& options);
+/// What each of the trees costs, in their order: the copies, then the operations.
+/// REQUIRES: nothing else runs on the trees' workers.
+std::vector<std::vector<OperationCost>> MeasureOperations(std::span<TreeUnderTest* const> trees,
+                                                          const OperationCostOptions& options);
 
 }  // namespace farleaf::micro

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "benchmark/micro/operation_costs.h"
 
@@ -14,12 +16,19 @@ namespace farleaf::micro {
 /// The configuration of a run, as the JSON has it.
 struct OperationRun {
   uint64_t keys = 0;
-  std::string fabric, leaf_layout;
+  std::string fabric;
   uint64_t rounds = 0, operations = 0, copy_bytes = 0;
-  double load_ns_per_key = 0;
 };
 
-void PrintCosts(const OperationRun& run, std::span<const OperationCost> costs, std::ostream& out);
-nlohmann::ordered_json ToJson(const OperationRun& run, std::span<const OperationCost> costs);
+/// What operations of one tree cost.
+struct TreeCosts {
+  std::string leaf_layout;
+  double load_ns_per_key = 0;
+  std::vector<OperationCost> costs;
+};
+
+/// A table for each tree, and of two trees one of both side by side.
+void PrintCosts(const OperationRun& run, std::span<const TreeCosts> trees, std::ostream& out);
+nlohmann::ordered_json ToJson(const OperationRun& run, std::span<const TreeCosts> trees);
 
 }  // namespace farleaf::micro

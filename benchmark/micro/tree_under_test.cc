@@ -40,7 +40,9 @@ Result<std::unique_ptr<dsm::Fabric>> OpenServers(const TreeUnderTestOptions& opt
 
 }  // namespace
 
-TreeUnderTest::TreeUnderTest(const TreeUnderTestOptions& options) : keys_(options.keys) {
+TreeUnderTest::TreeUnderTest(const TreeUnderTestOptions& options)
+    : keys_(options.keys),
+      leaf_layout_(options.leaf_layout == index::LeafLayout::kSorted ? "sorted" : "parted") {
   auto fabric = OpenServers(options, &clock_);
   FARLEAF_CHECK(fabric.ok(), fabric.status());
   fabric_ = (*fabric)->name();
@@ -54,7 +56,7 @@ TreeUnderTest::TreeUnderTest(const TreeUnderTestOptions& options) : keys_(option
   dsm::OpContext op{*worker_, counts};
   const index::Geometry geometry =
       index::Geometry::DefaultOf(index::Layout::kFixed8, options.leaf_layout);
-  auto info = worker_->Run(index::CreateTree(op, *pool_, "micro", geometry));
+  auto info = worker_->Run(index::CreateTree(op, *pool_, "micro_" + leaf_layout_, geometry));
   FARLEAF_CHECK(info.ok(), info.status());
   tree_.emplace(pool_.get(), std::move(*info), index::TreeOptions{});
   const uint64_t begin_ns = ThreadCpuNs();

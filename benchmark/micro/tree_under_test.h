@@ -23,7 +23,7 @@ struct TreeUnderTestOptions {
 
 class TreeUnderTest {
  public:
-  /// Loads KeyOf(0) .. KeyOf(keys - 1) into a tree "micro" that must not exist yet. Failures are checks:
+  /// Loads KeyOf(0) .. KeyOf(keys - 1) into a tree "micro_parted" or "micro_sorted", by its leaves, that must not exist yet. Failures are checks:
   /// nothing here may fail.
   explicit TreeUnderTest(const TreeUnderTestOptions& options);
 
@@ -32,13 +32,14 @@ class TreeUnderTest {
   index::BlinkTree& tree() { return *tree_; }
   /// CPU time of the load, an insert.
   double load_ns_per_key() const { return load_ns_per_key_; }
-  std::string fabric() const { return fabric_; }
+  const std::string& fabric() const { return fabric_; }
+  const std::string& leaf_layout() const { return leaf_layout_; }  ///< "parted" or "sorted"
 
  private:
   const MonotonicClock clock_;
   uint64_t keys_;
   double load_ns_per_key_ = 0;
-  std::string fabric_;
+  std::string fabric_, leaf_layout_;
   // In this order: each stands on those before it.
   std::unique_ptr<dsm::Pool> pool_;
   std::unique_ptr<dsm::Worker> worker_;
