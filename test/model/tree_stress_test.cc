@@ -14,6 +14,7 @@
 #include "index/blink/check.h"
 #include "test/model/stress_clients.h"
 #include "test/support/interleaved_members.h"
+#include "test/support/options_off.h"
 #include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
@@ -24,40 +25,52 @@ struct Workload {
   Geometry geometry;
   size_t keys;
   uint64_t operations;  ///< of a client
-  CacheMode cache = CacheMode::kSearchLayer;
-  double merge_below = 0.45, merge_up_to = 0.9;
+  test::OptionSet without = {};
   uint64_t deadline_ns = 0;     ///< not 0: operations have deadlines around it
   bool new_pages_fail = false;  ///< WRITEs of new pages fail now and then
   std::vector<uint64_t> once_failed = {};
 };
 void PrintTo(const Workload& workload, std::ostream* out) { *out << workload.name; }
 
-/// A new page is the only thing that is written whole, lock word included; alone if its left sibling
-/// is on another server.
-dsm::BatchFault FailNewPages(const Workload& workload, uint64_t seed) {
+/// A new page is the only thing that is written whole, lock word included, behind its redo record. It is
+/// alone with its change counter if its left sibling is on another server.
+bool IsOfNewPage(const dsm::Batch& batch, const Geometry& geometry) {
+  const auto verbs = batch.verbs();
+  for (const dsm::Verb& verb : verbs) {
+    if (verb.kind != dsm::VerbKind::kWrite) return false;
+  }
+  if (verbs.size() < 2 || verbs.size() > 3) return false;
+  const bool counter = verbs.size() < 3 || verbs[2].length == 8;
+  return counter &&
+         (verbs[1].length == geometry.leaf_bytes || verbs[1].length == geometry.node_bytes);
+}
+
+/// Some of its verbs run, and the batch fails. `failed`: how many did.
+dsm::BatchFault FailNewPages(const Workload& workload, uint64_t seed, uint64_t* failed) {
   auto random = std::make_shared<Random>(seed + 1'000'000);
-  const Geometry geometry = workload.geometry;
-  return [random, geometry](const dsm::Batch& batch) {
-    const auto verbs = batch.verbs();
-    const bool new_page =
-        verbs[0].kind == dsm::VerbKind::kWrite &&
-        (verbs[0].length == geometry.leaf_bytes || verbs[0].length == geometry.node_bytes) &&
-        (verbs.size() == 1 || (verbs.size() == 2 && verbs[1].length == 8));  // a change counter
-    return new_page && !random->OneIn(4) ? static_cast<int>(random->Below(2)) : -1;
+  return [random, geometry = workload.geometry, failed](const dsm::Batch& batch) {
+    if (!IsOfNewPage(batch, geometry) || random->OneIn(4)) return -1;
+    ++*failed;
+    return static_cast<int>(random->Below(batch.verbs().size()));
   };
 }
 
 class InterleavingTest : public testing::TestWithParam<Workload> {};
 
-std::string RunInterleaving(const Workload& workload, uint64_t seed) {
+struct Outcome {
+  std::string failure;
+  uint64_t failed_pages = 0;  ///< WRITEs of new pages that failed
+};
+
+Outcome RunInterleaving(const Workload& workload, uint64_t seed) {
+  Outcome outcome;
   InterleavedMembers run(
       {.seed = seed,
        .geometry = workload.geometry,
-       .tree = {.cache = workload.cache,
-                .hop_threshold = 3,
-                .merge_below = workload.merge_below,
-                .merge_up_to = workload.merge_up_to},
-       .fail = workload.new_pages_fail ? FailNewPages(workload, seed) : nullptr});
+       .tree = test::Without(workload.without,
+                             {.hop_threshold = 3, .merge_below = 0.45, .merge_up_to = 0.9}),
+       .fail = workload.new_pages_fail ? FailNewPages(workload, seed, &outcome.failed_pages)
+                                       : nullptr});
   StressRun shared(workload.geometry, workload.keys);
   shared.pages_given_up = workload.new_pages_fail;
   constexpr size_t kCoroutines = 3;
@@ -90,7 +103,8 @@ std::string RunInterleaving(const Workload& workload, uint64_t seed) {
           s.cache_refreshes.load());
     }
   }
-  return shared.failure;
+  outcome.failure = shared.failure;
+  return outcome;
 }
 
 TEST_P(InterleavingTest, EveryAnswerIsLinearizableAndEveryPageAccountedFor) {
@@ -98,34 +112,54 @@ TEST_P(InterleavingTest, EveryAnswerIsLinearizableAndEveryPageAccountedFor) {
   const uint64_t seeds = FromEnvironment("FARLEAF_STRESS_SEEDS", 6);
   std::vector<uint64_t> tried = GetParam().once_failed;
   for (uint64_t seed = first; seed < first + seeds; ++seed) tried.push_back(seed);
+  uint64_t failed_pages = 0;
   for (const uint64_t seed : tried) {
-    const std::string failure = RunInterleaving(GetParam(), seed);
-    EXPECT_EQ(failure, "") << "FARLEAF_STRESS_SEED=" << seed;
-    if (!failure.empty()) break;
+    const Outcome outcome = RunInterleaving(GetParam(), seed);
+    EXPECT_EQ(outcome.failure, "") << "FARLEAF_STRESS_SEED=" << seed;
+    if (!outcome.failure.empty()) break;
+    failed_pages += outcome.failed_pages;
   }
+  EXPECT_EQ(failed_pages > 0, GetParam().new_pages_fail);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Trees, InterleavingTest,
-    testing::Values(Workload{"Fixed8FewKeys", Geometry::Fixed8(256), 72, 400},
-                    Workload{"Fixed8MoreKeys", Geometry::Fixed8(256), 900, 700},
-                    Workload{"Fixed8LargeLeaves", Geometry::Fixed8(512, 256), 900, 700},
-                    Workload{"Fixed8SmallLeaves", Geometry::Fixed8(256, 512), 900, 700},
-                    Workload{"Fixed8Uncached", Geometry::Fixed8(256), 144, 300, CacheMode::kNone},
-                    Workload{.name = "Fixed8Deadlines",
-                             .geometry = Geometry::Fixed8(256),
-                             .keys = 360,
-                             .operations = 500,
-                             .deadline_ns = 40'000},
-                    Workload{.name = "Fixed8FailingNewPages",
-                             .geometry = Geometry::Fixed8(256),
-                             .keys = 720,
-                             .operations = 500,
-                             .new_pages_fail = true,
-                             .once_failed = {996, 5068}},
-                    Workload{"BytesFewKeys", StressBytes(), 72, 400},
-                    Workload{"BytesMoreKeys", StressBytes(), 540, 500}),
-    [](const auto& test) { return std::string(test.param.name); });
+std::vector<Workload> AllWorkloads() {
+  using test::OptionSet, test::TreeOption;
+  const Geometry fixed8 = Geometry::Fixed8(256), parted = Geometry::Parted(4, 256);
+  return {
+      {"Fixed8FewKeys", fixed8, 72, 400},
+      {"Fixed8LargeLeaves", Geometry::Fixed8(512, 256), 900, 700},
+      {"Fixed8SmallLeaves", Geometry::Fixed8(256, 512), 900, 700},
+      {.name = "Fixed8FailingNewPages",
+       .geometry = fixed8,
+       .keys = 720,
+       .operations = 500,
+       .new_pages_fail = true,
+       .once_failed = {996, 5068}},
+      {"PartedFewKeys", parted, 72, 400},
+      {"PartedMoreKeys", parted, 900, 700},
+      {"PartedLargeLeaves", Geometry::Parted(8, 256), 900, 700},
+      {"PartedUncached", parted, 144, 300, {TreeOption::kCache}},
+      {.name = "PartedDeadlines",
+       .geometry = parted,
+       .keys = 360,
+       .operations = 500,
+       .deadline_ns = 40'000},
+      {.name = "PartedFailingNewPages",
+       .geometry = parted,
+       .keys = 720,
+       .operations = 500,
+       .new_pages_fail = true},
+      {"PartedWithoutShortcuts", parted, 360, 500, OptionSet::Shortcuts()},
+      {"PartedAllOff", parted, 144, 300, OptionSet::All()},
+      {"BytesFewKeys", StressBytes(), 72, 400},
+      {"BytesMoreKeys", StressBytes(), 540, 500},
+      {"BytesWithoutShortcuts", StressBytes(), 180, 400, OptionSet::Shortcuts()},
+      {"BytesAllOff", StressBytes(), 72, 300, OptionSet::All()},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Trees, InterleavingTest, testing::ValuesIn(AllWorkloads()),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 // Space: what is deleted is used again, whoever deleted it, in whatever order.
 

@@ -13,20 +13,25 @@
 #include "index/blink/catalog.h"
 #include "test/model/stress_clients.h"
 #include "test/support/fabric_under_test.h"
+#include "test/support/options_off.h"
 
 namespace farleaf::index {
 namespace {
 
 constexpr size_t kMembers = 3, kThreads = 2;
 
+/// With merges as frequent as can be.
+TreeOptions Stressed(test::OptionSet without = {}) {
+  return test::Without(without, {.hop_threshold = 3, .merge_below = 0.45, .merge_up_to = 0.9});
+}
+
 struct Threads {
   std::string name;
   Geometry geometry;
   size_t keys;
   uint64_t delay_ns = 0;  ///< added to every batch
-  CacheMode cache = CacheMode::kSearchLayer;
+  TreeOptions tree = Stressed();
   dsm::FabricKind fabric = dsm::FabricKind::kLocal;
-  uint64_t cache_bytes = 0;
 
   /// Where no verb suspends, one coroutine would keep the others waiting until it has ended.
   size_t coroutines() const {
@@ -37,22 +42,27 @@ struct Threads {
 void PrintTo(const Threads& threads, std::ostream* out) { *out << threads.name; }
 
 std::vector<Threads> AllThreads() {
+  using test::OptionSet, test::TreeOption;
+  const Geometry parted = Geometry::Parted(4, 256);
+  TreeOptions small_cache = Stressed();
+  small_cache.cache_bytes = 20'000;
+  const TreeOptions without_shortcuts = Stressed(OptionSet::Shortcuts());
   std::vector<Threads> all{{"Fixed8FewKeys", Geometry::Fixed8(256), 96},
-                           {"Fixed8MoreKeys", Geometry::Fixed8(256), 3'000},
                            {"Fixed8Delayed", Geometry::Fixed8(256), 960, 3'000},
-                           {"Fixed8Uncached", Geometry::Fixed8(256), 480, 0, CacheMode::kNone},
-                           {.name = "Fixed8SmallCache",
-                            .geometry = Geometry::Fixed8(256),
-                            .keys = 3'000,
-                            .cache_bytes = 20'000},
+                           {"PartedFewKeys", parted, 96},
+                           {"PartedMoreKeys", parted, 3'000},
+                           {"PartedDelayed", parted, 960, 3'000},
+                           {"PartedUncached", parted, 480, 0, Stressed({TreeOption::kCache})},
+                           {"PartedSmallCache", parted, 3'000, 0, small_cache},
+                           {"PartedWithoutShortcuts", parted, 480, 3'000, without_shortcuts},
+                           {"PartedAllOff", parted, 480, 3'000, Stressed(OptionSet::All())},
                            {"BytesFewKeys", StressBytes(), 96},
-                           {"BytesDelayed", StressBytes(), 720, 3'000}};
+                           {"BytesDelayed", StressBytes(), 720, 3'000},
+                           {"BytesWithoutShortcuts", StressBytes(), 96, 0, without_shortcuts},
+                           {"BytesAllOff", StressBytes(), 96, 0, Stressed(OptionSet::All())}};
   for (const dsm::FabricKind fabric : dsm::ProcessFabrics()) {
     const std::string name = dsm::FabricKindName(fabric);
-    all.push_back({.name = "Fixed8_" + name,
-                   .geometry = Geometry::Fixed8(256),
-                   .keys = 480,
-                   .fabric = fabric});
+    all.push_back({.name = "Parted_" + name, .geometry = parted, .keys = 480, .fabric = fabric});
     all.push_back(
         {.name = "Bytes_" + name, .geometry = StressBytes(), .keys = 96, .fabric = fabric});
   }
@@ -90,12 +100,7 @@ class ThreadsTest : public testing::TestWithParam<Threads> {
         op.worker.Run(members.size() == 1 ? CreateTree(op, *member.pool, "threads", param.geometry)
                                           : OpenTree(op, *member.pool, "threads"));
     ASSERT_TRUE(info.ok()) << info.status();
-    const TreeOptions options{.cache = param.cache,
-                              .cache_bytes = param.cache_bytes,
-                              .hop_threshold = 3,
-                              .merge_below = 0.45,
-                              .merge_up_to = 0.9};
-    member.tree = std::make_unique<BlinkTree>(member.pool.get(), *info, options);
+    member.tree = std::make_unique<BlinkTree>(member.pool.get(), *info, param.tree);
   }
 
   dsm::FabricUnderTest servers{

@@ -18,6 +18,7 @@
 #include "index/blink/tree.h"
 #include "test/support/fabric_under_test.h"
 #include "test/support/map_index.h"
+#include "test/support/options_off.h"
 #include "test/support/shared_fabric.h"
 
 namespace farleaf::test {
@@ -152,11 +153,13 @@ inline IndexKind TreeKind(std::string name, TreeMembers::Options options) {
 }
 
 /// The map and the trees, with pages small enough that splits and merges are frequent; trees on each
-/// of the fabrics between processes too.
+/// of the fabrics between processes too, where byte strings stand for all sorted leaves.
 inline std::vector<IndexKind> MapAndTreeKinds() {
   using index::Geometry;
   const Geometry small_bytes{index::Layout::kBytes, 256, 256, 36, 24};
   const Geometry medium_bytes{index::Layout::kBytes, 512, 512, 60, 40};
+  const index::TreeOptions without_shortcuts = Without(OptionSet::Shortcuts());
+  const index::TreeOptions all_off = Without(OptionSet::All());
   std::vector<IndexKind> kinds{
       MapKind("MapFixed8", true),
       MapKind("MapBytes", false),
@@ -167,17 +170,26 @@ inline std::vector<IndexKind> MapAndTreeKinds() {
       TreeKind("TreePartedLateVerbs", {.geometry = Geometry::Parted(4, 256), .defer_seed = 1}),
       TreeKind("TreePartedUncached",
                {.geometry = Geometry::Parted(4, 256), .tree = {.cache = index::CacheMode::kNone}}),
+      TreeKind("TreePartedWithoutShortcuts",
+               {.geometry = Geometry::Parted(4, 256), .tree = without_shortcuts, .defer_seed = 3}),
+      TreeKind("TreePartedAllOff", {.geometry = Geometry::Parted(4, 256), .tree = all_off}),
       TreeKind("TreeFixed8LateVerbs", {.geometry = Geometry::Fixed8(256), .defer_seed = 1}),
       TreeKind("TreeFixed8Uncached",
                {.geometry = Geometry::Fixed8(256), .tree = {.cache = index::CacheMode::kNone}}),
       TreeKind("TreeBytes", {.geometry = small_bytes}),
       TreeKind("TreeBytesLateVerbs", {.geometry = medium_bytes, .defer_seed = 7}),
+      TreeKind("TreeBytesWithoutShortcuts",
+               {.geometry = small_bytes, .tree = without_shortcuts, .defer_seed = 5}),
+      TreeKind("TreeBytesAllOff", {.geometry = small_bytes, .tree = all_off}),
       TreeKind("TreeBytesLargeKeys", {.geometry = Geometry::Bytes()})};
   for (const dsm::FabricKind fabric : dsm::ProcessFabrics()) {
     const std::string name = dsm::FabricKindName(fabric);
     kinds.push_back(
-        TreeKind("TreeFixed8_" + name, {.geometry = Geometry::Fixed8(256), .fabric = fabric}));
+        TreeKind("TreeParted_" + name, {.geometry = Geometry::Parted(4, 256), .fabric = fabric}));
     kinds.push_back(TreeKind("TreeBytes_" + name, {.geometry = small_bytes, .fabric = fabric}));
+    kinds.push_back(TreeKind(
+        "TreePartedWithoutShortcuts_" + name,
+        {.geometry = Geometry::Parted(4, 256), .tree = without_shortcuts, .fabric = fabric}));
   }
   return kinds;
 }

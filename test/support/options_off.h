@@ -1,0 +1,158 @@
+// Options of a tree that may be off: tests run with each of them off, and with all at once.
+//
+// Thread rule: pure functions over plain values.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "dsm/base/result.h"
+#include "index/blink/options.h"
+
+namespace farleaf::test {
+
+/// Each is something that a tree does beyond what its answers need.
+enum class TreeOption : uint8_t {
+  kReadSharing,
+  kWriteCombining,
+  kHandOver,
+  kInPlace,
+  kValueHints,
+  kValueLists,
+  kOrderedLeaves,
+  kHashedInstead,  ///< an ordered leaf without room for a key may be hashed rather than split
+  kScanAhead,      ///< scans read several leaves at a time
+  kWideCache,      ///< the cache has room for more than one node directly above the leaves
+  kMerging,
+  kCache,
+};
+inline constexpr std::string_view kTreeOptionNames[] = {
+    "share_reads",    "combine_writes", "hand_over",  "in_place",   "value_hints", "value_lists",
+    "ordered_leaves", "hashed_instead", "scan_ahead", "wide_cache", "merging",     "cache"};
+inline constexpr size_t kTreeOptions = std::size(kTreeOptionNames);
+
+inline void TurnOff(TreeOption option, index::TreeOptions* options) {
+  switch (option) {
+    case TreeOption::kReadSharing:
+      options->read_sharing = index::ReadSharing::kOff;
+      break;
+    case TreeOption::kWriteCombining:
+      options->write_combining = index::WriteCombining::kOff;
+      break;
+    case TreeOption::kHandOver:
+      options->hand_over = index::HandOver::kOff;
+      break;
+    case TreeOption::kInPlace:
+      options->in_place = index::InPlace::kOff;
+      break;
+    case TreeOption::kValueHints:
+      options->value_hint_bytes = 0;
+      break;
+    case TreeOption::kValueLists:
+      options->value_list_bytes = 0;
+      break;
+    case TreeOption::kOrderedLeaves:
+      options->placement = index::Placement::kHashed;
+      break;
+    case TreeOption::kHashedInstead:
+      options->hash_below = 0;
+      break;
+    case TreeOption::kScanAhead:
+      options->scan_leaves_max = 1;
+      break;
+    case TreeOption::kWideCache:
+      options->cache_bytes = 1;
+      break;
+    case TreeOption::kMerging:
+      options->merge_below = 0;
+      break;
+    case TreeOption::kCache:
+      options->cache = index::CacheMode::kNone;
+  }
+}
+
+/// A set of them.
+class OptionSet {
+ public:
+  OptionSet() = default;
+  OptionSet(std::initializer_list<TreeOption> options) {
+    for (const TreeOption option : options) Add(option);
+  }
+  static OptionSet All() {
+    OptionSet all;
+    all.bits_ = (1u << kTreeOptions) - 1;
+    return all;
+  }
+  /// Without these a tree still caches its search layer and merges its nodes: their protocols run undisturbed.
+  static OptionSet Shortcuts() {
+    OptionSet shortcuts;
+    shortcuts.bits_ = (1u << static_cast<unsigned>(TreeOption::kWideCache)) - 1;
+    return shortcuts;
+  }
+  void Add(TreeOption option) { bits_ |= 1u << static_cast<unsigned>(option); }
+  void Add(OptionSet others) { bits_ |= others.bits_; }
+  bool Has(TreeOption option) const { return bits_ >> static_cast<unsigned>(option) & 1; }
+  bool empty() const { return bits_ == 0; }
+  void TurnOff(index::TreeOptions* options) const {
+    for (size_t i = 0; i < kTreeOptions; ++i) {
+      if (Has(static_cast<TreeOption>(i))) test::TurnOff(static_cast<TreeOption>(i), options);
+    }
+  }
+  bool operator==(const OptionSet&) const = default;
+
+ private:
+  uint32_t bits_ = 0;
+};
+
+/// For messages: "all, shortcuts, share_reads, ...".
+inline std::string AllowedOptions() {
+  std::string text = "all, shortcuts";
+  for (const std::string_view name : kTreeOptionNames) text += ", " + std::string(name);
+  return text + ", or several joined by +";
+}
+
+/// One of the names, "all", "shortcuts", or several joined by '+'.
+inline Result<OptionSet> ParseOptionSet(std::string_view names) {
+  OptionSet set;
+  for (std::string_view rest = names; !rest.empty();) {
+    const size_t end = std::min(rest.find('+'), rest.size());
+    const std::string_view one = rest.substr(0, end);
+    size_t i = 0;
+    while (i < kTreeOptions && kTreeOptionNames[i] != one) ++i;
+    if (one == "all") {
+      set.Add(OptionSet::All());
+    } else if (one == "shortcuts") {
+      set.Add(OptionSet::Shortcuts());
+    } else if (i < kTreeOptions) {
+      set.Add(static_cast<TreeOption>(i));
+    } else {
+      return Status::InvalidArgument("no option is named '" + std::string(one) + "'; allowed are " +
+                                     AllowedOptions());
+    }
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  if (set.empty()) {
+    return Status::InvalidArgument("no options are named; allowed are " + AllowedOptions());
+  }
+  return set;
+}
+
+inline index::TreeOptions Without(OptionSet options, index::TreeOptions others = {}) {
+  options.TurnOff(&others);
+  return others;
+}
+
+/// Does not compile with another option in the struct: one that may be off has its place above.
+inline void EveryOptionIsKnown(const index::TreeOptions& options) {
+  [[maybe_unused]] const auto& [cache, cache_bytes, hop_threshold, lock_wait_ms, merge_below,
+                                merge_up_to, scan_leaves_max, value_hint_bytes, value_list_bytes,
+                                placement, read_sharing, write_combining, hand_over, in_place,
+                                hash_below] = options;
+}
+
+}  // namespace farleaf::test
