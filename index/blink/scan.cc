@@ -153,8 +153,16 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
     auto leaf = co_await ReadNode(op, state.position, side, 0, page);
     if (!leaf.ok()) co_return leaf.status();
     state.find_one_leaf = false;
+    const ConstNode found(geometry, page.image(geometry, 0));
+    if (caching()) {
+      // If it has split since its parent was cached, its sibling is asked for the rest next, and not it again.
+      const SearchCache::Path path = cache_.Find(state.position, side, 0);
+      if (path.complete && path.node == *leaf && !path.parent.is_null()) {
+        cache_.LearnSplit(path.parent, *leaf, found);
+      }
+    }
     const ScanLeaf unplanned{{.address = *leaf}};
-    TakeAndNoteScanLeaf(state, unplanned, ConstNode(geometry, page.image(geometry, 0)));
+    TakeAndNoteScanLeaf(state, unplanned, found);
     co_return Status::Ok();
   }
   const size_t image_bytes = geometry.image_bytes(0);

@@ -191,6 +191,46 @@ TEST_P(LearnSplitTest, AParentLearnsOfOneSplitAndIsReadAgainForTheNext) {
 INSTANTIATE_TEST_SUITE_P(Layouts, LearnSplitTest, testing::Bool(),
                          [](const auto& layout) { return layout.param ? "Fixed8" : "Bytes"; });
 
+TEST(LearnSplitScanTest, AScanReadsALeafThatHasSplitOnceAndItsSiblingNext) {
+  CachedTree tree(Geometry::Parted(4));
+  constexpr uint64_t kKeys = 4'000;
+  for (uint64_t i = 0; i < kKeys; i += 2) tree.Put(i * 1237 % kKeys);
+  BlinkTree other(&tree.tree().pool(), tree.info(), {});
+  dsm::FabricCounts counts;
+  OpContext op{tree.tree().worker(), counts};
+  ASSERT_TRUE(tree.tree().worker().Run(other.WarmCache(op)).ok());
+  tree.reader().GoOnline();
+  SearchCache::LeafPath stale;
+  const auto learned = [&] { return other.cache().LearnedOf(stale.parent); };
+  const uint64_t splits = tree.tree().tree().stats().splits;
+  for (uint64_t i = kKeys / 2 + 1; tree.tree().tree().stats().splits == splits; i += 2) {
+    stale = other.cache().FindLeaf(tree.Key(i));
+    tree.Put(i);
+  }
+  ASSERT_EQ(tree.tree().tree().stats().splits, splits + 1);
+  ASSERT_TRUE(stale.range.bounded());
+  const std::string low = Fixed(stale.range.low), high = Fixed(stale.range.high);
+  std::vector<KeyValue> rows;
+  const auto round_trips = [&](ScanRange range) {
+    const uint64_t before = counts.round_trips;
+    EXPECT_TRUE(tree.tree().worker().Run(other.Scan(op, range, &rows)).ok());
+    return counts.round_trips - before;
+  };
+  EXPECT_EQ(learned(), 0);
+  // The leaf's parts, which are not as expected, the whole leaf, and its sibling's parts.
+  EXPECT_EQ(round_trips({.start = low, .end = high}), 3u);
+  EXPECT_EQ(learned(), 1);
+  EXPECT_EQ(other.stats().hops, 0u);
+  const std::vector<KeyValue> found = rows;
+  EXPECT_EQ(round_trips({.start = low, .end = high}), 1u);
+  EXPECT_EQ(rows, found);
+  BlinkTree fresh(&tree.tree().pool(), tree.info(), {});
+  ASSERT_TRUE(tree.tree().worker().Run(fresh.Scan(op, {.start = low, .end = high}, &rows)).ok());
+  EXPECT_EQ(rows, found);
+  EXPECT_GT(rows.size(), 12u);
+  tree.reader().GoOffline();
+}
+
 /// A parent of two leaves, the first of which has split.
 class LearnedEntryTest : public testing::Test {
  protected:
