@@ -8,7 +8,7 @@ import simulated_runs as runs
 
 SCRIPT = "rack"
 DISTRIBUTIONS = ["zipfian", "uniform"]
-SYSTEMS = ["tree", "sherman", "deft", "chime", "smart", "rolex", "dex", "fg", "rf_tree"]
+SYSTEMS = ["tree", "sorted", "sherman", "deft", "chime", "smart", "rolex", "dex", "fg", "rf_tree"]
 
 
 def parse(arguments):
@@ -18,6 +18,7 @@ def parse(arguments):
     parser.add_argument("--operations", type=int)
     parser.add_argument("--systems", type=runs.names, default=SYSTEMS)
     parser.add_argument("--workloads", type=runs.names, default=list(runs.WORKLOADS))
+    parser.add_argument("--distributions", type=runs.names, default=DISTRIBUTIONS)
     parser.add_argument("--plot-only", action="store_true")
     options = parser.parse_args(arguments)
     runs.set_defaults(parser, options, {"clients": 64, "records": 20_000, "confidence": 10, "operations": 20_000,
@@ -46,42 +47,82 @@ def table_of(options, rows):
     return "\n".join(lines) + "\n"
 
 
-# What the latency table of the summary shows: workload, keys, operation.
-SUMMARY_LATENCIES = [("c", "zipfian", "READ"), ("c", "uniform", "READ"), ("a", "zipfian", "UPDATE"), ("a", "uniform", "UPDATE"),
-                     ("load", "any", "INSERT"), ("e", "uniform", "SCAN")]
+# What the latency tables of the summary show: workload, keys, operation.
+SUMMARY_LATENCIES = [
+    [("c", "zipfian", "READ"), ("c", "uniform", "READ"), ("b", "zipfian", "READ"), ("b", "uniform", "READ"), ("d", "zipfian", "READ")],
+    [("a", "zipfian", "UPDATE"), ("a", "uniform", "UPDATE"), ("b", "zipfian", "UPDATE"), ("b", "uniform", "UPDATE")],
+    [("load", "any", "INSERT"), ("d", "zipfian", "INSERT"), ("e", "zipfian", "SCAN"), ("e", "uniform", "SCAN")]]
+# Whom the tree is compared with: not those that own leaves, nor itself.
+NOT_COMPARED = {"tree", "sorted", "uncached", "dex"}
 
 
 def figure(value):
     return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def summary_of(options, rows):
-    """Markdown: a line for each system; throughput of each workload, then latencies of some."""
-    def row_of(system, workload, distribution, operation=None):
-        found = [row for row in runs.of(rows, system=system, workload=workload, distribution=distribution)
-                 if operation in (None, row["operation"])]
-        return found[0] if found else None
+def row_of(rows, system, workload, distribution, operation=None):
+    found = [row for row in runs.of(rows, system=system, workload=workload, distribution=distribution)
+             if operation in (None, row["operation"])]
+    return found[0] if found else None
 
-    def throughput(system, workload):
-        pair = [row_of(system, workload, distribution) for distribution in DISTRIBUTIONS]
-        shown = dict.fromkeys(figure(row["throughput_mops"]) for row in pair if row)
-        return " / ".join(shown) or "-"
 
-    lines = ["| M ops/s, zipfian / uniform | " + " | ".join(options.workloads) + " |", "|---|" + "---:|" * len(options.workloads)]
+def throughputs_of(options, rows):
+    """Markdown: a line for each system, throughput of each workload."""
+    lines = [f"| M ops/s, {' / '.join(options.distributions)} | " + " | ".join(options.workloads) + " |", "|---|" + "---:|" * len(options.workloads)]
     for system in options.systems:
-        cells = [throughput(system, workload) for workload in options.workloads]
+        cells = []
+        for workload in options.workloads:
+            pair = [row_of(rows, system, workload, distribution) for distribution in options.distributions]
+            cells.append(" / ".join(dict.fromkeys(figure(row["throughput_mops"]) for row in pair if row)) or "-")
         lines.append(f"| {runs.LABELS.get(system, system)} | " + " | ".join(cells) + " |")
-    shown = [case for case in SUMMARY_LATENCIES if case[0] in options.workloads]
-    heads = [" ".join(part for part in (workload, keys if keys != "any" else "") if part) + f", {operation.lower()}"
-             for workload, keys, operation in shown]
-    lines += ["", "| latency, us: p50 / p99 / p99.9 / p99.99 | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(shown)]
+    return lines
+
+
+def name_of(workload, keys, operation):
+    return " ".join(part for part in (workload, keys if keys != "any" else "") if part) + f", {operation.lower()}"
+
+
+def latencies_of(options, rows, cases):
+    """Markdown: a line for each system, latencies of each case."""
+    shown = [case for case in cases if case[0] in options.workloads]
+    if not shown:
+        return []
+    lines = ["", "| us: p50 / p99 / p99.9 / p99.99 | " + " | ".join(name_of(*case) for case in shown) + " |",
+             "|---|" + "---:|" * len(shown)]
     for system in options.systems:
         cells = []
         for case in shown:
-            row = row_of(system, *case)
+            row = row_of(rows, system, *case)
             cells.append(" / ".join(figure(row[name]) for name in runs.PERCENTILES) if row else "-")
         lines.append(f"| {runs.LABELS.get(system, system)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def ahead_of_tree(options, rows):
+    """Markdown: where a system that does not own its leaves is ahead of the tree, by what is shown of the figures."""
+    compared = [system for system in options.systems if system not in NOT_COMPARED]
+    of_tree = [row for row in rows if row["system"] == "tree"]
+    one_a_run = {(row["workload"], row["distribution"]): row for row in reversed(of_tree)}
+    lines = ["", "| | this tree | ahead of it |", "|---|---:|---|"]
+    for name, field, sign, shown in (("M ops/s", "throughput_mops", -1, reversed(one_a_run.values())), ("p99.9, us", "p999", 1, of_tree)):
+        for row in shown:
+            case = (row["workload"], row["distribution"], row["operation"])
+            others = [row_of(rows, system, *case) for system in compared]
+            ahead = sorted((sign * other[field], other["system"]) for other in others
+                           if other and sign * other[field] < sign * row[field] and figure(other[field]) != figure(row[field]))
+            named = ", ".join(f"{runs.LABELS.get(system, system)} {figure(abs(value))}" for value, system in ahead)
+            if named:
+                of = name_of(*case) if field == "p999" else name_of(*case).split(",")[0]
+                lines.append(f"| {name}: {of} | {figure(row[field])} | {named} |")
+    return lines
+
+
+def summary_of(options, rows):
+    """Markdown: throughputs, latencies, and where the tree is not ahead."""
+    lines = throughputs_of(options, rows)
+    for cases in SUMMARY_LATENCIES:
+        lines += latencies_of(options, rows, cases)
+    return "\n".join(lines + ahead_of_tree(options, rows)) + "\n"
 
 
 def plot(plt, options, rows, distribution):
@@ -111,7 +152,7 @@ def plot(plt, options, rows, distribution):
 def main(arguments):
     options = parse(arguments)
     try:
-        rows = runs.results_of(options, DISTRIBUTIONS, SCRIPT)
+        rows = runs.results_of(options, options.distributions, SCRIPT)
     except (runs.Failed, OSError) as failure:
         print(f"{SCRIPT}: {failure}", file=sys.stderr)
         return 3
@@ -120,7 +161,7 @@ def main(arguments):
     (options.out / "summary.md").write_text(summary)
     print(table + "\n" + summary, end="")
     if plt := runs.pyplot(SCRIPT):
-        for distribution in DISTRIBUTIONS:
+        for distribution in options.distributions:
             plot(plt, options, rows, distribution)
     return 0
 

@@ -13,8 +13,10 @@
 #   --confidence P     a run goes on until its throughput's 95 % interval is within +-P % (2)
 #   --operations N     but for so many operations at least (200000)
 #   --operations-max N and not beyond so many (20000000)
-#   --systems LIST     of tree, uncached and names of verb programs (tree,sherman,deft,chime,smart,rolex,dex,fg,rf_tree)
+#   --systems LIST     of tree, sorted (its sorted leaves, neither READs nor writes shared), uncached and names of verb programs
+#                      (tree,sorted,sherman,deft,chime,smart,rolex,dex,fg,rf_tree)
 #   --workloads LIST   of load,a,b,c,d,e
+#   --distributions LIST  of zipfian,uniform
 #   --jobs N           runs at a time (the processors)
 #   --seed N           (1)
 #   --quick            little of everything, for a look: 64 clients, 20000 records, +-10 %
@@ -23,8 +25,9 @@
 #   --bin DIR          where ycsb is (build/release/bin)
 #
 # A run that has its result in DIR/runs already is not repeated, so that an interrupted call goes on where it was: use --fresh
-# after a change of code, model or program. Data: DIR/results.csv, DIR/results.json, DIR/table.md, DIR/summary.md. Exit code: 0; 2: wrong arguments;
-# 3: a run failed.
+# after a change of code, model or program. Data: DIR/results.csv, DIR/results.json, DIR/table.md (everything), DIR/summary.md (what
+# benchmark/models/README.md shows: throughputs, latencies, and where the tree is not ahead of one that does not own leaves). Exit
+# code: 0; 2: wrong arguments; 3: a run failed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 case "${1:-}" in

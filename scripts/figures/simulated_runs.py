@@ -15,8 +15,10 @@ import time
 
 WORKLOADS = {"load": "Load A", "a": "Workload A", "b": "Workload B", "c": "Workload C", "d": "Workload D",
              "e": "Workload E"}
-LABELS = {"tree": "this tree", "uncached": "this tree, no cache", "sherman": "Sherman", "deft": "Deft", "chime": "CHIME",
-          "smart": "SMART", "rolex": "ROLEX", "dex": "DEX", "fg": "uncached B-link (FG)", "rf_tree": "RF-tree (paper)"}
+LABELS = {"tree": "this tree", "sorted": "its sorted leaves", "uncached": "this tree, no cache", "sherman": "Sherman", "deft": "Deft",
+          "chime": "CHIME", "smart": "SMART", "rolex": "ROLEX", "dex": "DEX", "fg": "uncached B-link (FG)", "rf_tree": "RF-tree (paper)"}
+# How this tree runs where it is not as it comes. Sorted leaves: as it was before its leaves had parts.
+OPTIONS = {"tree": [], "sorted": ["--sorted-leaves", "--share-reads", "off", "--combine-writes", "off"], "uncached": ["--cache", "off"]}
 PERCENTILES = ["p50", "p99", "p999", "p9999"]
 
 
@@ -77,11 +79,8 @@ def command_of(options, case):
         command += ["-p", "readproportion=0", "-p", "updateproportion=0", "-p", "insertproportion=1"]
     if case["distribution"] != "any":
         command += ["-p", f"requestdistribution={case['distribution']}"]
-    if case["system"] == "uncached":
-        command += ["--cache", "off"]
-    elif case["system"] != "tree":
-        command += ["--program", case.get("program", case["system"])]
-    return command
+    program = ["--program", case.get("program", case["system"])]
+    return command + OPTIONS.get(case["system"], program)
 
 
 def run(options, case):
