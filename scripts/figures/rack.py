@@ -73,7 +73,7 @@ def throughputs_of(options, rows):
         cells = []
         for workload in options.workloads:
             pair = [row_of(rows, system, workload, distribution) for distribution in options.distributions]
-            cells.append(" / ".join(dict.fromkeys(figure(row["throughput_mops"]) for row in pair if row)) or "-")
+            cells.append(" / ".join(dict.fromkeys(figure(row["throughput_mops"]) if row else "-" for row in pair)))
         lines.append(f"| {runs.LABELS.get(system, system)} | " + " | ".join(cells) + " |")
     return lines
 
