@@ -1,6 +1,7 @@
 #include "benchmark/adapters/lsm_target.h"
 
 #include <atomic>
+#include <random>
 #include <utility>
 
 #include "dsm/null_transport.h"
@@ -37,6 +38,13 @@ LsmOptions LsmOptionsOf(const StoreOptions& store) {
   return options;
 }
 
+/// A new store's epoch hangs on it. Not the run's seed: bytes that another store has left in segments of the same numbers would be
+/// records of this one.
+uint64_t DrawStoreSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
 class LsmTarget final : public IndexTarget {
  public:
   LsmTarget(StoreOptions store, TargetOptions options, const Clock* clock)
@@ -51,7 +59,7 @@ class LsmTarget final : public IndexTarget {
     auto worker = OpenWorker();
     if (!worker.ok()) return worker.status();
     worker_ = std::move(*worker);
-    const LsmStore::Deps deps{storage_.get(), &epochs_, &wall_, options_.seed};
+    const LsmStore::Deps deps{storage_.get(), &epochs_, &wall_, DrawStoreSeed()};
     const LsmOptions lsm = LsmOptionsOf(store_options_);
     auto there = worker_->Run(LsmStore::Open(*worker_, deps, lsm, LsmStore::IfMissing::kFail));
     if (options_.create_tree) {

@@ -52,7 +52,9 @@ class LsmStore final : public RangeIndex {
     storage::Storage* storage = nullptr;
     dsm::EpochDomain* epochs = nullptr;  ///< of all workers that call into the store
     const Clock* wall = nullptr;         ///< time since 1970, by which entries expire
-    uint64_t seed = 1;                   ///< of a new store's epoch
+    /// Of a new store's epoch: drawn anew by each process, but for simulations. With one seed, bytes that an earlier store has left in
+    /// segments of the same numbers would be records of this one.
+    uint64_t seed = 1;
   };
   enum class IfMissing : uint8_t { kFail, kCreate };
 

@@ -6,10 +6,13 @@
 #include <fstream>
 #include <sstream>
 
+#include "benchmark/adapters/lsm_target.h"
 #include "benchmark/adapters/rocksdb_target.h"
 #include "benchmark/adapters/stores.h"
 #include "benchmark/ycsb/command.h"
 #include "benchmark/ycsb/process_usage.h"
+#include "dsm/null_transport.h"
+#include "index/lsm/closed_store.h"
 
 namespace farleaf::ycsb {
 namespace {
@@ -93,6 +96,32 @@ TEST(StoreOptionsTest, EngineIsWhatStandsBeforeTheColon) {
 }
 
 // --- runs ---
+
+TEST(LsmTargetTest, AStoreThatIsMadeAnewUnderTheSameSeedTakesNoOlderOnesBytesForItsOwn) {
+  const std::string directory = ::testing::TempDir() + "farleaf_anew_" + std::to_string(::getpid());
+  MonotonicClock clock;
+  dsm::EpochDomain epochs;
+  dsm::Worker worker({std::make_unique<dsm::NullTransport>(), &epochs, &clock, 1, 1});
+  std::vector<uint64_t> epochs_of_stores;
+  for (int i = 0; i < 2; ++i) {
+    std::filesystem::remove_all(directory);
+    StoreOptions store;
+    store.directory = directory;
+    store.direct = false;
+    TargetOptions options;
+    options.create_tree = true;
+    options.seed = 7;
+    auto target = OpenLsmTarget(store, options, &clock);
+    ASSERT_TRUE(target.ok()) << target.status();
+    const Status closed = (*target)->Close();
+    ASSERT_TRUE(closed.ok()) << closed;
+    auto look = worker.Run(index::lsm::ClosedStore::Open(worker, directory, &clock));
+    ASSERT_TRUE(look.ok()) << look.status();
+    epochs_of_stores.push_back((*look)->state().epoch);
+  }
+  std::filesystem::remove_all(directory);
+  EXPECT_NE(epochs_of_stores[0], epochs_of_stores[1]);
+}
 
 struct StoreTest : ::testing::TestWithParam<const char*> {
   MonotonicClock clock;
