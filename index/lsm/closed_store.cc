@@ -91,6 +91,7 @@ dsm::Task<Result<ReplayReport>> ClosedStore::Recover(dsm::Worker& worker, LookAt
   ReplayOptions replay{
       .epoch = state().epoch, .segments = state().recovery_log, .flushed = state().flushed_through};
   replay.collected = [this](SegmentId id) { return IsCollected(id); };
+  replay.durable = state().durable_through;
   const std::function<Status(CommitReader)> insert = [&](CommitReader commit) {
     Sequence sequence = commit.first();
     Change change;

@@ -126,6 +126,7 @@ std::string StateEdit::Encode() const {
   }
   out.Number(flushed_through);
   out.Number(segments_end);
+  out.Number(durable_through);
   return bytes;
 }
 
@@ -163,6 +164,7 @@ Result<StateEdit> StateEdit::Decode(std::span<const std::byte> bytes) {
   }
   edit.flushed_through = in.Number();
   edit.segments_end = in.Number();
+  if (!in.at_end()) edit.durable_through = in.Number();  // earlier stores do not say it
   if (!in.ok() || !in.at_end()) return Misfit("an edit is not of its form");
   return edit;
 }
@@ -243,6 +245,7 @@ Status StoreState::Apply(const StateEdit& edit) {
   FARLEAF_RETURN_IF_ERROR(ApplyToLogs(edit, this));
   flushed_through = std::max(flushed_through, edit.flushed_through);
   segments_end = std::max(segments_end, edit.segments_end);
+  durable_through = std::max(durable_through, edit.durable_through);
   return Status::Ok();
 }
 
@@ -266,6 +269,7 @@ StateEdit StoreState::AsEdit() const {
   edit.values_torn.assign(torn.begin(), torn.end());
   edit.flushed_through = flushed_through;
   edit.segments_end = segments_end;
+  edit.durable_through = durable_through;
   return edit;
 }
 

@@ -62,6 +62,7 @@ struct StateEdit {
   Sequence flushed_through = 0;           ///< 0: as before. All commits up to here are in tables
   uint64_t segments_end =
       0;  ///< 0: as before. No segment with this number or a higher one was ever made
+  Sequence durable_through = 0;  ///< 0: as before. All commits up to here were durable
 
   bool changes_tables() const {
     return !(sunk.empty() && dropped.empty() && cut.empty() && added.empty() &&
@@ -89,6 +90,8 @@ struct StoreState {
   /// not, none of which anything names.
   std::set<SegmentId> torn;
   Sequence flushed_through = 0;
+  /// Commits up to here that are in no table are in the recovery log, or it is damaged: no crash takes them away.
+  Sequence durable_through = 0;
   uint64_t segments_end = 1;
 
   RunState& run(RunPlace place) { return levels[place.level][static_cast<size_t>(place.kind)]; }

@@ -47,6 +47,7 @@ Task<bool> LsmStore::PauseBehind(dsm::Worker& worker, size_t work, Status failur
 Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed flushed,
                                    size_t work) {
   edit.segments_end = grants_.end();
+  edit.durable_through = recovery_log_->durable_sequence();
   AddUnnamed(&edit);
   std::shared_ptr<ReadView> before;
   const Manifest::Applied applied = [&](const StoreState& state) {

@@ -71,6 +71,7 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   const auto memtable = std::make_shared<Memtable>();
   ReplayOptions replay{
       .epoch = state.epoch, .segments = state.recovery_log, .flushed = state.flushed_through};
+  replay.durable = state.durable_through;
   // It was granted before anything named it. What is lost of the value log stays in the manifest until then, too (store_collect.cc).
   replay.collected = [&state](SegmentId id) { return !state.value_log.contains(id); };
   NamedBytes named;
@@ -80,6 +81,14 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   };
   auto report = co_await Replay(worker, *deps_.storage, std::move(replay), insert);
   if (!report.ok()) co_return report.status();
+  if (!report->values_missing.empty()) {
+    co_return Status::Corruption(deps_.storage->NameOf(*report->values_missing.begin()) +
+                                 " is missing; restore the directory from a copy");
+  }
+  if (report->values_damaged > 0) {
+    FARLEAF_LOG(error, "{} values that the recovery log names are damaged: reading them will fail",
+                report->values_damaged);
+  }
   replayed_ = report->kept;
 
   StateEdit edit;
@@ -87,6 +96,7 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   edit.values_torn = PerhapsTorn(state);
   edit.garbage = GarbageUntold(state, std::move(named));
   edit.segments_end = grants_.end();
+  edit.durable_through = report->last;
   Status committed = co_await manifest_->Commit(worker, edit);
   if (!committed.ok()) co_return committed;
   remover_->Remove(report->unused);
@@ -148,6 +158,7 @@ Task<Status> LsmStore::Close(dsm::Worker& worker) {
   edit.recovery_dropped = grants_.GiveBack(LogKind::kRecovery);
   edit.values_dropped = grants_.GiveBack(LogKind::kValues);
   edit.segments_end = grants_.end();
+  edit.durable_through = recovery_log_->durable_sequence();
   Status committed = co_await manifest_->Commit(worker, edit);
   co_return committed;
 }

@@ -178,6 +178,17 @@ struct ClosedStoreTest : ::testing::Test {
     if (end == End::kClosed) store.Close();
   }
 
+  /// Whether it can be opened to be served.
+  Status Serve() {
+    auto opened_files = storage::FileStorage::Open({.directory = directory});
+    FARLEAF_CHECK(opened_files.ok(), opened_files.status());
+    auto store = worker.Run(LsmStore::Open(worker, {opened_files->get(), &epochs, &wall, 1}, {},
+                                           LsmStore::IfMissing::kFail));
+    if (!store.ok()) return store.status();
+    (*store)->Abandon();
+    return Status::Ok();
+  }
+
   Result<std::unique_ptr<ClosedStore>> Open(const std::string& path) {
     return worker.Run(ClosedStore::Open(worker, path, &wall));
   }

@@ -47,10 +47,10 @@ struct LsmLogTest : ::testing::Test {
   }
   Status Sync() { return worker->Run(logs->group.Sync(*worker, positions)); }
   Status Flush() { return worker->Run(logs->group.Flush(*worker)); }
-  Result<ReplayReport> ReplayAll(Sequence flushed = 0, uint64_t epoch = 7) {
+  Result<ReplayReport> ReplayAll(Sequence flushed = 0, uint64_t epoch = 7, Sequence durable = 0) {
     replayed.clear();
     return worker->Run(
-        Replay(*worker, storage, {epoch, source.granted(LogKind::kRecovery), flushed},
+        Replay(*worker, storage, {epoch, source.granted(LogKind::kRecovery), flushed, {}, durable},
                [this](CommitReader commit) {
                  replayed.push_back(std::to_string(commit.first()) + ":" + PutsOf(commit));
                  return Status::Ok();

@@ -155,6 +155,65 @@ TEST_F(ClosedStoreTest, DamageOfWhatWasDurableInTheRecoveryLogIsFoundAndATornTai
   EXPECT_EQ(damaged.faults.front().offset, found.notes[0].offset);
 }
 
+TEST_F(ClosedStoreTest, AFlippedBitInTheLogOfAStoreThatWasClosedIsDamageWhereverItIs) {
+  uint64_t bytes = 0;
+  {
+    Served store(directory);
+    for (uint64_t number = 0; number < 400; ++number) {
+      const std::string key = fmt::format("key{:06}", number);
+      store.Put(key, model[key] = Value(number, 0));
+    }
+    store.Close();
+  }
+  ExpectSound(directory);
+  {
+    auto recovered = worker.Run(Opened()->Recover(worker));
+    ASSERT_TRUE(recovered.ok()) << recovered.status();
+    EXPECT_EQ(recovered->last, 400u);
+    bytes = kLogHeadBytes + recovered->bytes;
+  }
+  const std::string file = NameOf(Opened()->state().recovery_log.front());
+  const std::string values = NameOf(Opened()->state().value_log.begin()->first);
+  const auto expect_found = [&](const std::string& damaged, uint64_t at) {
+    SCOPED_TRACE(at);
+    Flip(damaged, at);
+    const Scrubbed found = Check(directory);
+    ASSERT_FALSE(found.faults.empty());
+    EXPECT_EQ(found.faults.front().file, file);
+    EXPECT_LE(found.faults.front().offset, at);
+    const Status refused = Serve();
+    EXPECT_EQ(refused.code(), StatusCode::kCorruption);
+    EXPECT_NE(refused.message().find(damaged + " at offset "), std::string::npos) << refused;
+    Flip(damaged, at);
+  };
+  for (const uint64_t at : {uint64_t{0}, uint64_t{12}, uint64_t{30}, bytes / 2, bytes - 1}) {
+    expect_found(file, at);
+  }
+  // A value that it names is damaged: that one, and no other.
+  Flip(values, 100);
+  ExpectFault(values, 25, "1 values that are named are damaged");
+  EXPECT_EQ(Check(directory).faults.size(), 1u);
+  EXPECT_TRUE(Serve().ok()) << Serve();
+  {
+    const auto store = Opened();
+    ASSERT_TRUE(worker.Run(store->Recover(worker)).ok());
+    const ClosedStore::Row row = [](std::string_view, std::string_view) { return true; };
+    const Status read = worker.Run(store->Scan(worker, "", row));
+    EXPECT_EQ(read.code(), StatusCode::kCorruption) << read;
+    EXPECT_NE(read.message().find(values), std::string::npos) << read;
+  }
+  Flip(values, 100);
+  fs::rename(values, values + ".away");
+  ExpectFault(values, 0, "the file is missing, and with it 100 values");
+  EXPECT_NE(Serve().message().find(values + " is missing"), std::string::npos) << Serve();
+  fs::rename(values + ".away", values);
+  fs::rename(file, file + ".away");
+  EXPECT_NE(Serve().message().find(file + " at offset 0"), std::string::npos) << Serve();
+  fs::rename(file + ".away", file);
+  ExpectSound(directory);
+  EXPECT_EQ(Served(directory).All(), model);
+}
+
 TEST_F(ClosedStoreTest, ADamagedManifestSaysWhere) {
   MakeStore(End::kClosed);
   const std::string manifest = directory + "/" + Opened()->manifest().opened_file().name;

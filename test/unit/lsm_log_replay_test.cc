@@ -108,7 +108,48 @@ TEST_F(LsmLogTest, AGapInWhatWasDurableIsReported) {
   storage.bytes(ids[0])[1'000'000] ^= std::byte{4};
   auto report = ReplayAll();
   EXPECT_EQ(report.status().ToString(),
-            "corruption: the recovery log ends behind commit 9, but those up to 40 were durable");
+            "corruption: " + storage.NameOf(ids[0]) +
+                " at offset 900259: no record; the recovery log ends behind commit 9, but those up "
+                "to 40 were durable");
+}
+
+TEST_F(LsmLogTest, AnEndBeforeWhatIsKnownToBeDurableSaysWhereItIs) {
+  for (const char* key : {"a", "b", "c"}) {
+    ASSERT_TRUE(AppendValue(key, std::string(100, 'v')).ok());
+    ASSERT_TRUE(AppendPointer(key).ok());
+  }
+  ASSERT_TRUE(Sync().ok());
+  const SegmentId log = source.granted(LogKind::kRecovery)[0];
+  const auto end = [&](Sequence durable) { return ReplayAll(0, 7, durable).status().ToString(); };
+  const auto damaged = [&](SegmentId segment, uint32_t offset, const std::string& what,
+                           uint64_t last) {
+    return "corruption: " + storage.NameOf(segment) + " at offset " + std::to_string(offset) +
+           ": " + what + "; the recovery log ends behind commit " + std::to_string(last) +
+           ", but those up to 3 were durable";
+  };
+  ASSERT_TRUE(ReplayAll(0, 7, 3).ok());
+  EXPECT_EQ(replayed.size(), 3u);
+  constexpr uint32_t kCommit = 8 + 12 + 19, kValue = 8 + 2 + 1 + 100;
+  const auto flip = [&](SegmentId segment, uint32_t at) {
+    storage.bytes(segment)[at] ^= std::byte{1};
+  };
+  flip(log, kLogHeadBytes + kCommit);  // the second commit, with more behind it
+  EXPECT_EQ(end(3), damaged(log, kLogHeadBytes + kCommit, "no record", 1));
+  EXPECT_TRUE(ReplayAll(0, 7, 1).ok());
+  flip(log, kLogHeadBytes + kCommit);
+  flip(log, kLogHeadBytes + 3 * kCommit - 1);  // the last one
+  EXPECT_EQ(end(3), damaged(log, kLogHeadBytes + 2 * kCommit, "no record", 2));
+  flip(log, kLogHeadBytes + 3 * kCommit - 1);
+  flip(log, 9);
+  EXPECT_EQ(end(3), damaged(log, 0, "no head of the log's, or no file", 0));
+  flip(log, 9);
+  flip(pointer.segment, kLogHeadBytes + kValue + 50);
+  EXPECT_EQ(ReplayAll(0, 7, 1)->last, 1u);
+  EXPECT_EQ(ReplayAll(0, 7, 3)->values_damaged, 1u);
+  EXPECT_EQ(replayed.size(), 3u);
+  flip(pointer.segment, kLogHeadBytes + kValue + 50);
+  ASSERT_TRUE(storage.Remove(log).ok());
+  EXPECT_EQ(end(3), damaged(log, 0, "no head of the log's, or no file", 0));
 }
 
 TEST_F(LsmLogTest, ACommitWithoutItsValueEndsTheReplay) {
@@ -125,6 +166,22 @@ TEST_F(LsmLogTest, ACommitWithoutItsValueEndsTheReplay) {
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(replayed, (Strings{"1:a=1;"}));
   EXPECT_TRUE(report->gap);
+}
+
+TEST_F(LsmLogTest, AValueBehindAGapThatNoCommitNamesIsThereAllTheSame) {
+  ASSERT_TRUE(AppendValue("k", std::string(1000, 'u')).ok());  // that of a table, say
+  const ValuePointer damaged = pointer;
+  for (const char* key : {"a", "b"}) {
+    ASSERT_TRUE(AppendValue(key, std::string(1000, 'v')).ok());
+    ASSERT_TRUE(AppendPointer(key).ok());
+  }
+  ASSERT_TRUE(Sync().ok());
+  storage.bytes(damaged.segment)[damaged.offset + 50] ^= std::byte{1};
+  auto report = ReplayAll(0, 7, 2);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(replayed, (Strings{"1:a=;", "2:b=;"}));
+  storage.bytes(pointer.segment)[pointer.offset + 50] ^= std::byte{1};
+  EXPECT_EQ(ReplayAll(0, 7, 1)->last, 1u);
 }
 
 TEST_F(LsmLogTest, ASegmentOfValuesIsWalkedInOrder) {

@@ -144,6 +144,23 @@ TEST_F(StoreStateTest, ARunOfRangeDeletesAloneSinksToo) {
   EXPECT_FALSE(Fits(again)) << "its range deletes would be lost";
 }
 
+TEST_F(StoreStateTest, HowFarTheLogIsDurableOnlyGrowsAndEarlierStoresDoNotSay) {
+  StateEdit edit;
+  edit.durable_through = 7;
+  std::string bytes = edit.Encode();
+  ASSERT_EQ(StateEdit::Decode(AsBytes(bytes))->durable_through, 7u);
+  ASSERT_TRUE(state.Apply(edit).ok());
+  edit.durable_through = 5;
+  ASSERT_TRUE(state.Apply(edit).ok());
+  EXPECT_EQ(state.durable_through, 7u);
+  StoreState again;
+  ASSERT_TRUE(again.Apply(state.AsEdit()).ok());
+  EXPECT_EQ(again.durable_through, 7u);
+  bytes.resize(bytes.size() - 8);
+  ASSERT_TRUE(StateEdit::Decode(AsBytes(bytes)).ok());
+  EXPECT_EQ(StateEdit::Decode(AsBytes(bytes))->durable_through, 0u);
+}
+
 TEST_F(StoreStateTest, RangeDeletesThatAreNoFragmentsAreRefused) {
   StateEdit edit;
   edit.range_deletes = {{kGrowing, {{"a", "c", 2}, {"c", "d", 1}}}};
