@@ -51,12 +51,12 @@ TableBuilder::TableBuilder(TableBuilderOptions options, storage::Storage* storag
 uint64_t TableBuilder::DictionaryIndex(const ValuePointer& pointer) {
   if (pointer.segment != last_segment_) {
     const auto [at, is_new] =
-        dictionary_.try_emplace(storage::Number(pointer.segment), info_.dictionary.size());
-    if (is_new) info_.dictionary.push_back({pointer.segment, 0});
+        dictionary_.try_emplace(storage::Number(pointer.segment), log_segments_.size());
+    if (is_new) log_segments_.push_back({pointer.segment, 0});
     last_segment_ = pointer.segment;
     last_index_ = at->second;
   }
-  info_.dictionary[last_index_].live_bytes += pointer.bytes;
+  log_segments_[last_index_].live_bytes += pointer.bytes;
   return last_index_;
 }
 
@@ -252,6 +252,7 @@ void TableBuilder::FinishBlocks() {
   info_.root = PutNode(level);
   info_.root_level = static_cast<uint8_t>(level);
   info_.largest = last_key_;
+  info_.dictionary = std::move(log_segments_);
 }
 
 void TableBuilder::PutFooter() {

@@ -112,6 +112,7 @@ class TableBuilder {
   const NewSegment new_segment_;
   Compressor compressor_;
   TableInfo info_;
+  std::vector<TableInfo::LogSegment> log_segments_;    // info_.dictionary, until it is finished
   std::unordered_map<uint64_t, uint64_t> dictionary_;  // segment to index
   SegmentId last_segment_ = SegmentId::kNone;          // dictionary_'s last answer
   uint64_t last_index_ = 0;

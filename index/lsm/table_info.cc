@@ -131,11 +131,12 @@ Result<TableInfo> TableInfo::Decode(std::span<const std::byte> bytes) {
   info.expiring = in.Number();
   info.content_bytes = in.Number();
   info.sequence_max = in.Number(kSequenceMax);
-  info.dictionary.resize(in.Count(2));
-  for (LogSegment& each : info.dictionary) {
+  std::vector<LogSegment> dictionary(in.Count(2));
+  for (LogSegment& each : dictionary) {
     each.segment = SegmentId{in.Number()};
     each.live_bytes = in.Number();
   }
+  info.dictionary = std::move(dictionary);
   if (!in.ok() || !in.at_end())
     return Status::Corruption("table's description is cut off, or too long");
   if (const Fault fault = Misfit(info)) return Status::Corruption(fault);

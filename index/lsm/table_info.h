@@ -6,9 +6,13 @@
 // Thread rule: a value type.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dsm/base/result.h"
@@ -16,6 +20,29 @@
 #include "index/lsm/types.h"
 
 namespace farleaf::index::lsm {
+
+/// A list that does not change, and that all copies share: it may be large.
+template <typename T>
+class SharedList {
+ public:
+  SharedList() = default;
+  SharedList(std::vector<T> items)
+      : items_(std::make_shared<const std::vector<T>>(std::move(items))) {}
+  SharedList(std::initializer_list<T> items) : SharedList(std::vector<T>(items)) {}
+
+  size_t size() const { return items_ ? items_->size() : 0; }
+  bool empty() const { return size() == 0; }
+  const T& operator[](size_t i) const { return (*items_)[i]; }
+  const T& front() const { return (*items_)[0]; }
+  const T* begin() const { return items_ ? items_->data() : nullptr; }
+  const T* end() const { return begin() + size(); }
+  bool operator==(const SharedList& other) const {
+    return items_ == other.items_ || std::ranges::equal(*this, other);
+  }
+
+ private:
+  std::shared_ptr<const std::vector<T>> items_;
+};
 
 struct TableInfo {
   /// A value-log segment, and the bytes of its records that the table's pointers name.
@@ -36,7 +63,7 @@ struct TableInfo {
   uint64_t entries = 0, deletes = 0, expiring = 0;
   uint64_t content_bytes = 0;  ///< of keys and inline values, as they were added
   Sequence sequence_max = 0;
-  std::vector<LogSegment> dictionary;  ///< pointers name value-log segments by their place here
+  SharedList<LogSegment> dictionary;  ///< pointers name value-log segments by their place here
 
   /// Names the table on this node.
   SegmentId id() const { return segments.empty() ? SegmentId::kNone : segments.front(); }

@@ -58,7 +58,7 @@ TEST_F(LsmTableTest, OneEntryOfEachKind) {
   EXPECT_EQ(info.smallest, "a");
   EXPECT_EQ(info.largest, "f");
   EXPECT_EQ(info.dictionary,
-            (std::vector<TableInfo::LogSegment>{{SegmentId{9}, 700}, {SegmentId{4}, 1 << 20}}));
+            (SharedList<TableInfo::LogSegment>{{SegmentId{9}, 700}, {SegmentId{4}, 1 << 20}}));
 }
 
 TEST_F(LsmTableTest, AbsentKeysAreAbsent) {
