@@ -7,6 +7,7 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -24,11 +25,17 @@ class MergeRule {
     uint64_t now_ms = 0;              ///< since 1970: what has expired by then is deleted
     std::vector<std::vector<RangeDelete>> range_deletes =
         {};  ///< of each source, the newest source first
+    /// When each of the snapshots was taken: to them, what expired later has not. Empty: at `now_ms`.
+    std::vector<uint64_t> snapshots_ms = {};
   };
   explicit MergeRule(Setting setting) : setting_(std::move(setting)) {
     for (auto& deletes : setting_.range_deletes) {
       deletes = Fragments(deletes, setting_.snapshots);
       any_range_deletes_ |= !deletes.empty();
+    }
+    expired_by_ms_.assign(setting_.snapshots.size() + 1, setting_.now_ms);
+    for (size_t i = setting_.snapshots_ms.size(); i-- > 0;) {
+      expired_by_ms_[i] = std::min(setting_.snapshots_ms[i], expired_by_ms_[i + 1]);
     }
   }
 
@@ -48,7 +55,7 @@ class MergeRule {
     stratum_ = stratum;
     if (shadowed) return false;
     if (any_range_deletes_ && InRangeDelete(*entry, stratum, source)) return false;
-    if (entry->expires_ms != 0 && entry->expires_ms <= setting_.now_ms) {
+    if (entry->expires_ms != 0 && entry->expires_ms <= expired_by_ms_[stratum]) {
       *entry = {.key = entry->key, .sequence = entry->sequence};
     }
     if (stratum != 0) return true;
@@ -91,6 +98,8 @@ class MergeRule {
 
   Setting setting_;
   bool any_range_deletes_ = false;
+  /// Of each stratum: what had expired by then, has for whoever sees the stratum.
+  std::vector<uint64_t> expired_by_ms_;
   bool any_ = false;  ///< a version was seen; the last one:
   std::string key_;
   size_t stratum_ = 0;

@@ -40,7 +40,7 @@
 #include "index/lsm/open_values.h"
 #include "index/lsm/options.h"
 #include "index/lsm/segment_grants.h"
-#include "index/lsm/snapshots.h"
+#include "index/lsm/snapshot.h"
 #include "index/lsm/version.h"
 #include "index/range_index.h"
 
@@ -73,6 +73,23 @@ class LsmStore final : public RangeIndex {
                                     const ModifyFunction& modify, CurrentValue use) override;
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
   Task<Status> Upkeep(OpContext& op) override;
+
+  /// What is committed now: for GetAt, ScanAt and SnapshotIterator, until the last copy of it is gone.
+  Snapshot TakeSnapshot();
+  /// Get and Scan of what the snapshot sees. REQUIRES: it is one of this store, and outlives the call.
+  Task<Result<bool>> GetAt(OpContext& op, const Snapshot& snapshot, std::string_view key,
+                           std::string* value);
+  Task<Status> ScanAt(OpContext& op, const Snapshot& snapshot, ScanRange range,
+                      std::vector<KeyValue>* rows);
+  struct SnapshotMetrics {
+    uint64_t open = 0;  ///< copies are one
+    Sequence oldest = 0;
+    uint64_t oldest_age_ms = 0;
+    /// Of the value log, that were collected, and wait for who reads on: snapshots, and operations on older views.
+    uint64_t segments_held = 0;
+  };
+  /// As they are now: for whoever watches that none is forgotten.
+  SnapshotMetrics snapshot_metrics() const;
 
   /// All changes or none, also after a crash, and for readers that hold a snapshot. They get sequences in their order. Keys are of 1 to
   /// kKeyBytesMax bytes, but a range may begin with the empty key, which is before all. InvalidArgument: one of them cannot be
@@ -169,6 +186,12 @@ class LsmStore final : public RangeIndex {
   /// Those that are not in memory with one Run. Fills no others.
   Task<Status> FetchValues(dsm::Worker& worker, std::span<const ValuePointer> pointers,
                            std::span<std::string* const> values);
+  /// `places`: with the time by which entries expire.
+  Task<Status> ScanFrom(OpContext& op, ReadPoint point, LookupPlaces places, ScanRange range,
+                        std::vector<KeyValue>* rows);
+
+  // store_snapshot.cc
+  LookupPlaces PlacesAt(const Snapshot& snapshot);
 
   // store_write.cc
   /// What a change found, and depends on.
@@ -248,12 +271,6 @@ class LsmStore final : public RangeIndex {
   Task<Status> AwaitCollectorsRoom(dsm::Worker& worker);
   void AddUnnamed(StateEdit* edit);
 
-  /// At which nothing has expired.
-  class TimeZero final : public Clock {
-   public:
-    uint64_t NowNs() const override { return 0; }
-  };
-
   const Deps deps_;
   const LsmOptions options_;
   const std::shared_ptr<SegmentRemover> remover_;
@@ -264,7 +281,7 @@ class LsmStore final : public RangeIndex {
   std::unique_ptr<Log> recovery_log_, value_log_;
   std::unique_ptr<LogGroup> logs_;
   CommitOrder order_;
-  OpenSnapshots snapshots_;
+  const std::shared_ptr<OpenSnapshots> snapshots_ = std::make_shared<OpenSnapshots>();
   OpenValues open_values_;
 
   static constexpr size_t kStripes = 1024;
@@ -288,7 +305,7 @@ class LsmStore final : public RangeIndex {
   Event flush_work_;  // a memtable was rotated, or Stop
   Event levels_changed_;
   Event garbage_changed_;
-  const TimeZero time_zero_;
+  const FixedClock time_zero_{0};           // at which nothing has expired
   std::atomic<double> garbage_share_{0.0};  // of the full segments of values
   std::atomic<uint64_t> collected_segments_{0};
   std::mutex unnamed_mutex_;                      // guards unnamed_

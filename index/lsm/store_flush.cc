@@ -98,10 +98,15 @@ Merge::Deps LsmStore::MergeDeps() {
 
 MergeRule LsmStore::RuleOf(const Version& version, uint8_t level, std::vector<RangeDelete> newer,
                            std::vector<RangeDelete> older) {
-  return MergeRule({.snapshots = snapshots_.List(),
-                    .bottom = version.NothingBelow(level),
-                    .now_ms = deps_.wall->NowNs() / kNsPerMs,
-                    .range_deletes = {std::move(newer), std::move(older)}});
+  MergeRule::Setting setting{.snapshots = {},
+                             .bottom = version.NothingBelow(level),
+                             .now_ms = deps_.wall->NowNs() / kNsPerMs,
+                             .range_deletes = {std::move(newer), std::move(older)}};
+  for (const SnapshotAt& each : snapshots_->List()) {
+    setting.snapshots.push_back(each.sequence);
+    setting.snapshots_ms.push_back(each.taken_ms);
+  }
+  return MergeRule(std::move(setting));
 }
 
 uint64_t LsmStore::TargetBytes(uint8_t level) const {

@@ -63,11 +63,18 @@ Task<Status> LsmStore::FetchValues(dsm::Worker& worker, std::span<const ValuePoi
 }
 
 Task<Status> LsmStore::Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) {
+  ReadPoint point = TakeReadPoint();
+  const LookupPlaces places = Places();
+  Status scanned = co_await ScanFrom(op, std::move(point), places, range, rows);
+  co_return scanned;
+}
+
+Task<Status> LsmStore::ScanFrom(OpContext& op, ReadPoint point, LookupPlaces places,
+                                ScanRange range, std::vector<KeyValue>* rows) {
   rows->clear();
   const bool forward = range.direction == ScanDirection::kForward;
   if (range.limit == 0 || (range.end && *range.end <= range.start)) co_return Status::Ok();
-  const ReadPoint point = TakeReadPoint();
-  StoreIterator iterator(point.view, Places(), point.sequence);
+  StoreIterator iterator(point.view, places, point.sequence);
   if (forward) {
     iterator.SeekTo(range.start);
   } else {

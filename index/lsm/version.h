@@ -30,6 +30,8 @@ class SegmentRemover {
   explicit SegmentRemover(storage::Storage* storage) : storage_(storage) {}
   /// What fails is removed when the store is opened the next time: no manifest names it.
   void Remove(std::span<const SegmentId> segments);
+  /// Segments that wait in SegmentsHeld.
+  uint64_t held() const { return held_.load(std::memory_order_relaxed); }
   /// From now on nothing is removed any more.
   void Close() {
     std::lock_guard lock(mutex_);
@@ -37,6 +39,8 @@ class SegmentRemover {
   }
 
  private:
+  friend class SegmentsHeld;
+  std::atomic<uint64_t> held_{0};
   std::mutex mutex_;  // guards storage_
   storage::Storage* storage_;
 };
@@ -45,8 +49,13 @@ class SegmentRemover {
 class SegmentsHeld {
  public:
   SegmentsHeld(std::shared_ptr<SegmentRemover> remover, std::vector<SegmentId> segments)
-      : remover_(std::move(remover)), segments_(std::move(segments)) {}
-  ~SegmentsHeld() { remover_->Remove(segments_); }
+      : remover_(std::move(remover)), segments_(std::move(segments)) {
+    remover_->held_.fetch_add(segments_.size(), std::memory_order_relaxed);
+  }
+  ~SegmentsHeld() {
+    remover_->Remove(segments_);
+    remover_->held_.fetch_sub(segments_.size(), std::memory_order_relaxed);
+  }
   SegmentsHeld(const SegmentsHeld&) = delete;
 
  private:

@@ -42,15 +42,15 @@ const RangeDelete* Covering(const std::vector<RangeDelete>& deletes, const std::
   return newest;
 }
 
-// As a reader goes from place to place, the newest first.
+// As a reader goes from place to place, the newest first, to whom it is `now_ms`.
 std::optional<std::string> Read(const std::vector<const Source*>& places, const std::string& key,
-                                Sequence snapshot) {
+                                Sequence snapshot, uint64_t now_ms = kNowMs) {
   for (const Source* place : places) {
     const RangeDelete* covering = Covering(place->deletes, key, snapshot);
     for (const Stored& version : place->versions) {
       if (version.key != key || version.sequence > snapshot) continue;
       if (covering && covering->sequence > version.sequence) return std::nullopt;
-      const bool expired = version.expires_ms != 0 && version.expires_ms <= kNowMs;
+      const bool expired = version.expires_ms != 0 && version.expires_ms <= now_ms;
       if (version.kind == EntryKind::kDeleted || expired) return std::nullopt;
       return version.value;
     }
@@ -102,7 +102,7 @@ Source RandomSource(Random& random, Sequence* sequence) {
       const bool deleted = random.Below(4) == 0;
       source.versions.push_back({key, *sequence, deleted ? EntryKind::kDeleted : EntryKind::kValue,
                                  deleted ? "" : std::to_string(*sequence),
-                                 random.Below(10) == 0 ? kNowMs - random.Below(2) : 0});
+                                 random.Below(6) == 0 ? kNowMs - random.Below(400) : 0});
     }
   }
   std::sort(source.versions.begin(), source.versions.end(), [](const auto& a, const auto& b) {
@@ -128,16 +128,28 @@ void RunOnce(uint64_t seed, size_t* dropped) {
   std::vector<Source> stack;  // the newest first
   std::vector<Source> truth;  // never merged
   std::vector<Sequence> snapshots;
+  std::map<Sequence, uint64_t> taken_ms;
   Sequence sequence = 0;
+  uint64_t now_ms = kNowMs - 300, latest_ms = 0;
   for (int step = 0; step < 12; ++step) {
     Source source = RandomSource(random, &sequence);
     truth.insert(truth.begin(), source);
     stack.insert(stack.begin(), source);
+    now_ms += random.Below(50);
+    if (random.Below(20) == 0) now_ms -= 100;  // the clock was set back
+    latest_ms = std::max(latest_ms, now_ms);
     snapshots = RandomSnapshots(random, snapshots, sequence);
+    std::erase_if(taken_ms, [&](const auto& each) {
+      return std::ranges::find(snapshots, each.first) == snapshots.end();
+    });
+    std::vector<uint64_t> snapshots_ms;
+    for (const Sequence each : snapshots) {
+      snapshots_ms.push_back(taken_ms.try_emplace(each, latest_ms).first->second);
+    }
     while (stack.size() > 1 && random.Below(2) == 0) {
       const size_t at = random.Below(stack.size() - 1);
       const bool bottom = at + 2 == stack.size();
-      const MergeRule::Setting setting{snapshots, bottom, kNowMs};
+      const MergeRule::Setting setting{snapshots, bottom, now_ms, {}, snapshots_ms};
       stack[at] = Merge(stack[at], stack[at + 1], setting, dropped);
       stack.erase(stack.begin() + static_cast<ptrdiff_t>(at) + 1);
     }
@@ -147,8 +159,9 @@ void RunOnce(uint64_t seed, size_t* dropped) {
     std::vector<Sequence> readers = snapshots;
     readers.push_back(kSequenceMax);
     for (const Sequence reader : readers) {
+      const uint64_t reads_ms = reader == kSequenceMax ? latest_ms : taken_ms[reader];
       for (const char* key : {"a", "b", "c", "d"}) {
-        ASSERT_EQ(Read(merged, key, reader), Read(original, key, reader))
+        ASSERT_EQ(Read(merged, key, reader, reads_ms), Read(original, key, reader, reads_ms))
             << "key " << key << ", snapshot " << reader << ", step " << step;
       }
     }
