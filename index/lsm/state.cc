@@ -195,9 +195,13 @@ Status ApplyToTables(const StateEdit& edit, StoreState* state) {
     Tables& tables = state->run(place).tables;
     const auto at = FindTable(tables, id);
     if (at == tables.end()) return Misfit("an edit cuts a table that is not there");
+    if (from <= std::max(at->table.smallest, at->from) || from > at->table.largest) {
+      return Misfit("an edit cuts nothing of a table, or all of it");
+    }
     at->from = from;
   }
   for (const auto& [place, table, from] : edit.added) {
+    if (from > table.largest) return Misfit("an edit adds a table without entries");
     Tables& tables = state->run(place).tables;
     const auto at = std::lower_bound(
         tables.begin(), tables.end(), std::max(table.smallest, from),

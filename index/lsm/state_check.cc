@@ -24,10 +24,15 @@ struct Changing {
   std::map<TableId, std::string_view> cut;
   std::map<std::string_view, const StateEdit::TableAt*> added;  // by the largest key
 
-  bool Has(TableId id) const {
-    return !dropped.contains(id) &&
-           std::any_of(before->begin(), before->end(),
-                       [id](const TableState& each) { return each.table.id() == id; });
+  /// null: it is not there, or is dropped.
+  const TableState* Find(TableId id) const {
+    const auto at = std::find_if(before->begin(), before->end(),
+                                 [id](const TableState& each) { return each.table.id() == id; });
+    return at == before->end() || dropped.contains(id) ? nullptr : &*at;
+  }
+  std::string_view FromOf(const TableState& table) const {
+    const auto recut = cut.find(table.table.id());
+    return recut == cut.end() ? std::string_view(table.from) : recut->second;
   }
   bool Overlaps(const StateEdit::TableAt& table) const {
     const std::string_view first = FirstOf(table.table, table.from);
@@ -36,9 +41,7 @@ struct Changing {
     });
     while (at != before->end() && dropped.contains(at->table.id())) ++at;
     if (at != before->end()) {
-      const auto recut = cut.find(at->table.id());
-      const std::string_view from = recut == cut.end() ? at->from : recut->second;
-      if (FirstOf(at->table, from) <= table.table.largest) return true;
+      if (FirstOf(at->table, FromOf(*at)) <= table.table.largest) return true;
     }
     const auto beside = added.lower_bound(first);
     return beside != added.end() &&
@@ -63,12 +66,17 @@ Status CheckTables(const StoreState& state, const StateEdit& edit) {
     return changing;
   };
   for (const auto& [place, id] : edit.dropped) {
-    if (!run(place).Has(id)) return Misfit("an edit drops a table that is not there");
+    if (!run(place).Find(id)) return Misfit("an edit drops a table that is not there");
     run(place).dropped.insert(id);
   }
   for (const auto& [place, id, from] : edit.cut) {
-    if (!run(place).Has(id)) return Misfit("an edit cuts a table that is not there");
-    run(place).cut[id] = from;
+    Changing& changing = run(place);
+    const TableState* const table = changing.Find(id);
+    if (!table) return Misfit("an edit cuts a table that is not there");
+    if (from <= FirstOf(table->table, changing.FromOf(*table)) || from > table->table.largest) {
+      return Misfit("an edit cuts nothing of a table, or all of it");
+    }
+    changing.cut[id] = from;
   }
   for (const StateEdit::TableAt& each : edit.added) {
     Changing& changing = run(each.place);

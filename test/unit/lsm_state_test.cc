@@ -119,6 +119,15 @@ TEST_F(StoreStateTest, AnEditThatDoesNotFitIsFoundBeforeItIsApplied) {
   EXPECT_TRUE(Fits(edit)) << "in the place of what was there";
   edit.cut = {{kGrowing, SegmentId{1}, "b"}};
   EXPECT_FALSE(Fits(edit)) << "cuts what it drops";
+  edit = {};
+  edit.cut = {{kGrowing, SegmentId{1}, "d"}};
+  EXPECT_FALSE(Fits(edit)) << "nothing of it would be left";
+  edit.cut = {{kGrowing, SegmentId{1}, "b"}, {kGrowing, SegmentId{1}, "a"}};
+  EXPECT_FALSE(Fits(edit)) << "what was cut away would come back";
+  edit = {};
+  edit.added = {TableAt(4, "h", "i")};
+  edit.added[0].from = "k";
+  EXPECT_FALSE(Fits(edit)) << "nothing of it counts";
 
   edit = {};
   edit.recovery_dropped = {SegmentId{9}};
