@@ -140,6 +140,7 @@ TEST(LsmSnapshotSpaceTest, CollectedValuesAreHeldForASnapshotAndGoWithIt) {
   EXPECT_EQ(host.store().snapshot_metrics().open, 1u) << "the iterator holds it";
   iterator.emplace(&host.store(), host.store().TakeSnapshot());
   EXPECT_GT(host.store().snapshot_metrics().oldest, kKeys);
+  iterator.reset();  // what is collected from here on would wait for it
   // Views that were let go are freed by whoever passes by.
   for (int waited_ms = 0; host.store().snapshot_metrics().segments_held > 0; ++waited_ms) {
     Put(*worker, host, "more", std::to_string(waited_ms));
