@@ -3,12 +3,14 @@
 //
 //   mutations FILES_FOLDER                  # all; exit code 1 if one is not caught within its seeds
 //   mutations FILES_FOLDER --only no_replay
+//   mutations FILES_FOLDER --without shortcuts   # options of the tree that are off: without what is theirs
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/time.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,7 +32,9 @@ namespace simulation {
 namespace {
 
 /// A run that takes longer, of processor time, is taken not to end.
-constexpr time_t kRunSecondsMax = 3;
+constexpr time_t kRunSecondsMax = 2;
+
+using test::TreeOption;
 
 enum class Leaves : uint8_t { kSorted, kParted };
 
@@ -41,6 +45,8 @@ struct Case {
   std::string_view faults;  ///< instead of the file's
   uint64_t seeds_max;
   Leaves leaves = Leaves::kSorted;
+  std::optional<TreeOption> option = {};  ///< without it the code that is at fault does not run
+  std::string_view file_without = {};     ///< instead of `file`, where any option is off
 };
 
 constexpr Case kCases[] = {
@@ -53,37 +59,45 @@ constexpr Case kCases[] = {
     {Mutation::kRightUnlockedBeforeLeft, "right_unlocked_before_left", "tiny_tree", "none", 1000},
     {Mutation::kSplitUnlocksBeforePublish, "split_unlocks_before_publish", "many_members", "none",
      1500},
-    {Mutation::kMergeKillsRightFirst, "merge_kills_right_first", "moving_window", "crashes", 2000},
-    {Mutation::kMergeForgetsParents, "merge_forgets_parents", "moving_window", "none", 500},
+    {Mutation::kMergeKillsRightFirst, "merge_kills_right_first", "moving_window", "crashes", 2000,
+     Leaves::kSorted, TreeOption::kMerging},
+    {Mutation::kMergeForgetsParents, "merge_forgets_parents", "moving_window", "none", 500,
+     Leaves::kSorted, TreeOption::kMerging},
     {Mutation::kRootSwappedByWrite, "root_swapped_by_write", "tiny_tree", "none", 1000},
     {Mutation::kScanSkipsFences, "scan_skips_fences", "scans", "none", 100},
     {Mutation::kReverseScanTrustsCache, "reverse_scan_trusts_cache", "scans", "none", 100},
     {Mutation::kValueIdUnchecked, "value_id_unchecked", "hot_key", "none", 100},
-    {Mutation::kValueHintUnchecked, "value_hint_unchecked", "byte_keys", "none", 100},
-    {Mutation::kScanGuessUnchecked, "scan_guess_unchecked", "scans", "none", 300},
+    {Mutation::kValueHintUnchecked, "value_hint_unchecked", "byte_keys", "none", 100,
+     Leaves::kSorted, TreeOption::kValueHints},
+    {Mutation::kScanGuessUnchecked, "scan_guess_unchecked", "scans", "none", 300, Leaves::kSorted,
+     TreeOption::kValueLists},
     {Mutation::kValueFreedFirst, "value_freed_first", "hot_key", "crashes", 3000},
-    {Mutation::kPageNeverFreed, "page_never_freed", "moving_window", "none", 500},
-    {Mutation::kPageFreedTwice, "page_freed_twice", "moving_window", "none", 500},
+    {Mutation::kPageNeverFreed, "page_never_freed", "moving_window", "none", 500, Leaves::kSorted,
+     TreeOption::kMerging},
+    {Mutation::kPageFreedTwice, "page_freed_twice", "moving_window", "none", 500, Leaves::kSorted,
+     TreeOption::kMerging},
     {Mutation::kTakeOverWithoutFence, "take_over_without_fence", "hot_key", "none", 100},
     {Mutation::kNoRedoRecord, "no_redo_record", "hot_key", "crashes", 500},
     {Mutation::kNoReplay, "no_replay", "hot_key", "crashes", 500},
-    {Mutation::kNoRedoCopy, "no_redo_copy", "many_members", "crashes_again", 4000},
-    {Mutation::kHandOverBeforeWriteBack, "hand_over_before_write_back", "hot_key", "none", 100},
+    {Mutation::kNoRedoCopy, "no_redo_copy", "uniform", "crashes_again", 2000, Leaves::kSorted,
+     std::nullopt, "many_members"},
+    {Mutation::kHandOverBeforeWriteBack, "hand_over_before_write_back", "hot_key", "none", 100,
+     Leaves::kSorted, TreeOption::kHandOver},
     {Mutation::kFenceDigestUnchecked, "fence_digest_unchecked", "uniform", "none", 100,
      Leaves::kParted},
     {Mutation::kPassedMarkIgnored, "passed_mark_ignored", "uniform", "none", 100, Leaves::kParted},
     {Mutation::kPassedMarkForgotten, "passed_mark_forgotten", "uniform", "none", 100,
      Leaves::kParted},
     {Mutation::kCombinesOtherLeaves, "combines_other_leaves", "default", "none", 500,
-     Leaves::kParted},
+     Leaves::kParted, TreeOption::kWriteCombining},
     {Mutation::kServedBeforeWriteBack, "served_before_write_back", "hot_key", "none", 100,
-     Leaves::kParted},
+     Leaves::kParted, TreeOption::kWriteCombining},
     {Mutation::kScanTrustsOpenChains, "scan_trusts_open_chains", "scans", "none", 300,
-     Leaves::kParted},
+     Leaves::kParted, TreeOption::kOrderedLeaves},
     {Mutation::kScanTrustsPlacementHint, "scan_trusts_placement_hint", "scans", "none", 300,
      Leaves::kParted},
     {Mutation::kJoinsReadInFlight, "joins_read_in_flight", "hot_parts", "none", 100,
-     Leaves::kParted},
+     Leaves::kParted, TreeOption::kReadSharing},
     {Mutation::kNoUpkeep, "no_upkeep", "hot_key", "partitions", 200},
 };
 static_assert(std::size(kCases) + 1 == kMutations, "each mutation, save none, is proven");
@@ -110,11 +124,10 @@ std::string CheckerOf(const std::string& what) {
 }
 
 /// Whether a seed caught it.
-bool Prove(const Case& one, const std::string& folder, uint64_t seeds_max) {
-  auto plan = LoadRunFile(folder + "/" + std::string(one.file) + ".toml");
-  FARLEAF_CHECK(plan.ok(), plan.status());
-  plan->faults = {FaultPlan{.set = *ParseFaultSet(one.faults)}};
-  if (one.leaves == Leaves::kParted) plan->setup.leaf_parts = {4, 8};
+bool Prove(const Case& one, const RunPlan& file_plan, uint64_t seeds_max) {
+  RunPlan plan = file_plan;
+  plan.faults = {FaultPlan{.set = *ParseFaultSet(one.faults)}};
+  if (one.leaves == Leaves::kParted) plan.setup.leaf_parts = {4, 8};
   chosen = one.mutation;
   const auto begun = std::chrono::steady_clock::now();
   const auto failures = RunSeeds(
@@ -122,7 +135,7 @@ bool Prove(const Case& one, const std::string& folder, uint64_t seeds_max) {
       [&](uint64_t seed) {
         const itimerval limit{{0, 0}, {kRunSecondsMax, 0}};
         ::setitimer(ITIMER_PROF, &limit, nullptr);
-        return RunTree(*plan, seed).failure;
+        return RunTree(plan, seed).failure;
       },
       [](uint32_t) {});
   chosen = Mutation::kNone;
@@ -137,24 +150,43 @@ bool Prove(const Case& one, const std::string& folder, uint64_t seeds_max) {
 
 int Main(int argc, char** argv) {
   CLI::App app("Proves that the checkers of simulated runs find deliberate faults.");
-  std::string folder, only, file, faults;
+  std::string folder, only, file, faults, without;
   uint64_t seeds_max = 0;
   app.add_option("folder", folder, "of the run files")->required();
   app.add_option("--only", only, "one mutation");
   app.add_option("--file", file, "with --only: another file, by its name");
   app.add_option("--faults", faults, "with --only: other faults");
+  app.add_option("--without", without,
+                 "options of the tree that are off: " + test::AllowedOptions());
   app.add_option("--seeds", seeds_max, "at most, instead of each mutation's own number");
   CLI11_PARSE(app, argc, argv);
   spdlog::set_level(spdlog::level::off);
   fmt::print("{:<30} {:<14} {:<14} {:>6}    {:<6} {:<32}\n", "mutation", "file", "faults", "seeds",
              "", "caught by");
+  test::OptionSet off;
+  if (!without.empty()) {
+    const auto parsed = test::ParseOptionSet(without);
+    if (!parsed.ok()) {
+      fmt::print(stderr, "mutations: --without: {}\n", parsed.status().message());
+      return 2;
+    }
+    off = *parsed;
+  }
   bool all_caught = true, any = false;
   for (Case one : kCases) {
     if (!only.empty() && one.name != only) continue;
+    any = true;
+    if (one.option && off.Has(*one.option)) {
+      fmt::print("{:<30} is of an option that is off\n", one.name);
+      continue;
+    }
+    if (!off.empty() && !one.file_without.empty()) one.file = one.file_without;
     if (!file.empty()) one.file = file;
     if (!faults.empty()) one.faults = faults;
-    any = true;
-    all_caught &= Prove(one, folder, seeds_max > 0 ? seeds_max : one.seeds_max);
+    auto plan = LoadRunFile(folder + "/" + std::string(one.file) + ".toml");
+    FARLEAF_CHECK(plan.ok(), plan.status());
+    plan->setup.without = off;
+    all_caught &= Prove(one, *plan, seeds_max > 0 ? seeds_max : one.seeds_max);
   }
   if (!any) fmt::print(stderr, "mutations: there is none named '{}'\n", only);
   return all_caught && any ? 0 : 1;

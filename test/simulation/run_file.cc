@@ -84,6 +84,13 @@ class TableReader {
     if (!set.ok()) return Refuse(*node, key, AllowedFaults());
     *out = *set;
   }
+  void Options(const char* key, test::OptionSet* out) {
+    const toml::node* node = Take(key);
+    if (node == nullptr) return;
+    const auto set = test::ParseOptionSet(node->value<std::string_view>().value_or(""));
+    if (!set.ok()) return Refuse(*node, key, test::AllowedOptions());
+    *out = *set;
+  }
   const toml::table* Table(const char* key) {
     const toml::node* node = Take(key);
     if (node == nullptr) return nullptr;
@@ -156,6 +163,7 @@ Status ReadSetup(TableReader setup, SetupPlan* plan) {
   setup.Numbers("workers", {1, 8}, &plan->workers);
   setup.Numbers("clients", {1, 32}, &plan->clients);
   setup.Numbers("hop_threshold", {1, 64}, &plan->hop_threshold);
+  setup.Options("without", &plan->without);
   setup.Numbers("cache_bytes", {0, 1 << 30}, &plan->cache_bytes);
   setup.Numbers("merge_below_percent", {0, 50}, &plan->merge_below_percent);
   setup.Numbers("free_pages_max", {1, 4096}, &plan->free_pages_max);

@@ -12,6 +12,7 @@
 
 #include "dsm/base/random.h"
 #include "dsm/base/result.h"
+#include "test/support/options_off.h"
 
 namespace farleaf::simulation {
 
@@ -89,8 +90,7 @@ struct SetupPlan {
   Range workers = {1, 2};  ///< of each compute server
   Range clients = {1, 4};  ///< coroutines of each worker
   Range hop_threshold = {1, 4};
-  /// What operations of a compute server share.
-  bool share_reads = true, combine_writes = true, hand_over = true;
+  test::OptionSet without;     ///< options of the tree that are off, whatever is drawn
   Range cache_bytes = {0, 0};  ///< the most that a compute server's cache takes; 0: no bound
   /// Of a node's bytes. Drawn high, nodes merge eagerly.
   Range merge_below_percent = {25, 45};

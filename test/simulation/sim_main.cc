@@ -159,14 +159,9 @@ Status MakeCommand(const Flags& flags, const std::string& file, Command* command
         (command->arguments.empty() ? "" : " ") + ("--leaf-parts " + flags.leaf_parts);
   }
   if (!flags.without.empty()) {
-    SetupPlan& setup = command->plan.setup;
-    if (flags.without == "share_reads") {
-      setup.share_reads = false;
-    } else if (flags.without == "combine_writes") {
-      setup.combine_writes = false;
-    } else {
-      setup.hand_over = false;
-    }
+    const auto set = test::ParseOptionSet(flags.without);
+    if (!set.ok()) return set.status().WithContext("--without");
+    command->plan.setup.without.Add(*set);
     command->arguments += (command->arguments.empty() ? "" : " ") + ("--without " + flags.without);
   }
   const uint64_t budget = std::max<uint64_t>(1, command->plan.budget * flags.share_percent / 100);
@@ -207,8 +202,8 @@ int Main(int argc, char** argv) {
   app.add_option("--faults", flags.faults, "what goes wrong meanwhile: " + AllowedFaults());
   app.add_option("--leaf-parts", flags.leaf_parts,
                  "A..B: trees of fixed8 have parted leaves, of so many parts");
-  app.add_option("--without", flags.without, "what operations of a compute server do not share")
-      ->check(CLI::IsMember({"share_reads", "combine_writes", "hand_over"}));
+  app.add_option("--without", flags.without,
+                 "options of the tree that are off: " + test::AllowedOptions());
   app.add_option("--jobs", jobs, "runs at a time")->check(CLI::Range(1, 64))->capture_default_str();
   app.add_flag("--trace", trace, "with --replay: a line for each piece of a verb")->needs(replayed);
   app.add_flag("--require-probes", flags.require_probes,

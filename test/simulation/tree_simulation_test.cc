@@ -87,6 +87,9 @@ TEST(RunFileTest, WhatIsWrongIsNamedWithFileLineKeyAndWhatIsAllowed) {
             "f.toml:2: there is no key 'checks.operation_ms'; allowed are operation_ms_max");
   EXPECT_TRUE(Refusal("[[faults]]\nset = 'storms'\n")
                   .starts_with("f.toml:2: faults.set: allowed is none, drops, stalls, "));
+  EXPECT_TRUE(
+      Refusal("[setup]\nwithout = 'share'\n")
+          .starts_with("f.toml:2: setup.without: allowed is all, shortcuts, share_reads, "));
   EXPECT_EQ(Refusal("[workload]\n[workload.mix]\nget = 0\n"), "workload.mix: all weights are 0");
   EXPECT_TRUE(Refusal("seeds = [0]").starts_with("f.toml:1: seeds: allowed is a list of numbers"));
   EXPECT_TRUE(Refusal("faults = 3").starts_with("f.toml:1: faults: allowed is tables"));
@@ -103,6 +106,18 @@ TEST(RunFileTest, FaultsAreNamedAloneOrJoined) {
   EXPECT_TRUE(ParseFaultSet("none")->empty());
   EXPECT_FALSE(ParseFaultSet("drops+").ok() && ParseFaultSet("drops+")->Name() != "drops");
   EXPECT_FALSE(ParseFaultSet("").ok());
+}
+
+TEST(RunFileTest, OptionsThatAreOffAreNamedAloneJoinedOrAllAtOnce) {
+  using test::OptionSet, test::ParseOptionSet, test::TreeOption;
+  EXPECT_EQ(*ParseOptionSet("hand_over+cache"),
+            (OptionSet{TreeOption::kHandOver, TreeOption::kCache}));
+  EXPECT_EQ(*ParseOptionSet("shortcuts+wide_cache+merging+cache"), OptionSet::All());
+  EXPECT_FALSE(ParseOptionSet("").ok());
+  EXPECT_FALSE(ParseOptionSet("caches").ok());
+  const auto plan = ParseRunFile("[setup]\nwithout = 'all'\n", "f.toml");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->setup.without, OptionSet::All());
 }
 
 }  // namespace

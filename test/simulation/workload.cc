@@ -48,9 +48,6 @@ void DrawPool(const SetupPlan& setup, bool fixed8, Random& random, SimulatedPool
       setup.cache == CacheChoice::kNone || (setup.cache == CacheChoice::kAny && random.OneIn(8));
   pool->tree.cache = no_cache ? index::CacheMode::kNone : index::CacheMode::kSearchLayer;
   pool->tree.hop_threshold = static_cast<uint32_t>(setup.hop_threshold.Draw(random));
-  if (!setup.share_reads) pool->tree.read_sharing = index::ReadSharing::kOff;
-  if (!setup.combine_writes) pool->tree.write_combining = index::WriteCombining::kOff;
-  if (!setup.hand_over) pool->tree.hand_over = index::HandOver::kOff;
   if (setup.cache_bytes.high != 0) pool->tree.cache_bytes = setup.cache_bytes.Draw(random);
   pool->tree.merge_below = static_cast<double>(setup.merge_below_percent.Draw(random)) / 100;
   pool->tree.merge_up_to = random.OneIn(2) ? 0.75 : 0.9;
@@ -70,6 +67,7 @@ void DrawPool(const SetupPlan& setup, bool fixed8, Random& random, SimulatedPool
   // A leaf's list takes some 300 bytes.
   constexpr uint64_t kListBytes[] = {0, 512, 1'024, 4'096, 65'536, 1'048'576};
   pool->tree.value_list_bytes = kListBytes[Mix64(pool->world.seed + 1) % std::size(kListBytes)];
+  setup.without.TurnOff(&pool->tree);
 }
 
 /// Never the same twice: whoever reads it knows who wrote it.
