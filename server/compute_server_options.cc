@@ -139,7 +139,19 @@ void AddPoolOptions(ConfigSchema& schema, ComputeServerOptions* options) {
   schema.AddBytes(
       "value_hint_bytes",
       "memory that remembers where a tree's values out of line are, 8 bytes a value; 0: none",
-      &options->pool.tree.value_hint_bytes, 0, uint64_t{1} << 40);
+      &options->pool.tree.value_hint_bytes, 0, index::kRememberedBytesMax);
+  schema.AddBytes(
+      "value_list_bytes",
+      "the same for scans: which of them each leaf that was scanned names, some 12 bytes "
+      "a value; 0: none",
+      &options->pool.tree.value_list_bytes, 0, index::kRememberedBytesMax);
+  schema.AddInteger("scan_leaves_max", "leaves that a scan reads ahead in one round trip",
+                    &options->pool.tree.scan_leaves_max, 1, 256);
+  schema.AddEnum("placement",
+                 "of entries in parted leaves that are written whole here: ordered where keys are "
+                 "spread evenly, so that scans read parts of leaves; or hashed, and they read all",
+                 &options->pool.tree.placement,
+                 {{"ordered", index::Placement::kOrdered}, {"hashed", index::Placement::kHashed}});
   schema.AddEnum("share_reads", "gets of a thread that want the same part of a leaf share a READ",
                  &options->pool.tree.read_sharing,
                  {{"on", index::ReadSharing::kOn}, {"off", index::ReadSharing::kOff}});

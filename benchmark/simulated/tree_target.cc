@@ -32,17 +32,7 @@ Status SimulatedTreeTarget::Join(ComputeServer* joined) {
   OpContext op{*joined->worker, counts};
   auto info = joined->worker->Run(CreateOrOpenTree(op, *joined->pool, options_));
   if (!info.ok()) return info.status();
-  index::TreeOptions tree_options;
-  tree_options.cache = options_.cache ? index::CacheMode::kSearchLayer : index::CacheMode::kNone;
-  tree_options.cache_bytes = options_.cache_bytes;
-  if (options_.hashed_leaves) tree_options.placement = index::Placement::kHashed;
-  tree_options.read_sharing =
-      options_.share_reads ? index::ReadSharing::kOn : index::ReadSharing::kOff;
-  tree_options.write_combining =
-      options_.combine_writes ? index::WriteCombining::kOn : index::WriteCombining::kOff;
-  tree_options.hand_over = options_.hand_over ? index::HandOver::kOn : index::HandOver::kOff;
-  tree_options.lock_wait_ms = options_.operation_timeout_ms;
-  joined->tree.emplace(joined->pool.get(), std::move(*info), tree_options);
+  joined->tree.emplace(joined->pool.get(), std::move(*info), TreeOptionsOf(options_));
   return Status::Ok();
 }
 

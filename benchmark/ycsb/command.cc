@@ -110,6 +110,18 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
                  "The most memory that it is to take; 0: no bound")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 50));
+  app.add_option("--value-hint-bytes", run.value_hint_bytes,
+                 "Memory that remembers where values out of line are, 8 bytes a value; 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{0}, index::kRememberedBytesMax));
+  app.add_option("--value-list-bytes", run.value_list_bytes,
+                 "The same for scans, some 12 bytes a value of the leaves scanned; 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{0}, index::kRememberedBytesMax));
+  app.add_option("--scan-leaves-max", run.scan_leaves_max,
+                 "Leaves that a scan reads ahead in one round trip")
+      ->capture_default_str()
+      ->check(CLI::Range(uint32_t{1}, uint32_t{256}));
   app.add_option("--share-reads", raw->share_reads,
                  "Gets of a thread that want the same part of a leaf at a time share a READ")
       ->capture_default_str()
@@ -190,6 +202,9 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .share_reads = run.share_reads,
           .combine_writes = run.combine_writes,
           .hand_over = run.hand_over,
+          .value_hint_bytes = run.value_hint_bytes,
+          .value_list_bytes = run.value_list_bytes,
+          .scan_leaves_max = run.scan_leaves_max,
           .in_place = run.in_place,
           .warm = run.warmup > 0,
           .seed = run.seed,

@@ -26,6 +26,23 @@ index::Layout LayoutOf(KeyLayout layout) {
 
 }  // namespace
 
+index::TreeOptions TreeOptionsOf(const TargetOptions& options) {
+  using enum index::CacheMode;
+  index::TreeOptions tree;
+  tree.cache = options.cache ? kSearchLayer : kNone;
+  tree.cache_bytes = options.cache_bytes;
+  tree.value_hint_bytes = options.value_hint_bytes;
+  tree.value_list_bytes = options.value_list_bytes;
+  tree.scan_leaves_max = options.scan_leaves_max;
+  if (options.hashed_leaves) tree.placement = index::Placement::kHashed;
+  if (!options.share_reads) tree.read_sharing = index::ReadSharing::kOff;
+  if (!options.combine_writes) tree.write_combining = index::WriteCombining::kOff;
+  if (!options.hand_over) tree.hand_over = index::HandOver::kOff;
+  if (!options.in_place) tree.in_place = index::InPlace::kOff;
+  tree.lock_wait_ms = options.operation_timeout_ms;
+  return tree;
+}
+
 Task<Result<index::TreeInfo>> CreateOrOpenTree(OpContext& op, Pool& pool,
                                                const TargetOptions& options) {
   if (options.create_tree) {
@@ -83,18 +100,7 @@ class PoolTarget final : public IndexTarget {
     OpContext op = Context(&counts);
     auto info = worker_->Run(CreateOrOpenTree(op, *pool_, options_));
     if (!info.ok()) return info.status();
-    index::TreeOptions tree_options;
-    tree_options.cache = options_.cache ? index::CacheMode::kSearchLayer : index::CacheMode::kNone;
-    tree_options.cache_bytes = options_.cache_bytes;
-    if (options_.hashed_leaves) tree_options.placement = index::Placement::kHashed;
-    tree_options.read_sharing =
-        options_.share_reads ? index::ReadSharing::kOn : index::ReadSharing::kOff;
-    tree_options.write_combining =
-        options_.combine_writes ? index::WriteCombining::kOn : index::WriteCombining::kOff;
-    tree_options.hand_over = options_.hand_over ? index::HandOver::kOn : index::HandOver::kOff;
-    tree_options.in_place = options_.in_place ? index::InPlace::kOn : index::InPlace::kOff;
-    tree_options.lock_wait_ms = options_.operation_timeout_ms;
-    tree_.emplace(pool_.get(), std::move(*info), tree_options);
+    tree_.emplace(pool_.get(), std::move(*info), TreeOptionsOf(options_));
     if (options_.warm && options_.cache) return Warm();
     return Status::Ok();
   }

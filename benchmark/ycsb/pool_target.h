@@ -15,6 +15,7 @@
 #include "dsm/task.h"
 #include "dsm/transport.h"
 #include "index/blink/catalog.h"
+#include "index/blink/options.h"
 
 namespace farleaf::ycsb {
 
@@ -26,6 +27,7 @@ struct LocalTargetOptions {
 /// InvalidArgument names the option, its value and its range.
 Result<LocalTargetOptions> ParseLocalOptions(std::string_view text);
 
+index::TreeOptions TreeOptionsOf(const TargetOptions& options);
 /// The tree that the options name, created first if they say so.
 dsm::Task<Result<index::TreeInfo>> CreateOrOpenTree(dsm::OpContext& op, dsm::Pool& pool,
                                                     const TargetOptions& options);

@@ -194,6 +194,13 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["hand_over"] = configuration.hand_over;
   json["in_place"] = configuration.in_place;
   if (configuration.cache_bytes != 0) json["cache_bytes"] = configuration.cache_bytes;
+  const index::TreeOptions usual;
+  const auto unless_usual = [&json](const char* name, uint64_t value, uint64_t usual_value) {
+    if (value != usual_value) json[name] = value;
+  };
+  unless_usual("value_hint_bytes", configuration.value_hint_bytes, usual.value_hint_bytes);
+  unless_usual("value_list_bytes", configuration.value_list_bytes, usual.value_list_bytes);
+  unless_usual("scan_leaves_max", configuration.scan_leaves_max, usual.scan_leaves_max);
   if (configuration.sorted_leaves) json["leaf_layout"] = "sorted";
   if (configuration.hashed_leaves) json["leaf_placement"] = "hashed";
   if (configuration.leaf_bytes != 0) json["leaf_bytes"] = configuration.leaf_bytes;

@@ -32,6 +32,9 @@ struct RunConfiguration {
   bool cache = true;
   bool share_reads = true, combine_writes = true, hand_over = true, in_place = true;
   uint64_t cache_bytes = 0;  ///< the most that the cache may take; 0: no bound
+  uint64_t value_hint_bytes = index::TreeOptions().value_hint_bytes;
+  uint64_t value_list_bytes = index::TreeOptions().value_list_bytes;
+  uint32_t scan_leaves_max = index::TreeOptions().scan_leaves_max;
   // Of targets in virtual time:
   std::string program;            ///< empty: the tree
   double confidence_percent = 0;  ///< run phase: until the throughput is known so well; 0: no rule

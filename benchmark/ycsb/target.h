@@ -21,6 +21,7 @@
 #include "dsm/base/result.h"
 #include "dsm/fabric_counts.h"
 #include "dsm/worker.h"
+#include "index/blink/options.h"
 #include "index/range_index.h"
 
 namespace farleaf::ycsb {
@@ -96,6 +97,9 @@ struct TargetOptions {
   bool share_reads = true;     ///< gets at a time of the same part of a leaf share a READ
   bool combine_writes = true;  ///< waiting changes of a leaf are written back together
   bool hand_over = true;       ///< a lock goes on in this process without the network
+  uint64_t value_hint_bytes = index::TreeOptions().value_hint_bytes;
+  uint64_t value_list_bytes = index::TreeOptions().value_list_bytes;
+  uint32_t scan_leaves_max = index::TreeOptions().scan_leaves_max;
   bool in_place = true;  ///< leaves of byte strings in shared memory are looked at where they are
   bool warm = false;     ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;

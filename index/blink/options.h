@@ -35,6 +35,9 @@ enum class InPlace : uint8_t {
   kOn,  ///< leaves of byte strings that lie in mapped memory are looked at where they are, and their values replaced there
 };
 
+/// The most that value_hint_bytes and value_list_bytes may be.
+inline constexpr uint64_t kRememberedBytesMax = uint64_t{1} << 40;
+
 struct TreeOptions {
   CacheMode cache = CacheMode::kSearchLayer;
   /// The most memory that the search-layer cache is to take; 0: no bound. With less than all nodes need,
@@ -53,10 +56,11 @@ struct TreeOptions {
   /// Leaves read ahead in one round trip of a scan. 1..256.
   uint32_t scan_leaves_max = 64;
   /// What is remembered of where out-of-line values are, 8 bytes a value, so that a get reads the value
-  /// beside the leaf (value_hints.h); rounded down to a power of two. 0: nothing.
+  /// beside the leaf (value_hints.h); rounded down to a power of two. 0: nothing. To
+  /// kRememberedBytesMax.
   uint64_t value_hint_bytes = uint64_t{16} << 20;
   /// The same for scans (value_lists.h): of leaves that were scanned which blocks they name, some 12 bytes a
-  /// value, so that a scan reads its values beside the leaves. 0: nothing.
+  /// value, so that a scan reads its values beside the leaves. 0: nothing. To kRememberedBytesMax.
   uint64_t value_list_bytes = uint64_t{16} << 20;
   /// How this process places the entries of a parted leaf that it writes whole. kOrdered: in the order of
   /// keys where they are spread evenly, so that a scan reads parts of leaves; kHashed: it reads all.

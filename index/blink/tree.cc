@@ -3,7 +3,7 @@
 namespace farleaf::index {
 
 Status TreeOptions::Validate() const {
-  const auto refuse = [](const char* name, const std::string& value, const char* range) {
+  const auto refuse = [](const char* name, const std::string& value, const std::string& range) {
     return Status::InvalidArgument(std::string(name) + " = " + value + " is outside " + range);
   };
   if (hop_threshold < 1 || hop_threshold > 64) {
@@ -23,6 +23,12 @@ Status TreeOptions::Validate() const {
   }
   if (scan_leaves_max < 1 || scan_leaves_max > 256) {
     return refuse("scan_leaves_max", std::to_string(scan_leaves_max), "1..256");
+  }
+  for (const auto& [name, bytes] : {std::pair("value_hint_bytes", value_hint_bytes),
+                                    std::pair("value_list_bytes", value_list_bytes)}) {
+    if (bytes > kRememberedBytesMax) {
+      return refuse(name, std::to_string(bytes), "0.." + std::to_string(kRememberedBytesMax));
+    }
   }
   return Status::Ok();
 }

@@ -35,7 +35,8 @@ TEST(ComputeServerOptionsTest, WhatIsForTheOtherEngineIsRefusedByItsFlag) {
   EXPECT_TRUE(Has(Error({"--engine", "lsm"}), "--data-dir is missing (or key data_dir"));
   for (const std::string flag :
        {"--bootstrap=file:pool", "--memory-servers-min=2", "--join-wait-ms=5",
-        "--recover-after-ms=5", "--cache-bytes=1MiB", "--leaf-bytes=1024", "--in-place=off"}) {
+        "--recover-after-ms=5", "--cache-bytes=1MiB", "--leaf-bytes=1024", "--in-place=off",
+        "--value-list-bytes=1MiB", "--scan-leaves-max=8", "--placement=hashed"}) {
     const std::string error = Error({"--engine", "lsm", "--data-dir", "d", flag});
     EXPECT_TRUE(Has(error, flag.substr(0, flag.find('=')) + " (key ")) << error;
     EXPECT_TRUE(Has(error, "is for --engine blink")) << error;
@@ -131,6 +132,55 @@ TEST(ComputeServerOptionsTest, RangesAreThoseOfTheStore) {
   }
   EXPECT_TRUE(Has(Error({"--engine", "lsm", "--data-dir", "d", "--lsm-block-bytes", "5000"}),
                   "--lsm-block-bytes: 5000 is no multiple of 4096"));
+}
+
+// Each bound is taken by the tree, and what is beyond it is not.
+TEST(ComputeServerOptionsTest, RangesAreThoseOfTheTree) {
+  using index::TreeOptions;
+  struct Range {
+    std::string flag;
+    uint64_t min, max;
+    void (*set)(TreeOptions*, uint64_t);
+  };
+  const std::vector<Range> ranges = {
+      {"--value-hint-bytes", 0, index::kRememberedBytesMax,
+       [](auto* o, uint64_t v) { o->value_hint_bytes = v; }},
+      {"--value-list-bytes", 0, index::kRememberedBytesMax,
+       [](auto* o, uint64_t v) { o->value_list_bytes = v; }},
+      {"--scan-leaves-max", 1, 256,
+       [](auto* o, uint64_t v) { o->scan_leaves_max = static_cast<uint32_t>(v); }},
+      {"--hop-threshold", 1, 64,
+       [](auto* o, uint64_t v) { o->hop_threshold = static_cast<uint32_t>(v); }}};
+  for (const Range& range : ranges) {
+    SCOPED_TRACE(range.flag);
+    const auto both = [&](uint64_t value, bool fits) {
+      TreeOptions options;
+      range.set(&options, value);
+      EXPECT_EQ(options.Validate().ok(), fits) << value;
+      const std::string error =
+          Error({"--bootstrap", "file:pool", range.flag, std::to_string(value)});
+      EXPECT_EQ(error == "ok", fits) << error;
+      EXPECT_EQ(Has(error, range.flag + ": ") && Has(error, "allowed: "), !fits) << error;
+    };
+    both(range.min, true);
+    both(range.max, true);
+    if (range.min > 0) both(range.min - 1, false);
+    both(range.max + 1, false);
+  }
+  EXPECT_TRUE(
+      Has(Error({"--bootstrap", "file:pool", "--placement", "sorted"}), "ordered or hashed"));
+}
+
+TEST(ComputeServerOptionsTest, WhatIsGivenForTheTreeReachesIt) {
+  const Parsed parsed =
+      Parse({"--bootstrap", "file:pool", "--value-hint-bytes", "1MiB", "--value-list-bytes", "2MiB",
+             "--scan-leaves-max", "8", "--placement", "hashed"});
+  ASSERT_TRUE(parsed.status.ok()) << parsed.status;
+  const index::TreeOptions& tree = parsed.options.pool.tree;
+  EXPECT_EQ(tree.value_hint_bytes, uint64_t{1} << 20);
+  EXPECT_EQ(tree.value_list_bytes, uint64_t{2} << 20);
+  EXPECT_EQ(tree.scan_leaves_max, 8u);
+  EXPECT_EQ(tree.placement, index::Placement::kHashed);
 }
 
 TEST(ComputeServerOptionsTest, TheHelpHasASectionForEachEngine) {

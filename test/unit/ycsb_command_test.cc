@@ -371,10 +371,20 @@ TEST_F(CommandTest, TargetIsToldWhatItNeeds) {
   EXPECT_FALSE(opened.create_tree);
 }
 
+TEST_F(CommandTest, TargetIsToldTheOptionsOfTheTree) {
+  ASSERT_EQ(Ycsb(Workload('c', {"--phase", "load", "--value-hint-bytes", "0", "--value-list-bytes",
+                                "4096", "--scan-leaves-max", "2"})),
+            kExitOk);
+  EXPECT_EQ(opened.value_hint_bytes, 0u);
+  EXPECT_EQ(opened.value_list_bytes, 4096u);
+  EXPECT_EQ(opened.scan_leaves_max, 2u);
+}
+
 TEST_F(CommandTest, HelpNamesEveryFlag) {
   ASSERT_EQ(YcsbWith({"--help"}), kExitOk);
   for (const char* flag : {"-P", "-p", "--phase", "--target", "--threads", "--in-flight", "--seed",
-                           "--rate", "--json", "--status-interval", "--warmup", "--cache"}) {
+                           "--rate", "--json", "--status-interval", "--warmup", "--cache",
+                           "--value-hint-bytes", "--value-list-bytes", "--scan-leaves-max"}) {
     EXPECT_NE(out.str().find(flag), std::string::npos) << flag;
   }
 }
@@ -390,6 +400,10 @@ TEST_F(CommandTest, WrongFlagIsRefusedByName) {
       {{"--phase", "sleep"}, "--phase sleep"},
       {{"--cache", "maybe"}, "--cache"},
       {{"--warmup", "-1"}, "--warmup"},
+      {{"--value-hint-bytes", "-1"}, "--value-hint-bytes"},
+      {{"--value-list-bytes", "1099511627777"}, "--value-list-bytes"},
+      {{"--scan-leaves-max", "0"}, "--scan-leaves-max"},
+      {{"--scan-leaves-max", "257"}, "--scan-leaves-max"},
       {{"--status-interval", "soon"}, "--status-interval"},
       {{"--json"}, "--json"},
       {{"--json", "/nowhere/at/all.json"}, "/nowhere/at/all.json"},
