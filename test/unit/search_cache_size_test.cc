@@ -22,13 +22,26 @@ const char* NameOf(Order order) { return order == Order::kRandom ? "random" : "a
 /// Key `i` of a load in that order: a number of the whole range, or of the sequence.
 uint64_t KeyNumber(Order order, uint64_t i) { return order == Order::kRandom ? Mix64(i) : i; }
 
-class CacheSizeTest : public testing::TestWithParam<Order> {};
+struct Loaded {
+  Order order;
+  LeafLayout leaves;
+};
+const char* NameOf(LeafLayout leaves) {
+  return leaves == LeafLayout::kParted ? "Parted" : "Sorted";
+}
+void PrintTo(const Loaded& loaded, std::ostream* out) {
+  *out << NameOf(loaded.order) << NameOf(loaded.leaves);
+}
+
+class CacheSizeTest : public testing::TestWithParam<Loaded> {};
 
 TEST_P(CacheSizeTest, TwoMegabytesHoldAMillionKeys) {
   const uint64_t keys = test::Amount{.small = 50'000, .usual = 200'000, .large = 4'000'000};
-  LocalTree local({.fabric = {.servers = 2, .region_bytes = uint64_t{16} << 20 | keys * 16 << 1}});
+  const auto [order, layout] = GetParam();
+  LocalTree local({.geometry = Geometry::DefaultOf(Layout::kFixed8, layout),
+                   .fabric = {.servers = 2, .region_bytes = uint64_t{16} << 20 | keys * 16 << 1}});
   for (uint64_t i = 0; i < keys; ++i) {
-    ASSERT_TRUE(local.Insert(Fixed(KeyNumber(GetParam(), i)), Fixed(i)));
+    ASSERT_TRUE(local.Insert(Fixed(KeyNumber(order, i)), Fixed(i)));
   }
   const SearchCache& cache = local.tree().cache();
   LeafHints hints(local.tree().info().geometry.leaf_bytes, local.pool().layouts());
@@ -40,13 +53,18 @@ TEST_P(CacheSizeTest, TwoMegabytesHoldAMillionKeys) {
   for (const CachedLeaf& leaf : leaves) hints.Update(leaf.address, 0, 1);
   const uint64_t bytes = cache.bytes() + hints.bytes();
   std::printf(
-      "%s: %lu keys, %zu leaves, %lu nodes; nodes and slots %lu, hints %lu: %.2f bytes a key\n",
-      NameOf(GetParam()), keys, leaves.size(), cache.nodes(), cache.bytes(), hints.bytes(),
-      static_cast<double>(bytes) / static_cast<double>(keys));
+      "%s, %s leaves: %lu keys, %zu leaves, %lu nodes; nodes and slots %lu, hints %lu: %.2f bytes "
+      "a key\n",
+      NameOf(order), NameOf(layout), keys, leaves.size(), cache.nodes(), cache.bytes(),
+      hints.bytes(), static_cast<double>(bytes) / static_cast<double>(keys));
   EXPECT_LE(bytes, 2 * keys);
 }
-INSTANTIATE_TEST_SUITE_P(Orders, CacheSizeTest, testing::Values(Order::kRandom, Order::kAscending),
-                         [](const auto& test) { return NameOf(test.param); });
+INSTANTIATE_TEST_SUITE_P(Orders, CacheSizeTest,
+                         testing::Values(Loaded{Order::kRandom, LeafLayout::kSorted},
+                                         Loaded{Order::kAscending, LeafLayout::kSorted},
+                                         Loaded{Order::kRandom, LeafLayout::kParted},
+                                         Loaded{Order::kAscending, LeafLayout::kParted}),
+                         testing::PrintToStringParamName());
 
 /// Gets of `view`, a compute server's view of the tree; the keys are numbered, and all are there.
 class GetRun {
