@@ -4,6 +4,7 @@
 
 #include "dsm/base/crc32c.h"
 #include "index/lsm/compression.h"
+#include "index/lsm/log_record.h"
 
 namespace farleaf::index::lsm {
 
@@ -55,7 +56,8 @@ bool IsPointer(std::string_view value, size_t dictionary_count) {
   }
   const auto& [dictionary, offset, bytes, value_bytes] = field;
   return at == end && dictionary < dictionary_count && offset < storage::kSegmentBytes &&
-         bytes <= storage::kSegmentBytes - offset && value_bytes <= bytes;
+         bytes <= storage::kSegmentBytes - offset && bytes >= ValueRecordBytes(0, 0) &&
+         value_bytes <= bytes - ValueRecordBytes(0, 0);
 }
 
 bool IsChild(std::string_view value, uint64_t table_bytes) {

@@ -72,7 +72,9 @@ InPlace InAnyPlace(const ReadView& view, const LookupPlaces& places, std::string
   return {};
 }
 
-BlockCache::Key KeyOf(const ValuePointer& pointer) { return {pointer.segment, pointer.offset}; }
+BlockCache::Key KeyOf(const ValuePointer& pointer) {
+  return {pointer.segment, pointer.offset, pointer.bytes};
+}
 
 }  // namespace
 

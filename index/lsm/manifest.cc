@@ -142,6 +142,13 @@ dsm::Task<Status> Manifest::ReadRecords(dsm::Worker& worker, std::string name) {
   co_return Status::Ok();
 }
 
+dsm::Task<Status> Manifest::SyncOpened(dsm::Worker& worker) {
+  if (opened_.name.empty()) co_return Status::Ok();  // it is a new one
+  const std::string nothing;
+  Status synced = co_await storage_->AppendFile(worker, opened_.name, nothing);
+  co_return synced;
+}
+
 std::string Manifest::Record(std::string_view payload, uint64_t offset) const {
   std::string record;
   ByteWriter out(&record);

@@ -40,6 +40,9 @@ class Manifest {
   /// A new store's, with an empty state. REQUIRES: there is none.
   static std::unique_ptr<Manifest> Create(storage::Storage* storage, uint64_t epoch);
 
+  /// Makes durable what Open has read, which a process that was killed may have written and not synced. REQUIRES: before Commit.
+  dsm::Task<Status> SyncOpened(dsm::Worker& worker);
+
   /// Called with the state behind an edit before the next one is taken; empty: nothing is.
   using Applied = std::function<void(const StoreState&)>;
   /// Makes the edit durable, then part of the state.

@@ -86,8 +86,8 @@ struct StoreState {
   std::array<std::array<RunState, 2>, kLevelsMax> levels;  ///< by level and RunKind
   std::vector<SegmentId> recovery_log;      ///< in the order in which they are filled
   std::map<SegmentId, uint64_t> value_log;  ///< garbage bytes of each
-  /// Of the value log, those that were being filled when a process ended: some of their records may be lost, and others behind them
-  /// not, none of which anything names.
+  /// Of the value log, those that were being filled when a process ended: some of their records may be lost, none of which
+  /// anything names, and others behind them not.
   std::set<SegmentId> torn;
   Sequence flushed_through = 0;
   /// Commits up to here that are in no table are in the recovery log, or it is damaged: no crash takes them away.

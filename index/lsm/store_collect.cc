@@ -126,7 +126,7 @@ Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValueP
     Change change{
         .kind = ChangeKind::kPutPointer, .key = record.key, .expires_ms = found.entry.expires_ms};
     const uint64_t now_ms = deps_.wall->NowNs() / kNsPerMs;
-    if (change.expires_ms != 0 && change.expires_ms + kHourMs <= now_ms) {
+    if (change.expires_ms != 0 && now_ms >= kHourMs && change.expires_ms <= now_ms - kHourMs) {
       change = {.kind = ChangeKind::kDelete, .key = record.key};
     } else {
       Status appended =

@@ -112,9 +112,7 @@ bool StoreIterator::Ready() {
 CursorStep StoreIterator::Next() {
   entry_ = nullptr;
   if (!Ready()) return CursorStep::kMissing;
-  const CursorStep step = backward_ ? NextBackward() : NextForward();
-  if (step != CursorStep::kMissing) pins_.clear();
-  return step;
+  return backward_ ? NextBackward() : NextForward();
 }
 
 // Whether no range delete of this place or of a newer one hides the version, and it is there at all.
@@ -154,6 +152,7 @@ CursorStep StoreIterator::NextForward() {
       if (source.step != CursorStep::kEntry) continue;
       if (!first || source.entry.key < sources_[*first].entry.key) first = i;
     }
+    pins_.clear();  // all sources stand, and hold what they stand on
     if (!first) return CursorStep::kEnd;
     const Entry& entry = sources_[*first].entry;
     key_.assign(entry.key);
@@ -185,6 +184,7 @@ CursorStep StoreIterator::NextBackward() {
       }
     }
     in_key_ = false;
+    pins_.clear();
     std::optional<size_t> newest;
     for (size_t i = 0; i < sources_.size(); ++i) {
       if (std::exchange(sources_[i].newest.there, false) && !newest) newest = i;

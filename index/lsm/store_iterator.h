@@ -68,7 +68,7 @@ class StoreIterator {
   bool in_key_ = false;  // key_ is what Next is at, or was at last
   std::string key_;
   const Entry* entry_ = nullptr;
-  std::vector<BlockCache::Handle> pins_;  // of what was fetched since the last key
+  std::vector<BlockCache::Handle> pins_;  // of what was fetched since all sources stood
 };
 
 }  // namespace farleaf::index::lsm

@@ -90,6 +90,11 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
                 report->values_damaged);
   }
   replayed_ = report->kept;
+  if (report->gap) {
+    FARLEAF_LOG(warn,
+                "the recovery log ends behind commit {}: what stood behind that was not durable",
+                report->last);
+  }
 
   StateEdit edit;
   edit.recovery_dropped = report->unused;
@@ -128,6 +133,9 @@ Task<Result<std::unique_ptr<LsmStore>>> LsmStore::Open(dsm::Worker& worker, Deps
   uint64_t next_segment = (*manifest)->state().segments_end;
   if (!existing->empty()) next_segment = std::max(next_segment, Number(existing->back()) + 1);
   std::unique_ptr<LsmStore> store(new LsmStore(deps, options, std::move(*manifest), next_segment));
+  // What was read of it may be in memory only: nothing is removed on its word before it is durable.
+  Status durable = co_await store->manifest_->SyncOpened(worker);
+  if (!durable.ok()) co_return durable;
   store->remover_->Remove(*unnamed);
   Status recovered = co_await store->Recover(worker);
   if (!recovered.ok()) co_return recovered;

@@ -90,7 +90,8 @@ Status NamedFiles::Append(const std::string& name, std::string_view bytes) {
   int error = WriteAll(fd.get(), bytes);
   if (error == 0 && ::fdatasync(fd.get()) != 0) error = errno;
   if (error == 0) return Status::Ok();
-  [[maybe_unused]] const int cut = ::ftruncate(fd.get(), found.st_size);
+  // What cannot be cut off again would stand in front of what a second try appends.
+  if (::ftruncate(fd.get(), found.st_size) != 0) error = EIO;
   return FileError("appending " + std::to_string(bytes.size()) + " bytes to " + path + " at " +
                        std::to_string(found.st_size),
                    error);

@@ -85,7 +85,7 @@ class Storage {
   /// Makes the file, or puts these bytes in the place of what is there.
   virtual dsm::Task<Status> ReplaceFile(dsm::Worker& worker, std::string name,
                                         std::string bytes) = 0;
-  /// REQUIRES: one at a time to a file. NotFound: there is no such file. After any other failure, too, a prefix may be
+  /// With no bytes it makes durable what is in the file. REQUIRES: one at a time to a file. NotFound: there is no such file. After any other failure, too, a prefix may be
   /// there: replace the file.
   virtual dsm::Task<Status> AppendFile(dsm::Worker& worker, std::string name,
                                        std::string bytes) = 0;

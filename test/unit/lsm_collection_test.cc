@@ -126,6 +126,26 @@ TEST_F(LsmCollectionTest, AKeyThatIsOverwrittenAgainAndAgainTakesBoundedSpace) {
   ExpectAll();
 }
 
+TEST_F(LsmCollectionTest, AValueThatExpiresAtTheEndOfTimeIsMovedLikeOthers) {
+  constexpr uint64_t kKeys = 3000, kValueBytes = 3000;
+  const std::string key = Key(0), value = Large(0, 7, kValueBytes);
+  index::lsm::Change change{.kind = index::lsm::ChangeKind::kPut, .key = key, .value = value};
+  change.expires_ms = UINT64_MAX;
+  dsm::OpContext op{*worker_, counts_};
+  const Status written = worker_->Run(host_.store().Write(op, {&change, 1}));
+  ASSERT_TRUE(written.ok()) << written;
+  model_[key] = value;
+  const uint64_t before = host_.store().collected_segments();
+  for (uint64_t version = 0; version < 3; ++version) {
+    for (uint64_t number = 1; number < kKeys; ++number) {
+      Put(Key(number), Large(number, version, kValueBytes));
+    }
+  }
+  Await("the first segment is collected",
+        [&] { return host_.store().collected_segments() > before + 2; });
+  ExpectAll();
+}
+
 TEST_F(LsmCollectionTest, ASegmentWithADamagedRecordIsKept) {
   constexpr uint64_t kKeys = 3000, kValueBytes = 3000;
   for (uint64_t number = 0; number < kKeys; ++number) {

@@ -1,6 +1,7 @@
 // What an LSM store says when it cannot get on: of reads with a deadline, and of logs that cannot be written.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -84,6 +85,37 @@ TEST_F(LsmStoreLimitsTest, ReadsEndWithTheirDeadlinesAndRowsAreWhole) {
     } else {
       EXPECT_TRUE(got.ok() && *got && value == Value(5)) << "nothing is waited for";
     }
+  }
+  worker_ = nullptr;
+}
+
+// The scan passes leaves whose keys are deleted, all of which are still there.
+TEST_F(LsmStoreLimitsTest, AScanOverDeletedKeysHoldsNoMoreThanTheCacheHas) {
+  constexpr uint64_t kRows = 100'000, kRowBytes = 160;
+  for (uint64_t number = 0; number < kRows; ++number) {
+    dsm::OpContext op{*worker_, counts_};
+    const std::string key = std::to_string(1'000'000 + number), value(kRowBytes, 'v');
+    ASSERT_TRUE(worker_->Run(host_.index(0).Put(op, key, value)).ok());
+  }
+  const std::string first = std::to_string(1'000'000), last = std::to_string(1'000'000 + kRows - 1);
+  const index::lsm::Change deletion{
+      .kind = index::lsm::ChangeKind::kDeleteRange, .key = first, .end = last};
+  dsm::OpContext op{*worker_, counts_};
+  ASSERT_TRUE(worker_->Run(host_.store().Write(op, {&deletion, 1})).ok());
+  for (const auto direction : {index::ScanDirection::kForward, index::ScanDirection::kReverse}) {
+    std::atomic<bool> scanned{false};
+    uint64_t bytes_max = 0;
+    std::thread sampler([&] {
+      while (!scanned) bytes_max = std::max(bytes_max, host_.store().cache().bytes());
+    });
+    std::vector<KeyValue> rows;
+    const index::ScanRange range{.start = first, .limit = 2, .direction = direction};
+    const Status status = worker_->Run(host_.index(0).Scan(op, range, &rows));
+    scanned = true;
+    sampler.join();
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(rows.size(), 1u);
+    EXPECT_LT(bytes_max, 2 * LsmHost::SmallStore().cache_bytes);
   }
   worker_ = nullptr;
 }
