@@ -139,6 +139,27 @@ TEST_F(LsmLogTest, AWriteThatFailsAcknowledgesNothingAndIsDoneAgain) {
   EXPECT_EQ(replayed, (Strings{"1:a=1;", "2:b=2;"}));
 }
 
+// The full segment was durable already: it leaves memory in the round that fails, and nothing of it is left to be written.
+TEST_F(LsmLogTest, AFullSegmentIsForgottenInARoundThatFails) {
+  Open({.durability = Durability::kLocal});
+  const std::string value(1 << 20, 'v');
+  ASSERT_TRUE(AppendValue("a", value).ok());
+  ASSERT_TRUE(Sync().ok());
+  const SegmentId full = pointer.segment;
+  ASSERT_TRUE(AppendValue("b", value).ok());
+  ASSERT_NE(pointer.segment, full);
+  bool fails = true;
+  storage.fail = [&](const storage::Io& io) {
+    return fails && io.kind == storage::IoKind::kWrite ? Status::IoError("a write") : Status::Ok();
+  };
+  EXPECT_FALSE(Sync().ok());
+  const Status written = worker->Run(logs->group.WriteFull(*worker));
+  EXPECT_TRUE(written.ok()) << written;
+  fails = false;
+  EXPECT_TRUE(Sync().ok());
+  EXPECT_EQ(ReadBack("b"), value);
+}
+
 TEST_F(LsmLogTest, AFullDeviceStopsWritersUntilThereIsSpace) {
   Open({.buffers_max = 2});
   ASSERT_TRUE(Append("a", "1").ok());
