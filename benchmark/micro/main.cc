@@ -2,10 +2,11 @@
 //
 //   micro [--keys=N] [Google Benchmark's flags]
 //   micro --operations [--keys=N] [--leaf-layout=parted|sorted|both] [--bootstrap=URL] [--rounds=N]
-//         [--batch=N] [--copy-mib=N] [--only=OPERATION] [--json=FILE]
+//         [--batch=N] [--warmup=N] [--copy-mib=N] [--only=OPERATION] [--json=FILE]
+//         [--layout=bytes [--value-bytes=N] [--in-place=on|off]]
 //
 // The second form tells what operations of the tree cost, beside copies from random places
-// (operation_costs.h). The first one:
+// (operation_costs.h); of byte strings, keys have 24 bytes. The first one:
 //
 // `bound` is the least that a get of a tree with cached separators has to do: search a sorted array
 // of separators, copy the leaf's image from a random place, and check it. The pieces of it stand
@@ -232,6 +233,16 @@ std::string TakeArguments(int* argc, char** argv, Arguments* arguments) {
       take("--rounds", 1, 1'000'000, &arguments->costs.rounds);
     } else if (names(argument, "--batch=")) {
       take("--batch", 20, 1'000'000, &arguments->costs.operations);
+    } else if (names(argument, "--warmup=")) {
+      take("--warmup", 0, 1'000'000'000, &arguments->costs.warmup);
+    } else if (names(argument, "--value-bytes=")) {
+      take("--value-bytes", 8, index::kValueBytesMax, &arguments->tree.value_bytes);
+    } else if (argument == "--layout=bytes") {
+      arguments->tree.layout = index::Layout::kBytes;
+    } else if (argument == "--in-place=off") {
+      arguments->tree.in_place = index::InPlace::kOff;
+    } else if (argument == "--in-place=on") {
+      arguments->tree.in_place = index::InPlace::kOn;
     } else if (names(argument, "--copy-mib=")) {
       take("--copy-mib", 1, 1 << 20, &arguments->copy_mib);
     } else if (names(argument, "--only=")) {
@@ -275,6 +286,8 @@ int MeasureAndReport(const Arguments& arguments) {
   }
   const OperationRun run{.keys = arguments.tree.keys,
                          .fabric = trees[0]->fabric(),
+                         .key_bytes = trees[0]->key_bytes(),
+                         .value_bytes = trees[0]->value_bytes(),
                          .rounds = arguments.costs.rounds,
                          .operations = arguments.costs.operations,
                          .copy_bytes = arguments.costs.copy_bytes};

@@ -55,8 +55,6 @@ constexpr std::array kMeasured = {Measured{Kind::kCopy, "copy_1024", 0},
 
 bool IsCopy(Kind kind) { return kind <= Kind::kSmallCopy; }
 
-using Key = std::array<char, 8>;
-
 /// Which keys the tree holds: those of numbers [first, last), in no order of theirs.
 struct Present {
   uint64_t first = 0, last = 0;
@@ -113,13 +111,16 @@ class Copies {
 class Operations {
  public:
   Operations(TreeUnderTest& under_test, uint64_t count)
-      : tree_(under_test.tree()),
+      : under_test_(under_test),
+        tree_(under_test.tree()),
         worker_(under_test.worker()),
         present_{0, under_test.keys()},
-        keys_(count) {}
+        count_(count),
+        keys_(count * under_test.key_bytes()),
+        new_value_(under_test.value_bytes(), '7') {}
   Batch Run(Kind kind) {
-    const uint64_t count = kind == Kind::kScan ? keys_.size() / kOperationsPerScan : keys_.size();
-    for (uint64_t i = 0; i < count; ++i) StoreBig64(keys_[i].data(), KeyOf(NumberFor(kind)));
+    const uint64_t count = kind == Kind::kScan ? count_ / kOperationsPerScan : count_;
+    for (uint64_t i = 0; i < count; ++i) under_test_.FillKey(NumberFor(kind), KeyAt(i));
     dsm::FabricCounts counts;
     const uint64_t allocated = AllocationCount(), wall_ns = clock_.NowNs(), cpu_ns = ThreadCpuNs();
     const Status status = worker_.Run(Operate(kind, count, counts));
@@ -134,6 +135,11 @@ class Operations {
   }
 
  private:
+  std::span<char> KeyAt(uint64_t i) {
+    const size_t bytes = under_test_.key_bytes();
+    return std::span(keys_).subspan(i * bytes, bytes);
+  }
+
   uint64_t NumberFor(Kind kind) {
     switch (kind) {
       case Kind::kInsert:
@@ -149,9 +155,9 @@ class Operations {
 
   dsm::Task<Status> Operate(Kind kind, uint64_t count, dsm::FabricCounts& counts) {
     dsm::OpContext op{worker_, counts};
-    const std::string_view value("01234567");
+    const std::string_view value(new_value_);
     for (uint64_t i = 0; i < count; ++i) {
-      const std::string_view key(keys_[i].data(), 8);
+      const std::string_view key(KeyAt(i).data(), under_test_.key_bytes());
       bool as_expected = true;
       if (kind == Kind::kGet || kind == Kind::kGetAbsent) {
         auto found = co_await tree_.Get(op, key, &value_);
@@ -184,12 +190,14 @@ class Operations {
   }
 
   const MonotonicClock clock_;
+  TreeUnderTest& under_test_;
   index::BlinkTree& tree_;
   dsm::Worker& worker_;
   Present present_;
   Random random_{kSeed};
-  std::vector<Key> keys_;
-  std::string value_;
+  uint64_t count_;
+  std::vector<char> keys_;
+  std::string value_, new_value_;
   std::vector<index::KeyValue> rows_;
 };
 
@@ -227,6 +235,12 @@ std::vector<std::vector<OperationCost>> MeasureOperations(std::span<TreeUnderTes
   for (TreeUnderTest* const tree : trees) operations.emplace_back(*tree, options.operations);
   std::array<std::vector<Batch>, kMeasured.size()> copied;
   std::vector<std::array<std::vector<Batch>, kMeasured.size()>> operated(trees.size());
+  for (uint64_t done = 0; done < options.warmup; done += options.operations) {
+    for (const Measured& measured : kMeasured) {
+      if (IsCopy(measured.kind)) continue;
+      for (Operations& of_tree : operations) of_tree.Run(measured.kind);
+    }
+  }
   // The first round only warms up.
   for (uint64_t round = 0; round <= options.rounds; ++round) {
     for (size_t i = 0; i < kMeasured.size(); ++i) {

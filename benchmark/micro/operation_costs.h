@@ -19,7 +19,8 @@ namespace farleaf::micro {
 
 struct OperationCostOptions {
   uint64_t rounds = 60;
-  uint64_t operations = 2000;               ///< in a batch; of scans a twentieth
+  uint64_t operations = 2000;  ///< in a batch; of scans a twentieth
+  uint64_t warmup = 0;         ///< of each operation ahead of all rounds, save scans: a twentieth
   uint64_t copy_bytes = uint64_t{4} << 30;  ///< of the region that is copied from
   std::string only;  ///< measure this one alone, beside the copies; empty: all
 };

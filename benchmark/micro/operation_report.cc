@@ -67,9 +67,10 @@ nlohmann::ordered_json ToJson(const TreeCosts& tree) {
 
 void PrintCosts(const OperationRun& run, std::span<const TreeCosts> trees, std::ostream& out) {
   fmt::print(out,
-             "{} keys, fabric {}, one thread, one operation at a time; medians of {} batches of "
-             "{}; CPU time\n",
-             run.keys, run.fabric, run.rounds, run.operations);
+             "{} keys of {} bytes, values of {}, fabric {}, one thread, one operation at a time; "
+             "medians of "
+             "{} batches of {}; CPU time\n",
+             run.keys, run.key_bytes, run.value_bytes, run.fabric, run.rounds, run.operations);
   for (const TreeCosts& tree : trees) PrintTree(tree, out);
   if (trees.size() == 2) PrintSideBySide(trees[0], trees[1], out);
 }
@@ -79,6 +80,8 @@ nlohmann::ordered_json ToJson(const OperationRun& run, std::span<const TreeCosts
   for (const TreeCosts& tree : trees) leaves[tree.leaf_layout] = ToJson(tree);
   return {{"configuration",
            {{"keys", run.keys},
+            {"key_bytes", run.key_bytes},
+            {"value_bytes", run.value_bytes},
             {"fabric", run.fabric},
             {"threads", 1},
             {"in_flight", 1},

@@ -17,6 +17,7 @@ namespace farleaf::micro {
 struct OperationRun {
   uint64_t keys = 0;
   std::string fabric;
+  size_t key_bytes = 8, value_bytes = 8;
   uint64_t rounds = 0, operations = 0, copy_bytes = 0;
 };
 

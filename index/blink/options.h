@@ -55,13 +55,14 @@ struct TreeOptions {
   double merge_up_to = 0.75;
   /// Leaves read ahead in one round trip of a scan. 1..256.
   uint32_t scan_leaves_max = 64;
-  /// What is remembered of where out-of-line values are, 8 bytes a value, so that a get reads the value
-  /// beside the leaf (value_hints.h); rounded down to a power of two. 0: nothing. To
+  /// The most memory for where out-of-line values are, so that a get reads the value beside the leaf
+  /// (value_hints.h). Taken as values are met, some 21 bytes each; 8 each once the most is reached, beyond which those
+  /// read most often stay. 0: nothing. To
   /// kRememberedBytesMax.
-  uint64_t value_hint_bytes = uint64_t{16} << 20;
+  uint64_t value_hint_bytes = uint64_t{1} << 30;
   /// The same for scans (value_lists.h): of leaves that were scanned which blocks they name, some 12 bytes a
   /// value, so that a scan reads its values beside the leaves. 0: nothing. To kRememberedBytesMax.
-  uint64_t value_list_bytes = uint64_t{16} << 20;
+  uint64_t value_list_bytes = uint64_t{1} << 30;
   /// How this process places the entries of a parted leaf that it writes whole. kOrdered: in the order of
   /// keys where they are spread evenly, so that a scan reads parts of leaves; kHashed: it reads all.
   Placement placement = Placement::kOrdered;

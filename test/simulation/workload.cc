@@ -62,7 +62,7 @@ void DrawPool(const SetupPlan& setup, bool fixed8, Random& random, SimulatedPool
       setup.region_kib << 10, pool->compute_servers * (uint64_t{2} << 20) / pool->world.servers);
   pool->world.seed = random.Next();
   // From none to room for all, a set or two being the most usual. Not drawn: all else stays as it was.
-  constexpr uint64_t kHintBytes[] = {0, 64, 64, 128, 128, 1'024, 16'384};
+  constexpr uint64_t kHintBytes[] = {0, 128, 128, 256, 256, 2'048, 16'384};
   pool->tree.value_hint_bytes = kHintBytes[Mix64(pool->world.seed) % std::size(kHintBytes)];
   // A leaf's list takes some 300 bytes.
   constexpr uint64_t kListBytes[] = {0, 512, 1'024, 4'096, 65'536, 1'048'576};

@@ -33,13 +33,52 @@ TEST(ValueHintsTest, AHintComesBackAsItWasNoted) {
   ValueHints hints(uint64_t{1} << 20, Layouts(uint64_t{64} << 20));
   EXPECT_EQ(hints.bytes(), 0u);
   EXPECT_EQ(hints.Find(HashOf(1)), std::nullopt);
-  for (uint64_t i = 0; i < 10'000; ++i) hints.Note(HashOf(i), HintOf(i));
-  for (uint64_t i = 0; i < 10'000; ++i) ASSERT_EQ(hints.Find(HashOf(i)), HintOf(i)) << i;
-  for (uint64_t i = 0; i < 10'000; ++i) hints.Note(HashOf(i), HintOf(i + 1));
-  for (uint64_t i = 0; i < 10'000; ++i) ASSERT_EQ(hints.Find(HashOf(i)), HintOf(i + 1)) << i;
+  for (uint64_t i = 0; i < 100; ++i) hints.Note(HashOf(i), HintOf(i));
+  for (uint64_t i = 0; i < 100; ++i) ASSERT_EQ(hints.Find(HashOf(i)), HintOf(i)) << i;
+  for (uint64_t i = 0; i < 100; ++i) hints.Note(HashOf(i), HintOf(i + 1));
+  for (uint64_t i = 0; i < 100; ++i) ASSERT_EQ(hints.Find(HashOf(i)), HintOf(i + 1)) << i;
   hints.Forget(HashOf(7));
   EXPECT_EQ(hints.Find(HashOf(7)), std::nullopt);
+}
+
+/// How many of the first `count` hints are there.
+uint64_t Kept(const ValueHints& hints, uint64_t count) {
+  uint64_t kept = 0;
+  for (uint64_t i = 0; i < count; ++i) kept += hints.Find(HashOf(i)) == HintOf(i);
+  return kept;
+}
+
+TEST(ValueHintsTest, TheTableGrowsWithWhatIsMet) {
+  ValueHints hints(uint64_t{64} << 20, Layouts(uint64_t{1} << 30));
+  uint64_t next_look = 5'000;
+  for (uint64_t i = 0; i < 400'000; ++i) {
+    hints.Note(HashOf(i), HintOf(i));
+    if (i + 1 < next_look) continue;
+    next_look += next_look / 4;  // before, while and after the sets are split
+    EXPECT_LE(hints.bytes(), 23 * i) << i;
+    EXPECT_GE(Kept(hints, i + 1) * 1'000, (i + 1) * 985) << i;
+  }
+}
+
+TEST(ValueHintsTest, ATableThatMayGrowNoMoreHoldsWhatHasRoom) {
+  constexpr uint64_t kBytes = 100'000;  // no power of two
+  ValueHints hints(kBytes, Layouts(uint64_t{1} << 30));
+  constexpr uint64_t kHints = 10'000, kRoom = kBytes / 8;
+  for (uint64_t i = 0; i < kHints; ++i) hints.Note(HashOf(i), HintOf(i));
+  EXPECT_LE(hints.bytes(), kBytes);
+  EXPECT_GE(hints.bytes(), kBytes - 128);
+  EXPECT_GE(Kept(hints, kHints) * 100, kHints * 85);
+  for (uint64_t i = kHints; i < 10 * kHints; ++i) hints.Note(HashOf(i), HintOf(i));
+  EXPECT_GE(Kept(hints, 10 * kHints) * 100, kRoom * 95);
+  EXPECT_LE(hints.bytes(), kBytes);
+}
+
+TEST(ValueHintsTest, WhereAWordHasFewBitsOfTheHashTheTableBeginsLarge) {
+  ValueHints hints(uint64_t{1} << 20, Layouts(uint64_t{1} << 46));
+  constexpr uint64_t kHints = 40'000;
+  for (uint64_t i = 0; i < kHints; ++i) hints.Note(HashOf(i), HintOf(i));
   EXPECT_EQ(hints.bytes(), uint64_t{1} << 20);
+  EXPECT_GE(Kept(hints, kHints) * 100, kHints * 99);
 }
 
 TEST(ValueHintsTest, NothingIsNotedThatNoHintCanName) {
@@ -54,7 +93,7 @@ TEST(ValueHintsTest, NothingIsNotedThatNoHintCanName) {
 }
 
 TEST(ValueHintsTest, WithoutBytesThereAreNoHints) {
-  ValueHints hints(63, Layouts(uint64_t{64} << 20));
+  ValueHints hints(127, Layouts(uint64_t{64} << 20));
   hints.Note(HashOf(1), HintOf(1));
   hints.Forget(HashOf(1));
   EXPECT_EQ(hints.Find(HashOf(1)), std::nullopt);
@@ -80,20 +119,20 @@ TEST(ValueHintsTest, WhatIsReadOftenOutlivesWhatIsReadOnce) {
 }
 
 TEST(ValueHintsTest, ThreadsFindNoHintThatNobodyNoted) {
-  ValueHints hints(uint64_t{4} << 10, Layouts(uint64_t{64} << 20));
+  ValueHints hints(uint64_t{128} << 10, Layouts(uint64_t{64} << 20));
   std::vector<std::thread> threads;
   for (uint64_t t = 0; t < 4; ++t) {
     threads.emplace_back([&hints, t] {
       Random random(t);
-      for (int n = 0; n < 50'000; ++n) {
-        const uint64_t i = random.Below(2'000);
-        if (random.OneIn(3)) hints.Note(HashOf(i), HintOf(i + 2'000 * random.Below(3)));
+      for (uint64_t n = 0; n < 50'000; ++n) {
+        const uint64_t i = random.Below(100 + n / 2);  // so that the table grows all the while
+        if (random.OneIn(3)) hints.Note(HashOf(i), HintOf(i + 30'000 * random.Below(3)));
         if (random.OneIn(9)) hints.Forget(HashOf(i));
         const auto found = hints.Find(HashOf(i));
         // By chance another key's hash may agree, once in 2^30 or so.
         if (found) {
-          ASSERT_TRUE(*found == HintOf(i) || *found == HintOf(i + 2'000) ||
-                      *found == HintOf(i + 4'000));
+          ASSERT_TRUE(*found == HintOf(i) || *found == HintOf(i + 30'000) ||
+                      *found == HintOf(i + 60'000));
         }
       }
     });
