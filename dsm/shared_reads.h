@@ -37,7 +37,7 @@ class SharedReads {
   /// How a wait for another's READ ended.
   enum class Joined : uint8_t {
     kNobody,  ///< nobody reads this now
-    kServed,  ///< the bytes have been put into `into`, by a READ that was posted since Join
+    kServed,  ///< the bytes have been put where they were wanted, by a READ that was posted since Join
     kLeads,   ///< the next READ is this reader's to post: others wait for it
     kFailed,  ///< the other's READ has failed: to be posted without Lead
   };
@@ -49,11 +49,13 @@ class SharedReads {
     void Append(Reader* reader);
   };
 
-  /// One who reads. What is read is (address, part), of which only equality counts.
+  /// One who reads. What is read is (address, part), of which only equality counts; `beside` takes what is read
+  /// from elsewhere in the same round trip.
   class Reader {
    public:
-    Reader(GlobalAddress address, uint64_t part, std::span<std::byte> into)
-        : address_(address), part_(part), into_(into) {}
+    Reader(GlobalAddress address, uint64_t part, std::span<std::byte> into,
+           std::span<std::byte> beside = {})
+        : address_(address), part_(part), into_(into), beside_(beside) {}
     Reader(const Reader&) = delete;
     /// Reads something else from now on. REQUIRES: neither leads nor waits.
     void set_part(uint64_t part) { part_ = part; }
@@ -63,7 +65,7 @@ class SharedReads {
     friend class SharedReads;
     GlobalAddress address_;
     uint64_t part_;
-    std::span<std::byte> into_;
+    std::span<std::byte> into_, beside_;
     Reader* below_ = nullptr;  ///< in the bucket
     Reader* next_ = nullptr;   ///< in a list of another reader
     List served_;              ///< who gets what its READ brings
@@ -108,7 +110,7 @@ class SharedReads {
     reader.posted_ = true;
     reader.served_ = std::exchange(reader.waiting_, {});
   }
-  /// The READ has ended. `copy(into)` puts what it brought where another one wants it. REQUIRES: leads.
+  /// The READ has ended. `copy(into, beside)` puts what it brought where another one wants it. REQUIRES: leads.
   enum class Brought : uint8_t { kBytes, kNothing };
   template <typename Copy>
   void Complete(Reader& reader, Brought brought, const Copy& copy) {
@@ -122,7 +124,7 @@ class SharedReads {
       return;
     }
     for (const Reader* other = reader.served_.first; other; other = other->next_) {
-      copy(other->into_);
+      copy(other->into_, other->beside_);
     }
     ResumeAll(reader.served_, Joined::kServed);
     // Behind those: what they want next may be the same, and is in time for the next READ.

@@ -1,4 +1,7 @@
 // Get: on a warm cache one round trip with one READ, of a leaf or of a part of it (get_parts.cc).
+#include <algorithm>
+#include <cstring>
+
 #include "dsm/base/mutation.h"
 #include "index/blink/tree.h"
 
@@ -6,7 +9,57 @@ namespace farleaf::index {
 
 namespace {
 constexpr uint64_t kValueRetryNs = 500;
+
+using dsm::SharedReads;
+
+/// Of gets of one leaf which can share what they read: those that guess alike. Two guesses that are alike by
+/// chance do no harm, for the leaf decides.
+uint64_t PartOf(const GuessedValue& guess) {
+  return guess.hint ? guess.hint->block.word() ^ uint64_t { guess.hint->bytes } << 40 : 0;
+}
+void CopyBytes(std::span<const std::byte> from, std::span<std::byte> into) {
+  if (!from.empty()) std::memcpy(into.data(), from.data(), std::min(from.size(), into.size()));
+}
 }  // namespace
+
+Task<Status> BlinkTree::ReadLeafAndGuess(OpContext& op, GlobalAddress leaf,
+                                         std::span<std::byte> image, GuessedValue& guess) {
+  if (guess.hint) guess.block.resize(guess.hint->bytes);
+  SharedReads& shared = op.worker.shared_reads();
+  SharedReads::Reader reader(leaf, PartOf(guess), image, guess.block);
+  const bool shares = options_.read_sharing == ReadSharing::kOn;
+  auto joined = SharedReads::Joined::kNobody;
+  if (shares) joined = co_await shared.Join(reader);
+  if (joined == SharedReads::Joined::kServed) {
+    stats_.shared_reads.fetch_add(1, std::memory_order_relaxed);
+    guess.read = guess.hint.has_value();
+    co_return Status::Ok();
+  }
+  Batch batches[2] = {Batch(leaf.server()),
+                      Batch(guess.hint ? guess.hint->block.server() : leaf.server())};
+  batches[0].Read(leaf.offset(), image);
+  const size_t with = batches[1].server() == leaf.server() ? 0 : 1;
+  if (guess.hint) guess.AddRead(batches[with]);
+  auto trip = op.worker.RoundTrip(batches, op.counts);
+  if (shares && joined != SharedReads::Joined::kFailed && !trip.await_ready()) {
+    shared.Lead(reader);
+    if (!Mutated(Mutation::kJoinsReadInFlight)) shared.Posted(reader);
+  }
+  [[maybe_unused]] Status any = co_await trip;
+  if (reader.leads()) {
+    // Whoever is served a block that has not come finds out as of a wrong guess.
+    const auto brought =
+        batches[0].status().ok() ? SharedReads::Brought::kBytes : SharedReads::Brought::kNothing;
+    const std::span<const std::byte> block = guess.block;
+    shared.Complete(reader, brought,
+                    [image, block](std::span<std::byte> into, std::span<std::byte> beside) {
+                      CopyBytes(image, into);
+                      CopyBytes(block, beside);
+                    });
+  }
+  guess.read = guess.hint && batches[with].status().ok();
+  co_return batches[0].status();
+}
 
 Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::string* value) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
@@ -23,14 +76,7 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
   } else if (caching()) {
     const SearchCache::Path path = cache_.Find(key, Side::kAt, 0);
     if (path.complete && !path.node.is_null()) [[likely]] {
-      Status status;
-      if (guess.hint) {
-        status = co_await ReadLeafAndGuess(op, path.node, page.image(geometry, 0), guess);
-      } else {
-        Batch batch(path.node.server());
-        batch.Read(path.node.offset(), page.image(geometry, 0));
-        status = co_await op.worker.RoundTrip(batch, op.counts);
-      }
+      Status status = co_await ReadLeafAndGuess(op, path.node, page.image(geometry, 0), guess);
       if (!status.ok()) co_return status;
       if (OpenPage(geometry, 0, page.image(geometry, 0)) == OpenOutcome::kValid) {
         const ConstNode leaf(geometry, page.image(geometry, 0));

@@ -107,9 +107,10 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
       if (reader.leads()) {
         const auto brought =
             status.ok() ? SharedReads::Brought::kBytes : SharedReads::Brought::kNothing;
-        shared.Complete(reader, brought, [image, window](std::span<std::byte> into) {
-          CopyParts(image, window, into);
-        });
+        shared.Complete(reader, brought,
+                        [image, window](std::span<std::byte> into, std::span<std::byte>) {
+                          CopyParts(image, window, into);
+                        });
       }
       if (!status.ok()) co_return status;
     }

@@ -135,6 +135,7 @@ Task<Status> BlinkTree::WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::P
   Status status;
   if (fits) {
     Seal(leaf);
+    if (at.found) leaf.replaced = static_cast<uint32_t>(at.index);
     status = co_await WriteBackAndFree(op, leaf, batch, old_block);
   } else {
     FARLEAF_CHECK(!old_block, "an entry that names a block does not fit where another did");

@@ -17,7 +17,7 @@ enum class CacheMode : uint8_t {
 
 enum class ReadSharing : uint8_t {
   kOff,
-  kOn,  ///< gets of a worker that want the same parts of a leaf at the same time share a READ
+  kOn,  ///< gets of a worker that want the same parts of a leaf, or the same leaf, at the same time share a READ
 };
 
 enum class WriteCombining : uint8_t {

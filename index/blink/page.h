@@ -73,6 +73,8 @@ struct LockedPage {
   /// The key that this whole write-back adds, if it adds one: its part is written last, for its home may
   /// be another than before, and who saw it in the new part is not to miss it in the old one.
   std::optional<uint64_t> added;
+  /// Of a sorted leaf: the entry whose value this write-back replaces, if that is all that it changes.
+  std::optional<uint32_t> replaced;
   PartMask replayed = 0;  ///< of a lock taken over: parts whose check its redo record changed
   dsm::LocalLockTable::Work* work = nullptr;  ///< what the lock is for, if its holder may do it
   /// CAS and READ that have been posted already, with the turn in hand. `word` 0: have not.

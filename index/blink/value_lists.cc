@@ -19,9 +19,10 @@ constexpr size_t kShardsMax = 16;
 constexpr uint8_t kBadMax = 4;
 /// Of a hash of a key, in each word, where that leaves as many for the order.
 constexpr int kTagBitsMax = 8;
-/// A list is made anew by so many writes that no scan has asked between: about what making it anew costs then is what
-/// a second round trip does.
-constexpr uint8_t kUnaskedMax = 32;
+/// What writes may cost that no scan has asked between, in changes of a word: about what a second round trip does.
+constexpr uint16_t kUnaskedMax = 512;
+/// Of a list that is made anew.
+constexpr uint16_t kAnewCost = 16;
 /// Words are allocated so many at a time, for entries come and go.
 constexpr uint32_t kWordsStep = 8;
 /// Of a list beside its words: the allocations' heads, and what the map takes.
@@ -221,6 +222,15 @@ void ValueLists::FillOrders(List& list, const ConstNode& leaf) const {
       static_cast<uint8_t>(std::max(0, static_cast<int>(std::bit_width(span)) - order_bits_));
 }
 
+uint64_t ValueLists::NameOf(const ConstNode& leaf, size_t i) const {
+  const StoredValue stored = leaf.Value(i);
+  if (!stored.out_of_line) return 0;
+  const OutOfLineValue where = DecodeOutOfLine(stored.bytes);
+  const uint64_t bytes = BlockReadBytes(where.length);
+  if (bytes > BlockNames::kBlockBytesMax) return 0;
+  return names_.NameOf({where.block, static_cast<uint32_t>(bytes)});
+}
+
 bool ValueLists::Fill(List& list, const ConstNode& leaf) const {
   const auto count = static_cast<uint32_t>(leaf.count());
   list.version = leaf.version();
@@ -248,16 +258,8 @@ bool ValueLists::Fill(List& list, const ConstNode& leaf) const {
   LeafProbes probes(leaf, list.low);
   bool out_of_line = false;
   for (size_t i = 0; i < count; ++i) {
-    uint64_t name = 0;
-    const StoredValue stored = leaf.Value(i);
-    if (stored.out_of_line) {
-      const OutOfLineValue where = DecodeOutOfLine(stored.bytes);
-      const uint64_t bytes = BlockReadBytes(where.length);
-      if (bytes <= BlockNames::kBlockBytesMax) {
-        name = names_.NameOf({where.block, static_cast<uint32_t>(bytes)});
-      }
-      out_of_line |= name != 0;
-    }
+    const uint64_t name = NameOf(leaf, i);
+    out_of_line |= name != 0;
     const uint64_t order = number(list.words[i]) >> list.shift;
     list.words[i] = order << order_shift() | TagOf(probes[i].rest) << names_.bits() | name;
   }
@@ -284,7 +286,7 @@ void ValueLists::MakeRoom(Shard& shard) {
   }
 }
 
-void ValueLists::Put(Shard& shard, GlobalAddress address, const ConstNode& leaf, uint8_t unasked) {
+void ValueLists::Put(Shard& shard, GlobalAddress address, const ConstNode& leaf, uint16_t unasked) {
   const auto [place, fresh] = shard.by_leaf.try_emplace(address.word());
   if (fresh) {
     place->second = shard.lists.emplace(shard.lists.end());
@@ -332,24 +334,35 @@ void ValueLists::NoteScanned(GlobalAddress address, const ConstNode& leaf,
   Put(shard, address, leaf, 0);
 }
 
-void ValueLists::NoteWritten(GlobalAddress address, const ConstNode& leaf) {
+void ValueLists::NoteWritten(GlobalAddress address, const ConstNode& leaf,
+                             std::optional<uint32_t> replaced) {
   if (empty()) return;
   Shard& shard = ShardOf(address);
   const std::scoped_lock lock(shard.mutex);
   const auto found = shard.by_leaf.find(address.word());
   if (found == shard.by_leaf.end()) return;
-  const uint8_t unasked = found->second->unasked;
-  if (unasked < kUnaskedMax) {
-    Put(shard, address, leaf, unasked + 1);
-  } else {
+  List& list = *found->second;
+  if (list.unasked >= kUnaskedMax) {
     Erase(shard, found->second);
+    return;
   }
+  // Only where the list is of the version before: keys, and so orders and tags, are the same.
+  const bool patches = replaced && list.version + 1 == leaf.version() &&
+                       list.count == leaf.count() && *replaced < list.count;
+  if (!patches) {
+    Put(shard, address, leaf, list.unasked + kAnewCost);
+    return;
+  }
+  uint64_t& word = list.words[*replaced];
+  word = (word >> names_.bits() << names_.bits()) | NameOf(leaf, *replaced);
+  list.version = leaf.version();
+  ++list.unasked;
 }
 
 void ValueLists::NoteSplit(GlobalAddress left, GlobalAddress right_address,
                            const ConstNode& right) {
   if (empty()) return;
-  uint8_t unasked = 0;
+  uint16_t unasked = 0;
   {
     Shard& shard = ShardOf(left);
     const std::scoped_lock lock(shard.mutex);

@@ -82,8 +82,9 @@ class ValueLists {
   /// A scan has taken entries of the leaf, as it was read. REQUIRES: a leaf of byte strings.
   void NoteScanned(GlobalAddress address, const ConstNode& leaf, const ListVerdict& verdict);
   /// The leaf is about to be written: if it has a list, that becomes what the image names; or it goes, if no scan has
-  /// asked for it for long.
-  void NoteWritten(GlobalAddress address, const ConstNode& leaf);
+  /// asked for it for long. `replaced`: the entry whose value is all that differs from the version before.
+  void NoteWritten(GlobalAddress address, const ConstNode& leaf,
+                   std::optional<uint32_t> replaced = std::nullopt);
   /// `right` is split off `left`: it has a list if that has one.
   void NoteSplit(GlobalAddress left, GlobalAddress right_address, const ConstNode& right);
 
@@ -103,8 +104,8 @@ class ValueLists {
     uint8_t bad = 0;            ///< verdicts that it was mostly wrong, less those that it was not
     mutable uint8_t pause = 0;  ///< so many scans do without
     mutable bool used = false;
-    uint16_t key_bytes_min = 0;   ///< of the shortest key
-    mutable uint8_t unasked = 0;  ///< so many writes since a scan asked
+    uint16_t key_bytes_min = 0;    ///< of the shortest key
+    mutable uint16_t unasked = 0;  ///< what writes have cost since a scan asked
     std::unique_ptr<uint64_t[]> words;
   };
   using Lists = std::list<List>;
@@ -130,10 +131,12 @@ class ValueLists {
   std::optional<Below> Tagged(const List& list, Below alike, uint64_t tag) const;
   /// Words with the slots' orders, and what makes numbers of those.
   void FillOrders(List& list, const ConstNode& leaf) const;
+  /// Of the entry's value: 0 if it lies in the leaf, or has none.
+  uint64_t NameOf(const ConstNode& leaf, size_t i) const;
   /// Whether anything of it is out of line.
   bool Fill(List& list, const ConstNode& leaf) const;
   /// Makes the leaf's list what the image says, or takes it out. `unasked`: as of a list. REQUIRES: the mutex.
-  void Put(Shard& shard, GlobalAddress address, const ConstNode& leaf, uint8_t unasked);
+  void Put(Shard& shard, GlobalAddress address, const ConstNode& leaf, uint16_t unasked);
   void Erase(Shard& shard, Lists::iterator list);
   void MakeRoom(Shard& shard);
 

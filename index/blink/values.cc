@@ -42,18 +42,6 @@ GuessedValue BlinkTree::GuessValue(std::string_view key) const {
   return guess;
 }
 
-Task<Status> BlinkTree::ReadLeafAndGuess(OpContext& op, GlobalAddress leaf,
-                                         std::span<std::byte> image, GuessedValue& guess) {
-  const dsm::ServerId server = guess.hint->block.server();
-  Batch batches[2] = {Batch(leaf.server()), Batch(server)};
-  batches[0].Read(leaf.offset(), image);
-  const size_t with = server == leaf.server() ? 0 : 1;
-  guess.AddRead(batches[with]);
-  [[maybe_unused]] Status any = co_await op.worker.RoundTrip(batches, op.counts);
-  guess.read = batches[with].status().ok();
-  co_return batches[0].status();
-}
-
 bool BlinkTree::TakeGuess(GuessedValue& guess, const OutOfLineValue& where, std::string* value) {
   if (!guess.read) return false;
   guess.read = false;

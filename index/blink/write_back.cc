@@ -53,7 +53,7 @@ void BlinkTree::AddWriteBack(LockedPage& locked, Batch& batch) {
   if (locked.packed) NoteWholeLeaf(locked, raw);
   // Before it lands: whoever reads the leaf meanwhile may see it either way.
   if (locked.level() == 0 && !value_lists_.empty())
-    value_lists_.NoteWritten(locked.address, locked.node(info_.geometry));
+    value_lists_.NoteWritten(locked.address, locked.node(info_.geometry), locked.replaced);
   const auto before = locked.before.image(info_.geometry, locked.level());
   const size_t redo_bytes = AddRedo(locked, before, raw, batch);
   if (!locked.packed) {

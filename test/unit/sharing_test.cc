@@ -51,9 +51,11 @@ class Rack {
     uint64_t least_done = 0;  ///< by any other compute server, then
   };
 
-  explicit Rack(uint64_t compute_servers = 1, TreeOptions options = {}) {
+  explicit Rack(uint64_t compute_servers = 1, TreeOptions options = {},
+                Geometry geometry = Geometry::Parted(16), size_t value_bytes = 8)
+      : geometry_(geometry), value_bytes_(value_bytes) {
     auto world = ModelWorld::Create(
-        {.model = OnlyTheWire(compute_servers), .region_bytes = uint64_t{64} << 20});
+        {.model = OnlyTheWire(compute_servers), .region_bytes = uint64_t{128} << 20});
     FARLEAF_CHECK(world.ok(), world.status());
     world_ = std::move(*world);
     for (uint64_t i = 0; i < compute_servers; ++i) Join(i, options);
@@ -76,7 +78,7 @@ class Rack {
     Member& first = members_[0];
     for (uint64_t i = 0; i < keys; ++i) {
       OpContext op{*first.worker, first.counts};
-      auto put = first.worker->Run(first.tree->Put(op, KeyOf(i), Fixed(i)));
+      auto put = first.worker->Run(first.tree->Put(op, Key(i), Value(i)));
       FARLEAF_CHECK(put.ok(), put.status());
     }
     for (Member& member : members_) {
@@ -124,6 +126,16 @@ class Rack {
   }
 
  private:
+  /// 8 bytes, or 24.
+  std::string Key(uint64_t number) const {
+    std::string key = KeyOf(number);
+    if (geometry_.layout == Layout::kBytes) key += KeyOf(number + 1) + KeyOf(number + 2);
+    return key;
+  }
+  std::string Value(uint64_t number) const {
+    return Fixed(number) + std::string(value_bytes_ - 8, 'v');
+  }
+
   void Join(uint64_t number, TreeOptions options) {
     Member member;
     auto pool = dsm::Pool::Join(world_->NewFabric(), {.seed = 1 + number}, &world_->clock());
@@ -133,9 +145,8 @@ class Rack {
     FARLEAF_CHECK(worker.ok(), worker.status());
     member.worker = std::move(*worker);
     OpContext op{*member.worker, member.counts};
-    auto info = number == 0
-                    ? member.worker->Run(CreateTree(op, *member.pool, "test", Geometry::Parted(16)))
-                    : member.worker->Run(OpenTree(op, *member.pool, "test"));
+    auto info = number == 0 ? member.worker->Run(CreateTree(op, *member.pool, "test", geometry_))
+                            : member.worker->Run(OpenTree(op, *member.pool, "test"));
     FARLEAF_CHECK(info.ok(), info.status());
     member.tree = std::make_unique<BlinkTree>(member.pool.get(), *info, options);
     world_->AddThread(member.worker.get());
@@ -148,16 +159,16 @@ class Rack {
     for (uint64_t i = 0; i < plan.operations; ++i) {
       const uint64_t chosen =
           popular_ ? popular_->Next(random) : (number + i * plan.clients) % plan.keys;
-      const std::string key = KeyOf(chosen);
+      const std::string key = Key(chosen);
       OpContext op{*member.worker, member.counts};
       const uint64_t begun_ns = now_ns();
       if (plan.kind == Kind::kGet) {
         std::string value;
         auto found = co_await member.tree->Get(op, key, &value);
         EXPECT_TRUE(found.ok() && *found) << found.status();
-        EXPECT_EQ(value, Fixed(chosen));
+        EXPECT_EQ(value, Value(chosen));
       } else {
-        const std::string value = Fixed(chosen);
+        const std::string value = Value(chosen);
         auto updated = co_await member.tree->Update(op, key, value);
         EXPECT_TRUE(updated.ok() && *updated) << updated.status();
       }
@@ -171,6 +182,8 @@ class Rack {
     }
   }
 
+  const Geometry geometry_;
+  const size_t value_bytes_;
   std::unique_ptr<ModelWorld> world_;
   std::vector<Member> members_;
   const ycsb::ScrambledZipfian* popular_ = nullptr;
@@ -230,6 +243,52 @@ TEST(ReadSharingTest, AloneAGetCostsWhatItDid) {
   const uint64_t took_ns = rack.Run({.operations = 10, .keys = 1'000});
   EXPECT_EQ(rack.member().counts.round_trips, 10u);
   EXPECT_EQ(took_ns, 10 * kRoundTripNs);
+}
+
+/// Byte strings, whose leaves are read whole: values in the leaf, and out of line.
+class ByteStringSharingTest : public testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(ValueBytes, ByteStringSharingTest, testing::Values(100, 1'000));
+
+TEST_P(ByteStringSharingTest, GetsOfOneKeyThatBeginTogetherNeedTwoReads) {
+  Rack rack(1, {}, Geometry::Bytes(), GetParam());
+  rack.Load(1'000);
+  const uint64_t took_ns = rack.Run({.clients = 64});
+  EXPECT_EQ(rack.member().counts.round_trips, 2u);
+  EXPECT_EQ(rack.member().counts.reads, GetParam() == 100 ? 2u : 4u);
+  EXPECT_EQ(rack.stats().shared_reads, 62u);
+  EXPECT_EQ(took_ns, 2 * kRoundTripNs);
+}
+
+TEST_P(ByteStringSharingTest, AGetIsNotAnsweredByAReadThatWasPostedBeforeIt) {
+  Rack rack(1, {}, Geometry::Bytes(), GetParam());
+  rack.Load(1'000);
+  const uint64_t took_ns = rack.Run({.clients = 2, .after_ns = kRoundTripNs / 2});
+  EXPECT_EQ(rack.member().counts.round_trips, 2u);
+  EXPECT_EQ(rack.stats().shared_reads, 0u);
+  EXPECT_EQ(took_ns, 2 * kRoundTripNs);
+}
+
+TEST_P(ByteStringSharingTest, WithoutItEachGetReadsForItself) {
+  Rack rack(1, {.read_sharing = ReadSharing::kOff}, Geometry::Bytes(), GetParam());
+  rack.Load(1'000);
+  const uint64_t took_ns = rack.Run({.clients = 64});
+  EXPECT_EQ(rack.member().counts.round_trips, 64u);
+  EXPECT_EQ(took_ns, kRoundTripNs);
+}
+
+TEST_P(ByteStringSharingTest, ZipfianGetsShareAsMuchAsThoseOfParts) {
+  constexpr uint64_t kKeys = 50'000;
+  Rack rack(1, {}, Geometry::Bytes(), GetParam());
+  rack.Load(kKeys);
+  for (const auto& [clients, most] : {std::pair{64, 0.90}, std::pair{1'024, 0.70}}) {
+    const auto in_flight = static_cast<uint64_t>(clients);
+    rack.Run(
+        {.clients = in_flight, .operations = 100'000 / in_flight, .keys = kKeys, .zipfian = true});
+    std::printf("values of %zu, %d in flight: %.4f round trips a get\n", GetParam(), clients,
+                rack.RoundTripsPerOperation());
+    EXPECT_LE(rack.RoundTripsPerOperation(), most);
+    EXPECT_LE(rack.member().latency_ns_max, 4 * kRoundTripNs);
+  }
 }
 
 /// Zipfian (0.99, ranks of as many items as there are keys). The popular keys' shares fall as the

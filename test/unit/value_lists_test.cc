@@ -39,6 +39,12 @@ class ListedLeaf {
     image_->Seal(version);
   }
   const ConstNode& operator*() { return *image_; }
+  void Replace(uint64_t index, const ValueHint& block, uint64_t version) {
+    char value[kOutOfLineBytes];
+    EncodeOutOfLine({block.block, version * 4 + 1, block.bytes - 16}, value);
+    image_->ReplaceValue(index, {{value, sizeof(value)}, true});
+    image_->Seal(version);
+  }
   static std::string Key(uint64_t i) {
     std::string key = "user";
     return key += std::to_string(1'000'000'000 + i * 7919);
@@ -178,6 +184,40 @@ TEST(ValueListsTest, AListThatNoScanAsksForGoesWithTheWritesAndSplits) {
   }
   EXPECT_TRUE(lists.empty());
   EXPECT_EQ(lists.bytes(), 0u);
+}
+
+TEST(ValueListsTest, AValueThatIsReplacedChangesItsWordAlone) {
+  ValueLists lists(uint64_t{1} << 20, Layouts());
+  const WantedEntries all{.rows = kAll, .bytes = kAll};
+  const GlobalAddress address(0, 4096);
+  ListedLeaf leaf(100, 50, 1);
+  lists.NoteScanned(address, *leaf, kMissed);
+  std::vector<ValueHint> expected = Found(lists, 1, all);
+  for (uint64_t version = 2; version < 400; ++version) {
+    const uint64_t i = Mix64(version) % 50;
+    const ValueHint block = ListedLeaf::Block(1'000 + version);
+    leaf.Replace(i, block, version);
+    lists.NoteWritten(address, *leaf, i);
+    expected[i] = block;
+    ASSERT_EQ(lists.lists(), 1u);
+  }
+  EXPECT_EQ(Found(lists, 1, all), expected);
+  const std::string from = ListedLeaf::Key(120), to = ListedLeaf::Key(130);
+  EXPECT_EQ(Found(lists, 1, {.first = from, .end = to, .rows = kAll, .bytes = kAll}),
+            std::vector(expected.begin() + 20, expected.begin() + 30));
+  // Of another version than the one before, the list is made anew.
+  leaf.Replace(3, ListedLeaf::Block(2'000), 500);
+  leaf.Replace(4, ListedLeaf::Block(2'001), 501);
+  lists.NoteWritten(address, *leaf, 4);
+  expected[3] = ListedLeaf::Block(2'000);
+  expected[4] = ListedLeaf::Block(2'001);
+  EXPECT_EQ(Found(lists, 1, all), expected);
+  // What no scan asks for goes at last.
+  for (uint64_t version = 502; !lists.empty(); ++version) {
+    ASSERT_LT(version, 2'000u);
+    leaf.Replace(5, ListedLeaf::Block(version), version);
+    lists.NoteWritten(address, *leaf, 5);
+  }
 }
 
 TEST(ValueListsTest, AListThatIsRightIsUsedHoweverLittleOfItIsWanted) {
