@@ -45,7 +45,7 @@ constexpr Probe kProbes[] = {
     {"value block reused before it was read", &Stats::reused_values},
     {"value hint: the leaf names another block, or none", &Stats::stale_value_hints},
     {"value list: a scan wants other blocks than were guessed", &Stats::stale_listed_values},
-    {"parted leaf: get answered by another's READ", &Stats::shared_reads},
+    {"get answered by another's READ", &Stats::shared_reads},
     {"parted leaf: change made by another's holder", &Stats::combined},
     {"dead member recovered beside the workload", nullptr},
     {"recovery whose claimer had died at another", nullptr},
