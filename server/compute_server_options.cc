@@ -138,7 +138,7 @@ void AddPoolOptions(ConfigSchema& schema, ComputeServerOptions* options) {
                   &options->pool.tree.cache_bytes, uint64_t{64} << 10, uint64_t{1} << 50);
   schema.AddBytes(
       "value_hint_bytes",
-      "the most memory for where a tree's values out of line are, 21 bytes a value met; 0: none",
+      "the most memory for where a tree's values out of line are, 26 bytes a value met; 0: none",
       &options->pool.tree.value_hint_bytes, 0, index::kRememberedBytesMax);
   schema.AddBytes(
       "value_list_bytes",

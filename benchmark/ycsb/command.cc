@@ -111,7 +111,7 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 50));
   app.add_option("--value-hint-bytes", run.value_hint_bytes,
-                 "The most memory for where values out of line are, 21 bytes a value met; 0: none")
+                 "The most memory for where values out of line are, 26 bytes a value met; 0: none")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{0}, index::kRememberedBytesMax));
   app.add_option("--value-list-bytes", run.value_list_bytes,

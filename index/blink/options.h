@@ -56,7 +56,7 @@ struct TreeOptions {
   /// Leaves read ahead in one round trip of a scan. 1..256.
   uint32_t scan_leaves_max = 64;
   /// The most memory for where out-of-line values are, so that a get reads the value beside the leaf
-  /// (value_hints.h). Taken as values are met, some 21 bytes each; 8 each once the most is reached, beyond which those
+  /// (value_hints.h). Taken as values are met, some 26 bytes each; 8 each once the most is reached, beyond which those
   /// read most often stay. 0: nothing. To
   /// kRememberedBytesMax.
   uint64_t value_hint_bytes = uint64_t{1} << 30;

@@ -10,7 +10,7 @@
 // A hint may be out of date, or another key's whose hash agrees: whoever uses one finds out by the unique id
 // that the leaf names. The block was one when the hint was noted, so that it can be read at any time.
 //
-// The table grows with what is met (linear hashing): beyond six hints a set each new one has a set split in
+// The table grows with what is met (linear hashing): beyond five hints a set each new one has a set split in
 // two, and so has each that takes another one's place; the sets in their order, so that no operation waits for more
 // than that. Which half a hint goes to its
 // word tells, for the hash's bits in it begin where the table's size did; as many of them as the table may grow
@@ -63,8 +63,8 @@ class ValueHints {
  private:
   static constexpr size_t kSetHints = 16;
   /// Of a set, on average, beyond which the table grows. Sets that are not split yet have twice as many as the others:
-  /// of hints noted once 0.7 % find no place, and of those noted whenever they are missed 0.2 %.
-  static constexpr uint64_t kSetFill = 6;
+  /// of hints noted once 0.2 % find no place, and of those noted whenever they are missed 0.03 %.
+  static constexpr uint64_t kSetFill = 5;
   static constexpr int kFirstSetBits = 5;
   /// Of the hash, that tell keys of a set apart however far the table has grown, where a word has as many.
   static constexpr int kTagBitsMin = 12;

@@ -80,8 +80,9 @@ Costs CostsOf(const Geometry& geometry, size_t value_bytes, InPlace in_place = I
 }
 
 /// What those of trees of 8-byte keys and values are held to, too (CostsOfPartedLeavesOnAWarmCache).
-void ExpectRoundTripsOfPointOperations(const Costs& costs) {
-  EXPECT_EQ(costs.get.sum.round_trips, kKeys);
+/// `hints_lost`: the share of values out of line of which no hint found a place.
+void ExpectRoundTripsOfPointOperations(const Costs& costs, double hints_lost = 0) {
+  EXPECT_LE(costs.get.round_trips(), 1 + hints_lost);
   EXPECT_EQ(costs.absent.sum.round_trips, kKeys);
   EXPECT_LE(costs.update.round_trips(),
             2.03);  // until replaced blocks come back, new chunks are taken
@@ -119,14 +120,14 @@ TEST(BytesCostTest, ValuesOf100BytesInTheLeaf) {
 
 TEST(BytesCostTest, ValuesOf100BytesOutOfLine) {
   const Costs costs = CostsOf(Geometry::Bytes(46), 100);
-  ExpectRoundTripsOfPointOperations(costs);
+  ExpectRoundTripsOfPointOperations(costs, 0.004);
   EXPECT_LE(costs.scan.round_trips(), 1.1);
   ExpectBytes(costs, {4'250, 4'100, 4'450, 5'500, 4'900, 26'000});
 }
 
 TEST(BytesCostTest, ValuesOf1000Bytes) {
   const Costs costs = CostsOf(Geometry::Bytes(), 1'000);
-  ExpectRoundTripsOfPointOperations(costs);
+  ExpectRoundTripsOfPointOperations(costs, 0.004);
   EXPECT_LE(costs.scan.round_trips(), 1.1);
   ExpectBytes(costs, {5'150, 4'100, 5'350, 6'400, 4'900, 116'000});
 }

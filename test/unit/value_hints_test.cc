@@ -55,8 +55,8 @@ TEST(ValueHintsTest, TheTableGrowsWithWhatIsMet) {
     hints.Note(HashOf(i), HintOf(i));
     if (i + 1 < next_look) continue;
     next_look += next_look / 4;  // before, while and after the sets are split
-    EXPECT_LE(hints.bytes(), 23 * i) << i;
-    EXPECT_GE(Kept(hints, i + 1) * 1'000, (i + 1) * 985) << i;
+    EXPECT_LE(hints.bytes(), 27 * i) << i;
+    EXPECT_GE(Kept(hints, i + 1) * 1'000, (i + 1) * 995) << i;
   }
 }
 
