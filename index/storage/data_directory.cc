@@ -112,6 +112,9 @@ Result<DataDirectory> DataDirectory::Open(std::string path) {
   DataDirectory directory;
   directory.path_ = std::move(path);
   FARLEAF_RETURN_IF_ERROR(MakeDirectory(directory.path_));
+  // The new directory's name is to outlive a power loss as well, where we may read what it stands in.
+  const Result<dsm::UniqueFd> parent = OpenDirectory(directory.path_ + "/..");
+  if (parent.ok()) ::fsync(parent->get());
   Result<dsm::UniqueFd> self = OpenDirectory(directory.path_);
   if (!self.ok()) return self.status();
   directory.self_ = std::move(*self);

@@ -8,13 +8,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 #include "dsm/base/log.h"
 
 namespace farleaf::index::storage {
+
+namespace {
+constexpr std::chrono::microseconds kTurn{50};  // for whoever waits for a mutex to get it
+}  // namespace
 
 OpenSegment::~OpenSegment() {
   fd_.Reset();
@@ -30,8 +36,10 @@ int SegmentFiles::OpenFlags() const { return O_RDWR | O_CLOEXEC | (direct_ ? O_D
 // ---- Making files
 
 Status SegmentFiles::Create(SegmentId id) {
+  makers_.fetch_add(1);
   std::lock_guard making(making_mutex_);
-  SettleRetired();
+  makers_.fetch_sub(1);
+  SettleNext();  // its file may serve; all of them would be seconds where a level was merged
   const std::string path = directory_->SegmentPath(id);
   {
     std::lock_guard lock(mutex_);
@@ -65,7 +73,8 @@ Result<dsm::UniqueFd> SegmentFiles::MakeFile(SegmentId id) {
       std::lock_guard lock(mutex_);
       Evict(open_.size() / 2, &evicted);
     }
-    SettleRetired();  // what was removed meanwhile is room, too
+    while (SettleNext()) {  // what was removed meanwhile is room, too
+    }
     fd = TakeFreeFile(path);
     if (fd.valid()) return fd;
     made = NewFile(path);
@@ -122,9 +131,9 @@ Status SegmentFiles::AddToFolder(SegmentId id) {
   }
   const std::string path = directory_->FolderPath(number);
   Status made;
-  if (::mkdir(path.c_str(), 0755) == 0) {
-    made = SyncDirectory(directory_->SegmentsPath());
-  } else if (errno != EEXIST) {
+  if (::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) {
+    made = SyncDirectory(directory_->SegmentsPath());  // made a moment ago, perhaps, and not synced
+  } else {
     made = FileError("making the directory " + path, errno);
   }
   Result<dsm::UniqueFd> fd = made.ok() ? OpenDirectory(path) : Result<dsm::UniqueFd>(made);
@@ -180,19 +189,30 @@ void SegmentFiles::Retire(SegmentId id) {
   threads_->Post([this] { Settle(); });
 }
 
+// Those who make files go first: a level that was merged may have left thousands to be unlinked, some milliseconds each.
 void SegmentFiles::Settle() {
-  std::lock_guard making(making_mutex_);
-  SettleRetired();
+  for (;;) {
+    while (makers_.load() > 0) std::this_thread::sleep_for(kTurn);
+    {
+      std::lock_guard making(making_mutex_);
+      SettleNext();
+    }
+    std::lock_guard lock(mutex_);
+    settling_ = !retired_.empty();
+    if (!settling_) return;
+  }
 }
 
-void SegmentFiles::SettleRetired() {
-  std::vector<SegmentId> retired;
+bool SegmentFiles::SettleNext() {
+  SegmentId next;
   {
     std::lock_guard lock(mutex_);
-    retired.swap(retired_);
-    settling_ = false;
+    if (retired_.empty()) return false;
+    next = retired_.back();
+    retired_.pop_back();
   }
-  for (const SegmentId id : retired) SettleOne(id);
+  SettleOne(next);
+  return true;
 }
 
 void SegmentFiles::SettleOne(SegmentId id) {
@@ -213,7 +233,8 @@ void SegmentFiles::SettleOne(SegmentId id) {
 
 bool SegmentFiles::GiveUpFree() {
   std::lock_guard making(making_mutex_);
-  SettleRetired();
+  while (SettleNext()) {
+  }
   if (free_.empty()) return false;
   for (const uint64_t number : free_) ::unlink(directory_->FreeFilePath(number).c_str());
   free_.clear();

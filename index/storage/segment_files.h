@@ -9,6 +9,7 @@
 // Thread rule: thread-safe. Create and Settle block; they are for IoThreads.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <map>
 #include <memory>
@@ -106,7 +107,8 @@ class SegmentFiles {
   Status AddToFolder(SegmentId id);
   void DropFromFolder(SegmentId id);
   void Retire(SegmentId id);
-  void SettleRetired();
+  /// One of retired_; false: there is none. REQUIRES: making_mutex_.
+  bool SettleNext();
   void SettleOne(SegmentId id);
   Result<dsm::UniqueFd> OpenFile(SegmentId id, Opening opening);
   void Keep(const Handle& file, std::vector<Handle>* evicted);
@@ -118,8 +120,9 @@ class SegmentFiles {
   bool direct_ = true;
   size_t open_max_ = 0;
 
-  std::mutex making_mutex_;     // held while files are made and unlinked; guards:
-  std::vector<uint64_t> free_;  // names of free files
+  std::atomic<uint32_t> makers_{0};  // who waits for the mutex to make a file
+  std::mutex making_mutex_;          // held while files are made and unlinked; guards:
+  std::vector<uint64_t> free_;       // names of free files
   uint64_t next_free_ = 1;
 
   mutable std::mutex mutex_;  // never held while anything blocks; guards all below
@@ -128,7 +131,7 @@ class SegmentFiles {
   std::list<SegmentId> used_;  // of open_, the most recently used first
   std::map<uint64_t, Folder> folders_;
   std::vector<SegmentId> retired_;  // removed, nobody has the file open, and it is still there
-  bool settling_ = false;           // Settle was posted, and has not begun
+  bool settling_ = false;           // Settle was posted, and looks at retired_ again before it ends
   size_t free_count_ = 0;           // of free_
 };
 
