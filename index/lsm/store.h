@@ -224,7 +224,7 @@ class LsmStore final : public RangeIndex {
   Merge::Deps MergeDeps();
   MergeRule RuleOf(const Version& version, uint8_t level, std::vector<RangeDelete> newer,
                    std::vector<RangeDelete> older);
-  bool SinksFirst(const Version& version, uint8_t level) const;
+  bool SinksFirst(const Version& version, uint8_t level);
   uint64_t TargetBytes(uint8_t level) const;
   Task<Status> Flush(dsm::Worker& worker);
   Task<Status> MergeMemtable(dsm::Worker& worker, const Memtable& memtable, const Version& version,

@@ -115,10 +115,15 @@ uint64_t LsmStore::TargetBytes(uint8_t level) const {
   return bytes;
 }
 
-// A growing run that is full is left alone, to become the sinking one, as soon as there is none.
-bool LsmStore::SinksFirst(const Version& version, uint8_t level) const {
+// A growing run that is full is left alone, to become the sinking one, as soon as there is none. While a merge of the sinking run
+// goes on there is one, also when all of it is used up already: what the merge's edits say of a sinking run is said of that one.
+bool LsmStore::SinksFirst(const Version& version, uint8_t level) {
   const Run& growing = version.run({level, RunKind::kGrowing});
   if (level + 1u == kLevelsMax || !version.run({level, RunKind::kSinking}).empty()) return false;
+  {
+    std::lock_guard lock(compacting_mutex_);
+    if ((compacting_ >> level & 1) != 0) return false;
+  }
   return growing.bytes >= TargetBytes(level) || (eager_ && !growing.empty());
 }
 
