@@ -55,8 +55,8 @@ class BlockCache {
   struct Key {
     SegmentId segment = SegmentId::kNone;
     uint32_t offset = 0;
-    uint32_t bytes =
-        0;  ///< of a record of the value log: who asks for another length asks for another record
+    /// Of a record of the value log: who asks for another length asks for another record. 0: of a block.
+    uint32_t bytes = 0;
     bool operator==(const Key&) const = default;
     uint64_t Hash() const {
       return Mix64(storage::Number(segment) * storage::kSegmentBytes + offset);

@@ -52,8 +52,8 @@ struct ReplayReport {
   bool gap = false;                    ///< something stood behind the end
 };
 
-/// Each commit in order; a failure of `commit` ends the replay with it. Corruption: names the file and the offset. (From a coroutine, move named variables into it: GCC 12
-/// destroys temporaries of such types twice.)
+/// Each commit in order; a failure of `commit` ends the replay with it. Corruption: names the file and the offset. (From a
+/// coroutine, move named variables into it: GCC 12 destroys temporaries of such types twice.)
 dsm::Task<Result<ReplayReport>> Replay(dsm::Worker& worker, storage::Storage& storage,
                                        ReplayOptions options,
                                        std::function<Status(CommitReader)> commit);

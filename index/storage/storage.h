@@ -85,8 +85,8 @@ class Storage {
   /// Makes the file, or puts these bytes in the place of what is there.
   virtual dsm::Task<Status> ReplaceFile(dsm::Worker& worker, std::string name,
                                         std::string bytes) = 0;
-  /// With no bytes it makes durable what is in the file. REQUIRES: one at a time to a file. NotFound: there is no such file. After any other failure, too, a prefix may be
-  /// there: replace the file.
+  /// With no bytes it makes durable what is in the file. REQUIRES: one at a time to a file. NotFound: there is no such
+  /// file. After any other failure, too, a prefix may be there: replace the file.
   virtual dsm::Task<Status> AppendFile(dsm::Worker& worker, std::string name,
                                        std::string bytes) = 0;
   virtual Status RemoveFile(std::string_view name) = 0;

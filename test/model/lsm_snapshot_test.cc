@@ -15,6 +15,7 @@
 #include "index/storage/sim_storage.h"
 #include "test/support/interleaved_workers.h"
 #include "test/support/test_scale.h"
+#include "test/support/tiny_store.h"
 
 namespace farleaf::index::lsm {
 namespace {
@@ -86,17 +87,6 @@ class StoreRun {
     bool ended = false;
   };
 
-  static LsmOptions Options() {
-    LsmOptions options;
-    options.memtable_bytes = uint64_t{1} << 20;
-    options.cache_bytes = uint64_t{1} << 20;
-    options.growth_factor = 4;
-    options.table_bytes_max = uint64_t{4} << 20;
-    options.value_separation_bytes = 64;
-    options.log_buffers_max = 2;
-    return options;
-  }
-
   void Turn(dsm::Task<void> task) {
     Worker& worker = workers_[0];
     worker.Spawn(std::move(task));
@@ -106,7 +96,7 @@ class StoreRun {
   }
   dsm::Task<void> OpenStore(Worker& worker) {
     const LsmStore::Deps deps{&storage_, &workers_.epochs(), &wall_, 1};
-    const LsmOptions options = Options();
+    const LsmOptions options = test::TinyStore();
     auto opened = co_await LsmStore::Open(worker, deps, options, LsmStore::IfMissing::kCreate);
     EXPECT_TRUE(opened.ok()) << opened.status();
     if (opened.ok()) store_ = std::move(*opened);

@@ -11,6 +11,7 @@
 #include "index/storage/sim_storage.h"
 #include "test/support/interleaved_workers.h"
 #include "test/support/test_scale.h"
+#include "test/support/tiny_store.h"
 
 namespace farleaf::index::lsm {
 namespace {
@@ -297,19 +298,8 @@ class Lives {
     return unnamed;
   }
 
-  static LsmOptions Options() {
-    LsmOptions options;
-    options.memtable_bytes = uint64_t{1} << 20;
-    options.cache_bytes = uint64_t{1} << 20;
-    options.growth_factor = 4;
-    options.table_bytes_max = uint64_t{4} << 20;
-    options.value_separation_bytes = 64;
-    options.log_buffers_max = 2;
-    return options;
-  }
-
   Random random_;
-  LsmOptions options_ = Options();
+  LsmOptions options_ = test::TinyStore();
   std::unique_ptr<InterleavedWorkers> workers_;
   std::unique_ptr<storage::SimStorage> storage_;
   std::unique_ptr<LsmStore> store_;
