@@ -89,7 +89,7 @@ TEST_P(NativeQuiescenceTest, AThreadThatNeverSleepsAndNeedsNoCoroutinesHoldsNoth
     while (!done) session->Poll(0);
   };
   get();
-  bool freed = false;
+  std::atomic<bool> freed = false;  // by whichever thread retires next: the store's own, too
   lsm->store().epochs().Retire([&freed] { freed = true; });
   const uint64_t end_ns = clock.NowNs() + 20 * kNsPerSecond;
   while (!freed && clock.NowNs() < end_ns) {
