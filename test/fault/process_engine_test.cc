@@ -76,7 +76,7 @@ struct EngineProcessTest : ::testing::Test {
 };
 
 TEST_F(EngineProcessTest, WhatWasAcknowledgedAsSyncedSurvivesKills) {
-  const uint64_t rounds = test::Amount{1, 3, 50};
+  const uint64_t rounds = test::Amount{1, 3, 100};
   Random random(20'262);
   SCOPED_TRACE("seed 20262");
   MixedLoad load({.seed = random.Next(), .owner = 0, .owners = 1, .deadline_ms = 2'000});
