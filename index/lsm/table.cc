@@ -110,22 +110,35 @@ dsm::Task<Result<BlockCache::Handle>> Table::Fetch(dsm::Worker& worker, BlockCac
 dsm::Task<Status> Table::FetchAll(dsm::Worker& worker, BlockCache& cache,
                                   std::span<const MissingBlock> missing,
                                   std::vector<BlockCache::Handle>& pins, BlockUse use) const {
+  std::vector<BlockOfTable> blocks;
+  for (const MissingBlock& each : missing) blocks.push_back({this, each});
+  const std::span<const BlockOfTable> all = blocks;
+  Status status = co_await FetchAll(worker, cache, all, pins, use);
+  co_return status;
+}
+
+dsm::Task<Status> Table::FetchAll(dsm::Worker& worker, BlockCache& cache,
+                                  std::span<const BlockOfTable> missing,
+                                  std::vector<BlockCache::Handle>& pins, BlockUse use) {
+  if (missing.empty()) co_return Status::Ok();
   std::deque<Unpacker> unpackers;
   std::vector<BlockRequest> requests;
-  for (const MissingBlock& each : missing) {
-    unpackers.emplace_back(this, each);
-    requests.push_back({.key = KeyOf(each.place),
-                        .bytes = each.place.bytes,
-                        .kind = KindOf(each.level),
+  for (const auto& [table, block] : missing) {
+    unpackers.emplace_back(table, block);
+    requests.push_back({.key = table->KeyOf(block.place),
+                        .bytes = block.place.bytes,
+                        .kind = KindOf(block.level),
                         .use = use,
                         .unpacker = &unpackers.back()});
   }
   std::vector<BlockCache::Handle> fetched;
-  Status status = co_await FetchBlocks(worker, *storage_, cache, requests, fetched);
+  storage::Storage* const storage = missing.front().table->storage_;
+  Status status = co_await FetchBlocks(worker, *storage, cache, requests, fetched);
   if (!status.ok()) co_return status;
   for (size_t i = 0; i < missing.size(); ++i) {
-    if (!Fits(Block(fetched[i].data()), missing[i])) {
-      co_return Corrupt(missing[i].place.at, "block that is not what its parent says");
+    const auto& [table, block] = missing[i];
+    if (!Fits(Block(fetched[i].data()), block)) {
+      co_return table->Corrupt(block.place.at, "block that is not what its parent says");
     }
   }
   pins.insert(pins.end(), fetched.begin(), fetched.end());

@@ -44,6 +44,12 @@ struct MissingBlock {
   uint8_t level = 0;
 };
 
+class Table;
+struct BlockOfTable {
+  const Table* table = nullptr;
+  MissingBlock block;
+};
+
 class Table {
  public:
   /// `storage` outlives the table.
@@ -71,6 +77,12 @@ class Table {
                              std::span<const MissingBlock> missing,
                              std::vector<BlockCache::Handle>& pins,
                              BlockUse use = BlockUse::kAgain) const;
+
+  /// Of several tables of one storage, likewise.
+  static dsm::Task<Status> FetchAll(dsm::Worker& worker, BlockCache& cache,
+                                    std::span<const BlockOfTable> missing,
+                                    std::vector<BlockCache::Handle>& pins,
+                                    BlockUse use = BlockUse::kAgain);
 
   // For cursors.
   BlockCache::Key KeyOf(const BlockPlace& place) const {
