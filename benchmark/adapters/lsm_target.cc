@@ -1,6 +1,7 @@
 #include "benchmark/adapters/lsm_target.h"
 
 #include <atomic>
+#include <map>
 #include <random>
 #include <utility>
 
@@ -95,11 +96,12 @@ class LsmTarget final : public IndexTarget {
     worker_->GoOnline();
     const auto version = store_->version();
     worker_->GoOffline();
-    for (size_t level = 0; level < version->levels.size(); ++level) {
-      uint64_t bytes = 0;
-      for (const index::lsm::Run& run : version->levels[level]) bytes += run.bytes;
-      if (bytes > 0) json["Level" + std::to_string(level + 1) + "Bytes"] = bytes;
+    std::map<uint8_t, uint64_t> bytes;  // by level
+    for (const index::lsm::Run& run : version->runs) bytes[run.place.level] += run.bytes;
+    for (const auto& [level, of_level] : bytes) {
+      json["Level" + std::to_string(level + 1) + "Bytes"] = of_level;
     }
+    json["FreshRuns"] = version->fresh;
     return json;
   }
   Result<uint64_t> PoolBytesUsed() override { return uint64_t{0}; }

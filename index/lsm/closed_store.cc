@@ -16,27 +16,26 @@ constexpr uint64_t kCacheBytes = uint64_t{64} << 20;
 /// Leaves that are fetched together.
 constexpr size_t kLeavesAhead = 4;
 
-void AddRun(const StoreState::RunState& run, StoreStats::RunStats* stats) {
-  stats->range_deletes = run.range_deletes.size();
+StoreStats::RunStats StatsOf(RunPlace place, const StoreState::RunState& run) {
+  StoreStats::RunStats stats{.place = place, .range_deletes = run.range_deletes.size()};
   for (const auto& [table, from] : run.tables) {
-    ++stats->tables;
-    stats->segments += table.segments.size();
-    stats->entries += table.entries;
-    stats->deletes += table.deletes;
-    stats->expiring += table.expiring;
-    stats->cut_tables += !from.empty();
-    stats->content_bytes += table.content_bytes;
+    ++stats.tables;
+    stats.segments += table.segments.size();
+    stats.entries += table.entries;
+    stats.deletes += table.deletes;
+    stats.expiring += table.expiring;
+    stats.cut_tables += !from.empty();
+    stats.content_bytes += table.content_bytes;
   }
+  return stats;
 }
 
 /// Of values that tables name.
 NamedBytes NamedByTables(const StoreState& state) {
   NamedBytes named;
-  for (const auto& level : state.levels) {
-    for (const auto& run : level) {
-      for (const auto& each : run.tables) {
-        for (const auto& log : each.table.dictionary) named[log.segment] += log.live_bytes;
-      }
+  for (const auto& [place, run] : state.runs()) {
+    for (const auto& each : run->tables) {
+      for (const auto& log : each.table.dictionary) named[log.segment] += log.live_bytes;
     }
   }
   return named;
@@ -50,9 +49,7 @@ uint64_t StoreStats::value_other_bytes() const {
 
 uint64_t StoreStats::data_bytes() const {
   uint64_t bytes = value_live_bytes + (recovery.ok() ? recovery->bytes : 0);
-  for (const auto& level : levels) {
-    for (const RunStats& run : level) bytes += run.content_bytes;
-  }
+  for (const RunStats& run : runs) bytes += run.content_bytes;
   return bytes;
 }
 
@@ -112,11 +109,7 @@ dsm::Task<Result<ReplayReport>> ClosedStore::Recover(dsm::Worker& worker, LookAt
 
 dsm::Task<Result<StoreStats>> ClosedStore::Stats(dsm::Worker& worker) {
   StoreStats stats;
-  for (size_t level = 0; level < kLevelsMax; ++level) {
-    for (size_t kind = 0; kind < 2; ++kind) {
-      AddRun(state().levels[level][kind], &stats.levels[level][kind]);
-    }
-  }
+  for (const auto& [place, run] : state().runs()) stats.runs.push_back(StatsOf(place, *run));
   NamedBytes named = NamedByTables(state());
   const LookAtChange look = [&named](const Change& change) {
     if (change.kind == ChangeKind::kPutPointer)
@@ -169,15 +162,13 @@ dsm::Task<Result<ClosedStore::GoOn>> ClosedStore::ScanTable(dsm::Worker& worker,
 
 dsm::Task<void> ClosedStore::ScanTables(dsm::Worker& worker, std::string start, LookAtRow look,
                                         std::function<void(const Status&)> failed) {
-  for (uint8_t level = 0; level < kLevelsMax; ++level) {
-    for (const RunKind kind : {RunKind::kGrowing, RunKind::kSinking}) {
-      const RunPlace place{level, kind};
-      for (const auto& table : state().run(place).tables) {
-        if (table.table.largest < start) continue;
-        auto scanned = co_await ScanTable(worker, place, table, start, look);
-        if (!scanned.ok()) failed(scanned.status());
-        if (scanned.ok() && *scanned == GoOn::kNot) co_return;
-      }
+  const auto runs = state().runs();
+  for (const auto& each : runs) {
+    for (const auto& table : each.second->tables) {
+      if (table.table.largest < start) continue;
+      auto scanned = co_await ScanTable(worker, each.first, table, start, look);
+      if (!scanned.ok()) failed(scanned.status());
+      if (scanned.ok() && *scanned == GoOn::kNot) co_return;
     }
   }
 }

@@ -4,7 +4,6 @@
 // Thread rule: one worker.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,13 +28,14 @@ namespace farleaf::index::lsm {
 /// What there is of a store, and how much room it takes.
 struct StoreStats {
   struct RunStats {
+    RunPlace place;
     uint64_t tables = 0, segments = 0, entries = 0, deletes = 0, expiring = 0;
     uint64_t range_deletes = 0;
     uint64_t cut_tables = 0;     ///< of which some entries do not count any more
     uint64_t content_bytes = 0;  ///< of keys and inline values
     uint64_t bytes() const { return segments * storage::kSegmentBytes; }
   };
-  std::array<std::array<RunStats, 2>, kLevelsMax> levels;  ///< by level and RunKind
+  std::vector<RunStats> runs;  ///< not empty, the newest first
 
   uint64_t value_segments = 0;       ///< that exist
   uint64_t value_segments_torn = 0;  ///< that were being filled at a crash

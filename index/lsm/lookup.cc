@@ -61,13 +61,10 @@ InPlace InAnyPlace(const ReadView& view, const LookupPlaces& places, std::string
     if (result.outcome != LookupOutcome::kAbsent) return result;
   }
   std::optional<LookupKey> hashed;
-  for (const auto& level : view.version->levels) {
-    for (const Run& run : level) {
-      if (run.empty()) continue;
-      if (!hashed) hashed.emplace(key);
-      const InPlace result = InRun(run, places, *hashed, snapshot, found, missing);
-      if (result.outcome != LookupOutcome::kAbsent || result.deleted_by_range) return result;
-    }
+  for (const Run& run : view.version->runs) {
+    if (!hashed) hashed.emplace(key);
+    const InPlace result = InRun(run, places, *hashed, snapshot, found, missing);
+    if (result.outcome != LookupOutcome::kAbsent || result.deleted_by_range) return result;
   }
   return {};
 }

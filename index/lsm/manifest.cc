@@ -15,10 +15,13 @@ namespace {
 
 constexpr std::string_view kCurrent = "CURRENT";
 constexpr std::string_view kPrefix = "MANIFEST-";
-constexpr uint64_t kMagic = 0x314d534c4641454c;  // "LEAFLSM1"
+constexpr uint64_t kMagic = 0x324d534c4641454c;  // "LEAFLSM2": the digit counts the formats
+constexpr uint64_t kMagicMask = 0x00ffffffffffffff;
 constexpr size_t kHeaderBytes = 12;
 /// A file is begun anew when it is longer than this and than four times the state.
 constexpr uint64_t kFileBytes = uint64_t{1} << 20;
+
+char FormatOf(uint64_t magic) { return static_cast<char>(magic >> 56); }
 
 std::string NameOf(uint64_t number) { return fmt::format("{}{:06}", kPrefix, number); }
 
@@ -123,8 +126,15 @@ dsm::Task<Status> Manifest::ReadRecords(dsm::Worker& worker, std::string name) {
       ByteReader in(*payload);
       const auto magic = in.Read<uint64_t>();
       state_.epoch = in.Read<uint64_t>();
-      if (!in.ok() || in.remaining() != 0 || magic != kMagic) {
-        co_return Damaged(number_, offset, "it is no manifest of this version");
+      const bool any_format = FormatOf(magic) >= '1' && FormatOf(magic) <= '9';
+      if (!in.ok() || in.remaining() != 0 || ((magic ^ kMagic) & kMagicMask) != 0 || !any_format) {
+        co_return Damaged(number_, offset, "it is no manifest");
+      }
+      if (magic != kMagic) {
+        co_return Status::InvalidArgument(
+            fmt::format("{} is of format {}, and this program reads format {}: open the store with "
+                        "the program that made it",
+                        name, FormatOf(magic), FormatOf(kMagic)));
       }
     } else {
       auto edit = StateEdit::Decode(*payload);

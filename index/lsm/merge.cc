@@ -9,22 +9,44 @@ namespace {
 constexpr uint32_t kEntriesBetweenLooks = 1024;
 }  // namespace
 
-Merge::Merge(Deps deps, MergeRule rule, MergeSource* newer, MergeSource* older)
-    : deps_(std::move(deps)), rule_(std::move(rule)), sources_{newer, older} {}
+Merge::Merge(Deps deps, MergeRule rule, const std::vector<MergeSource*>& sources)
+    : deps_(std::move(deps)), rule_(std::move(rule)) {
+  for (size_t number = 0; number < sources.size(); ++number) {
+    if (sources[number]->entry()) ahead_.push_back({sources[number], number});
+  }
+  for (size_t at = ahead_.size() / 2; at-- > 0;) SiftDown(at);
+}
 
 // Of two entries with one key the newer source's comes first, whatever their sequences: those of tables may be 0.
-MergeSource* Merge::Next(size_t* number) {
-  const Entry* const newer = sources_[0] ? sources_[0]->entry() : nullptr;
-  const Entry* const older = sources_[1] ? sources_[1]->entry() : nullptr;
-  if (!newer && !older) return nullptr;
-  *number = !newer || (older && older->key < newer->key) ? 1 : 0;
-  return sources_[*number];
+bool Merge::Before(const Ahead& a, const Ahead& b) {
+  const int order = a.source->entry()->key.compare(b.source->entry()->key);
+  return order < 0 || (order == 0 && a.number < b.number);
+}
+
+void Merge::SiftDown(size_t at) {
+  for (;;) {
+    size_t first = at;
+    for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < ahead_.size(); ++child) {
+      if (Before(ahead_[child], ahead_[first])) first = child;
+    }
+    if (first == at) return;
+    std::swap(ahead_[at], ahead_[first]);
+    at = first;
+  }
+}
+
+void Merge::Settle() {
+  if (!ahead_.front().source->entry()) {
+    ahead_.front() = ahead_.back();
+    ahead_.pop_back();
+  }
+  SiftDown(0);
 }
 
 dsm::Task<Status> Merge::Fill(dsm::Worker& worker, TableBuilder& builder, Output* output) {
-  size_t number = 0;
   uint32_t until_look = kEntriesBetweenLooks;
-  while (MergeSource* const source = Next(&number)) {
+  while (!ended()) {
+    const auto [source, number] = ahead_.front();
     const Entry& from = *source->entry();
     Entry entry = from;
     if (builder.EndsBefore(entry.key) && entry.key != output->last_key) break;
@@ -38,6 +60,7 @@ dsm::Task<Status> Merge::Fill(dsm::Worker& worker, TableBuilder& builder, Output
       Status fetched = co_await source->Fetch(worker);
       if (!fetched.ok()) co_return fetched;
     }
+    Settle();
     if (builder.NeedsWrite()) {
       Status written = co_await builder.Write(worker);
       if (!written.ok()) co_return written;
@@ -46,17 +69,12 @@ dsm::Task<Status> Merge::Fill(dsm::Worker& worker, TableBuilder& builder, Output
     until_look = kEntriesBetweenLooks;
     if (deps_.stopped && deps_.stopped())
       co_return Status::Unavailable("the store is being closed");
-    if (deps_.progress) {
-      deps_.progress((sources_[0] ? sources_[0]->consumed() : 0) +
-                     (sources_[1] ? sources_[1]->consumed() : 0));
-    }
   }
   co_return Status::Ok();
 }
 
 dsm::Task<Result<std::optional<Merge::Output>>> Merge::NextTable(dsm::Worker& worker) {
-  size_t number;
-  if (!Next(&number)) co_return std::optional<Output>();
+  if (ended()) co_return std::optional<Output>();
   Output output;
   TableBuilder builder(deps_.tables, deps_.storage, deps_.new_segment);
   Status filled = co_await Fill(worker, builder, &output);

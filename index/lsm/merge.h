@@ -1,4 +1,4 @@
-// Merge: two sources become tables, one after the other.
+// Merge: sources become tables, one after the other.
 //
 // Thread rule: one worker. Outlived by the sources, which stand at their first entries.
 #pragma once
@@ -24,13 +24,11 @@ class Merge {
     SegmentRemover* remover = nullptr;
     TableBuilder::NewSegment new_segment;
     TableBuilderOptions tables;
-    /// Told now and then what was consumed of both sources.
-    std::function<void(uint64_t)> progress = {};
     /// Asked now and then: whether to give up.
     std::function<bool()> stopped = {};
   };
-  /// `newer`, `older`: null for none.
-  Merge(Deps deps, MergeRule rule, MergeSource* newer, MergeSource* older);
+  /// `sources`: the newest first, as in the rule.
+  Merge(Deps deps, MergeRule rule, const std::vector<MergeSource*>& sources);
 
   struct Output {
     std::optional<TableInfo> table;  ///< none: nothing of it was kept
@@ -43,19 +41,23 @@ class Merge {
   dsm::Task<Result<std::optional<Output>>> NextTable(dsm::Worker& worker);
 
   /// Whether NextTable would find nothing.
-  bool ended() {
-    size_t number;
-    return Next(&number) == nullptr;
-  }
+  bool ended() const { return ahead_.empty(); }
   const MergeRule& rule() const { return rule_; }
 
  private:
-  MergeSource* Next(size_t* number);
+  struct Ahead {
+    MergeSource* source;
+    size_t number;  ///< of the source in the rule
+  };
+  static bool Before(const Ahead& a, const Ahead& b);
+  void SiftDown(size_t at);
+  /// The first one has gone on.
+  void Settle();
   dsm::Task<Status> Fill(dsm::Worker& worker, TableBuilder& builder, Output* output);
 
   const Deps deps_;
   MergeRule rule_;
-  MergeSource* const sources_[2];
+  std::vector<Ahead> ahead_;  // those that have not ended, as a heap: what comes next in front
 };
 
 }  // namespace farleaf::index::lsm

@@ -39,7 +39,6 @@ class MergeRule {
     }
   }
 
-  void set_bottom(bool bottom) { setting_.bottom = bottom; }
   /// Of versions and of range deletes (range_deletes.h).
   size_t StratumOf(Sequence sequence) const { return lsm::StratumOf(setting_.snapshots, sequence); }
 

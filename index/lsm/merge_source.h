@@ -20,8 +20,6 @@ class MergeSource {
   /// Goes on by one. False: what comes next is to be fetched; it stands there after Fetch.
   virtual bool Advance() = 0;
   virtual dsm::Task<Status> Fetch(dsm::Worker& worker) = 0;
-  /// Bytes that were consumed, about.
-  virtual uint64_t consumed() const = 0;
 };
 
 /// Of a memtable to which nothing is added any more.
@@ -33,13 +31,11 @@ class MemtableSource final : public MergeSource {
   }
   const Entry* entry() const override { return cursor_.valid() ? &entry_ : nullptr; }
   bool Advance() override {
-    consumed_ += entry_.key.size() + entry_.value.size();
     cursor_.Next();
     Take();
     return true;
   }
   dsm::Task<Status> Fetch(dsm::Worker&) override { co_return Status::Ok(); }
-  uint64_t consumed() const override { return consumed_; }
 
  private:
   void Take() {
@@ -47,7 +43,6 @@ class MemtableSource final : public MergeSource {
   }
   Memtable::Cursor cursor_;
   Entry entry_;
-  uint64_t consumed_ = 0;
 };
 
 }  // namespace farleaf::index::lsm

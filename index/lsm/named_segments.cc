@@ -8,8 +8,7 @@ namespace farleaf::index::lsm {
 namespace {
 
 Status Missing(storage::Storage* storage, SegmentId id) {
-  return Status::Corruption(storage->NameOf(id) +
-                            " is missing; restore the directory from a copy");
+  return Status::Corruption(storage->NameOf(id) + " is missing; restore the directory from a copy");
 }
 
 }  // namespace
@@ -20,16 +19,14 @@ Result<std::vector<SegmentId>> FindUnnamed(const StoreState& state, storage::Sto
   const auto exists = [&](SegmentId id) {
     return std::binary_search(existing.begin(), existing.end(), id);
   };
-  for (const auto& level : state.levels) {
-    for (const auto& run : level) {
-      for (const auto& each : run.tables) {
-        for (const SegmentId id : each.table.segments) {
-          if (unnamed.erase(id) == 0) return Missing(storage, id);
-        }
-        for (const auto& values : each.table.dictionary) {
-          if (state.value_log.contains(values.segment) && !exists(values.segment)) {
-            return Missing(storage, values.segment);
-          }
+  for (const auto& [place, run] : state.runs()) {
+    for (const auto& each : run->tables) {
+      for (const SegmentId id : each.table.segments) {
+        if (unnamed.erase(id) == 0) return Missing(storage, id);
+      }
+      for (const auto& values : each.table.dictionary) {
+        if (state.value_log.contains(values.segment) && !exists(values.segment)) {
+          return Missing(storage, values.segment);
         }
       }
     }
@@ -40,12 +37,10 @@ Result<std::vector<SegmentId>> FindUnnamed(const StoreState& state, storage::Sto
 }
 
 std::map<SegmentId, uint64_t> GarbageUntold(const StoreState& state, NamedBytes named) {
-  for (const auto& level : state.levels) {
-    for (const auto& run : level) {
-      for (const auto& each : run.tables) {
-        for (const TableInfo::LogSegment& log : each.table.dictionary) {
-          named[log.segment] += log.live_bytes;
-        }
+  for (const auto& [place, run] : state.runs()) {
+    for (const auto& each : run->tables) {
+      for (const TableInfo::LogSegment& log : each.table.dictionary) {
+        named[log.segment] += log.live_bytes;
       }
     }
   }
@@ -59,12 +54,10 @@ std::map<SegmentId, uint64_t> GarbageUntold(const StoreState& state, NamedBytes 
 
 std::vector<SegmentId> PerhapsTorn(const StoreState& state) {
   SegmentId last = SegmentId::kNone;
-  for (const auto& level : state.levels) {
-    for (const auto& run : level) {
-      for (const auto& each : run.tables) {
-        for (const TableInfo::LogSegment& log : each.table.dictionary) {
-          last = std::max(last, log.segment);
-        }
+  for (const auto& [place, run] : state.runs()) {
+    for (const auto& each : run->tables) {
+      for (const TableInfo::LogSegment& log : each.table.dictionary) {
+        last = std::max(last, log.segment);
       }
     }
   }

@@ -45,7 +45,7 @@ struct LsmOptions {
   double collect_above = 0.5;
   /// Writers are delayed while garbage is more than this share of the value log. 0.1..0.95.
   double garbage_max = 0.6;
-  /// Threads that merge levels below the first. 1..16.
+  /// Threads that merge. 1..16.
   uint32_t compaction_threads = 1;
 
   Status Validate() const;

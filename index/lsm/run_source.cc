@@ -15,7 +15,7 @@ dsm::Task<Status> RunSource::Fetch(dsm::Worker& worker) {
     if (next_table_ > 0) run_.tables[next_table_ - 1].file = nullptr;
     if (next_table_ == run_.tables.size()) co_return Status::Ok();
     const TableRef& ref = run_.tables[next_table_++];
-    stream_ = std::make_unique<TableStream>(&ref.file->table(), ref.from);
+    stream_ = std::make_unique<TableStream>(&ref.file->table(), ref.from, extent_bytes_);
   }
 }
 

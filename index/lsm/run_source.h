@@ -15,16 +15,13 @@ namespace farleaf::index::lsm {
 class RunSource final : public MergeSource {
  public:
   /// Stands nowhere before the first Fetch. Lets go of each table when it has been read. The cache outlives it.
-  RunSource(Run run, BlockCache* cache) : run_(std::move(run)), cache_(cache) {}
+  RunSource(Run run, BlockCache* cache, uint32_t extent_bytes = TableStream::kExtentBytes)
+      : run_(std::move(run)), cache_(cache), extent_bytes_(extent_bytes) {}
 
   const Entry* entry() const override { return entry_; }
-  bool Advance() override {
-    consumed_ += entry_->key.size() + entry_->value.size();
-    return Stand(stream_->Next());
-  }
+  bool Advance() override { return Stand(stream_->Next()); }
   dsm::Task<Status> Fetch(dsm::Worker& worker) override;
   dsm::Task<void> Close(dsm::Worker& worker);
-  uint64_t consumed() const override { return consumed_; }
 
  private:
   bool Stand(CursorStep step) {
@@ -33,10 +30,10 @@ class RunSource final : public MergeSource {
   }
   Run run_;
   BlockCache* const cache_;
+  const uint32_t extent_bytes_;
   size_t next_table_ = 0;
   std::unique_ptr<TableStream> stream_;  // null: none was begun, or it has ended
   const Entry* entry_ = nullptr;
-  uint64_t consumed_ = 0;
 };
 
 }  // namespace farleaf::index::lsm

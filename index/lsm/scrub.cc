@@ -85,10 +85,8 @@ namespace {
 uint64_t BytesToRead(const ClosedStore& store, const std::vector<SegmentId>& existing) {
   uint64_t segments = 0;
   const auto count = [&](SegmentId id) { segments += std::ranges::binary_search(existing, id); };
-  for (const auto& level : store.state().levels) {
-    for (const auto& run : level) {
-      for (const auto& each : run.tables) std::ranges::for_each(each.table.segments, count);
-    }
+  for (const auto& [place, run] : store.state().runs()) {
+    for (const auto& each : run->tables) std::ranges::for_each(each.table.segments, count);
   }
   std::ranges::for_each(store.state().recovery_log, count);
   for (const auto& [id, garbage] : store.state().value_log) count(id);
@@ -146,10 +144,9 @@ dsm::Task<Result<ScrubReport>> Scrub(dsm::Worker& worker, ClosedStore& store,
                  manifest.bytes - manifest.unfinished_bytes,
                  "an edit that was not finished; a crash leaves that");
   }
-  for (const auto& level : store.state().levels) {
-    for (const auto& run : level) {
-      for (const auto& table : run.tables) co_await ScrubTable(context, table);
-    }
+  const auto runs = store.state().runs();
+  for (const auto& each : runs) {
+    for (const auto& table : each.second->tables) co_await ScrubTable(context, table);
   }
   const uint64_t table_faults = context.report.faults;
   co_await ScrubRecoveryLog(context);

@@ -21,6 +21,7 @@ class EditWriter {
   void Place(RunPlace place) {
     writer_.Write<uint8_t>(place.level);
     writer_.Write<uint8_t>(static_cast<uint8_t>(place.kind));
+    if (place.kind == RunKind::kFresh) Number(place.through);
   }
   void Ids(const std::vector<SegmentId>& ids) {
     Count(ids.size());
@@ -44,9 +45,15 @@ class EditReader {
     return std::string(AsChars(reader_.ReadBytes(length)));
   }
   RunPlace Place() {
-    const auto level = reader_.Read<uint8_t>(), kind = reader_.Read<uint8_t>();
-    bad_ |= level >= kLevelsMax || kind > 1;
-    return bad_ ? RunPlace{} : RunPlace{level, static_cast<RunKind>(kind)};
+    const auto level = reader_.Read<uint8_t>();
+    const auto kind = static_cast<RunKind>(reader_.Read<uint8_t>());
+    if (kind == RunKind::kFresh) {
+      const RunPlace place = FreshPlace(Number());
+      bad_ |= level != 0 || place.through == 0 || place.through > kSequenceMax;
+      return place;
+    }
+    bad_ |= level >= kLevelsMax || kind > RunKind::kFresh;
+    return bad_ ? RunPlace{} : RunPlace{level, kind};
   }
   /// No more than there can be in what is left.
   size_t Count(size_t bytes_each) {
@@ -125,6 +132,7 @@ std::string StateEdit::Encode() const {
     out.Number(added_bytes);
   }
   out.Number(flushed_through);
+  out.Number(flush_bytes);
   out.Number(segments_end);
   out.Number(durable_through);
   return bytes;
@@ -133,7 +141,11 @@ std::string StateEdit::Encode() const {
 Result<StateEdit> StateEdit::Decode(std::span<const std::byte> bytes) {
   EditReader in(bytes);
   StateEdit edit;
-  for (size_t i = in.Count(2); i > 0; --i) edit.sunk.push_back(in.Place().level);
+  for (size_t i = in.Count(2); i > 0; --i) {
+    const RunPlace place = in.Place();
+    if (place.kind != RunKind::kGrowing) in.Refuse();
+    edit.sunk.push_back(place.level);
+  }
   for (size_t i = in.Count(10); i > 0; --i) {
     const RunPlace place = in.Place();
     edit.dropped.emplace_back(place, TableId{in.Number()});
@@ -163,8 +175,9 @@ Result<StateEdit> StateEdit::Decode(std::span<const std::byte> bytes) {
     edit.garbage[segment] = in.Number();
   }
   edit.flushed_through = in.Number();
+  edit.flush_bytes = in.Number();
   edit.segments_end = in.Number();
-  if (!in.at_end()) edit.durable_through = in.Number();  // earlier stores do not say it
+  edit.durable_through = in.Number();
   if (!in.ok() || !in.at_end()) return Misfit("an edit is not of its form");
   return edit;
 }
@@ -202,6 +215,7 @@ Status ApplyToTables(const StateEdit& edit, StoreState* state) {
   }
   for (const auto& [place, table, from] : edit.added) {
     if (from > table.largest) return Misfit("an edit adds a table without entries");
+    if (!state->MayAdd(place, edit)) return Misfit("an edit adds to a fresh run of the past");
     Tables& tables = state->run(place).tables;
     const auto at = std::lower_bound(
         tables.begin(), tables.end(), std::max(table.smallest, from),
@@ -214,8 +228,12 @@ Status ApplyToTables(const StateEdit& edit, StoreState* state) {
     tables.insert(at, {table, from});
   }
   for (const auto& [place, deletes] : edit.range_deletes) {
+    if (!deletes.empty() && !state->MayAdd(place, edit)) {
+      return Misfit("an edit adds to a fresh run of the past");
+    }
     state->run(place).range_deletes = deletes;
   }
+  std::erase_if(state->fresh, [](const auto& each) { return each.second.empty(); });
   return Status::Ok();
 }
 
@@ -244,10 +262,47 @@ Status ApplyToLogs(const StateEdit& edit, StoreState* state) {
 
 }  // namespace
 
+std::string_view NameOf(RunKind kind) {
+  constexpr std::string_view kNames[] = {"growing", "sinking", "fresh"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+StoreState::RunState& StoreState::run(RunPlace place) {
+  if (place.kind == RunKind::kFresh) return fresh[place.through];
+  return levels[place.level][static_cast<size_t>(place.kind)];
+}
+
+const StoreState::RunState& StoreState::run(RunPlace place) const {
+  static const RunState kNone;
+  if (place.kind != RunKind::kFresh) {
+    return levels[place.level][static_cast<size_t>(place.kind)];
+  }
+  const auto at = fresh.find(place.through);
+  return at == fresh.end() ? kNone : at->second;
+}
+
+bool StoreState::MayAdd(RunPlace place, const StateEdit& edit) const {
+  return place.kind != RunKind::kFresh || fresh.contains(place.through) ||
+         (place.through > flushed_through && place.through <= edit.flushed_through);
+}
+
+std::vector<std::pair<RunPlace, const StoreState::RunState*>> StoreState::runs() const {
+  std::vector<std::pair<RunPlace, const RunState*>> there;
+  for (const auto& [through, run] : fresh) there.emplace_back(FreshPlace(through), &run);
+  for (uint8_t level = 0; level < kLevelsMax; ++level) {
+    for (const RunKind kind : {RunKind::kGrowing, RunKind::kSinking}) {
+      const RunPlace place{level, kind};
+      if (!run(place).empty()) there.emplace_back(place, &run(place));
+    }
+  }
+  return there;
+}
+
 Status StoreState::Apply(const StateEdit& edit) {
   FARLEAF_RETURN_IF_ERROR(ApplyToTables(edit, this));
   FARLEAF_RETURN_IF_ERROR(ApplyToLogs(edit, this));
   flushed_through = std::max(flushed_through, edit.flushed_through);
+  if (edit.flush_bytes != 0) flush_bytes = edit.flush_bytes;
   segments_end = std::max(segments_end, edit.segments_end);
   durable_through = std::max(durable_through, edit.durable_through);
   return Status::Ok();
@@ -255,15 +310,9 @@ Status StoreState::Apply(const StateEdit& edit) {
 
 StateEdit StoreState::AsEdit() const {
   StateEdit edit;
-  for (uint8_t level = 0; level < kLevelsMax; ++level) {
-    for (const RunKind kind : {RunKind::kGrowing, RunKind::kSinking}) {
-      const RunPlace place{level, kind};
-      for (const auto& [table, from] : run(place).tables)
-        edit.added.push_back({place, table, from});
-      if (!run(place).range_deletes.empty()) {
-        edit.range_deletes.emplace_back(place, run(place).range_deletes);
-      }
-    }
+  for (const auto& [place, run] : runs()) {
+    for (const auto& [table, from] : run->tables) edit.added.push_back({place, table, from});
+    if (!run->range_deletes.empty()) edit.range_deletes.emplace_back(place, run->range_deletes);
   }
   edit.recovery_granted = recovery_log;
   for (const auto& [id, bytes] : value_log) {
@@ -272,6 +321,7 @@ StateEdit StoreState::AsEdit() const {
   }
   edit.values_torn.assign(torn.begin(), torn.end());
   edit.flushed_through = flushed_through;
+  edit.flush_bytes = flush_bytes;
   edit.segments_end = segments_end;
   edit.durable_through = durable_through;
   return edit;

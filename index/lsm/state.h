@@ -8,11 +8,13 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,13 +28,18 @@ namespace farleaf::index::lsm {
 /// L1 is level 0 here. With a growth factor of 4 and memtables of 64 MiB the last one holds 4 TiB.
 inline constexpr size_t kLevelsMax = 8;
 
-enum class RunKind : uint8_t { kGrowing = 0, kSinking = 1 };
+/// kFresh, of level 0 only: what a flush has made of a memtable.
+enum class RunKind : uint8_t { kGrowing = 0, kSinking = 1, kFresh = 2 };
+std::string_view NameOf(RunKind kind);
 
 struct RunPlace {
   uint8_t level = 0;
   RunKind kind = RunKind::kGrowing;
+  /// kFresh: the last sequence of its memtable, by which it is told from the others: the higher, the newer. Else 0.
+  Sequence through = 0;
   auto operator<=>(const RunPlace&) const = default;
 };
+constexpr RunPlace FreshPlace(Sequence through) { return {0, RunKind::kFresh, through}; }
 
 /// Names a table for as long as the store lives: its first segment.
 using TableId = SegmentId;
@@ -60,6 +67,7 @@ struct StateEdit {
   std::vector<SegmentId> values_torn;     ///< see StoreState
   std::map<SegmentId, uint64_t> garbage;  ///< bytes that became it
   Sequence flushed_through = 0;           ///< 0: as before. All commits up to here are in tables
+  uint64_t flush_bytes = 0;               ///< 0: as before. See StoreState
   uint64_t segments_end =
       0;  ///< 0: as before. No segment with this number or a higher one was ever made
   Sequence durable_through = 0;  ///< 0: as before. All commits up to here were durable
@@ -83,6 +91,7 @@ struct StoreState {
     bool empty() const { return tables.empty() && range_deletes.empty(); }
   };
   uint64_t epoch = 0;                                      ///< of the store: drawn when it was made
+  std::map<Sequence, RunState, std::greater<>> fresh;      ///< by RunPlace::through; none is empty
   std::array<std::array<RunState, 2>, kLevelsMax> levels;  ///< by level and RunKind
   std::vector<SegmentId> recovery_log;      ///< in the order in which they are filled
   std::map<SegmentId, uint64_t> value_log;  ///< garbage bytes of each
@@ -92,12 +101,18 @@ struct StoreState {
   Sequence flushed_through = 0;
   /// Commits up to here that are in no table are in the recovery log, or it is damaged: no crash takes them away.
   Sequence durable_through = 0;
+  /// What the flush of a full memtable writes, the mean of some of them; 0: none was flushed.
+  uint64_t flush_bytes = 0;
   uint64_t segments_end = 1;
 
-  RunState& run(RunPlace place) { return levels[place.level][static_cast<size_t>(place.kind)]; }
-  const RunState& run(RunPlace place) const {
-    return levels[place.level][static_cast<size_t>(place.kind)];
-  }
+  /// Makes a fresh run that is not there.
+  RunState& run(RunPlace place);
+  /// Empty: or it is not there.
+  const RunState& run(RunPlace place) const;
+  /// Whether the edit may add to this run: it is there, or a fresh one, newer than all, which the edit makes.
+  bool MayAdd(RunPlace place, const StateEdit& edit) const;
+  /// Those that are not empty, in the order in which versions of a key shadow one another.
+  std::vector<std::pair<RunPlace, const RunState*>> runs() const;
   /// Corruption: the edit does not fit the state.
   Status Check(const StateEdit& edit) const;
   /// The same of an edit that does not fit; the state is then half changed.

@@ -83,10 +83,16 @@ Status CheckTables(const StoreState& state, const StateEdit& edit) {
     if (FirstOf(each.table, each.from) > each.table.largest) {
       return Misfit("an edit adds a table without entries");
     }
+    if (!state.MayAdd(each.place, edit)) return Misfit("an edit adds to a fresh run of the past");
     if (changing.Overlaps(each)) {
       return Misfit("an edit adds a table that overlaps another of its run");
     }
     changing.added[each.table.largest] = &each;
+  }
+  for (const auto& [place, deletes] : edit.range_deletes) {
+    if (!deletes.empty() && !state.MayAdd(place, edit)) {
+      return Misfit("an edit adds to a fresh run of the past");
+    }
   }
   return Status::Ok();
 }

@@ -31,6 +31,7 @@
 #include "index/lsm/block_cache.h"
 #include "index/lsm/commit_order.h"
 #include "index/lsm/commit_record.h"
+#include "index/lsm/compaction_plan.h"
 #include "index/lsm/event.h"
 #include "index/lsm/log.h"
 #include "index/lsm/log_group.h"
@@ -42,6 +43,7 @@
 #include "index/lsm/segment_grants.h"
 #include "index/lsm/snapshot.h"
 #include "index/lsm/version.h"
+#include "index/lsm/write_pace.h"
 #include "index/range_index.h"
 
 namespace farleaf::index::lsm {
@@ -107,7 +109,10 @@ class LsmStore final : public RangeIndex {
   void FlushSoon();
   /// From now on every level's run sinks at the next occasion, whatever its size: all ends up in the lowest level, at the cost of
   /// more writing.
-  void CompactEagerly(bool eagerly) { eager_ = eagerly; }
+  void CompactEagerly(bool eagerly) {
+    eager_ = eagerly;
+    levels_changed_.Notify();
+  }
   void Stop();
   /// The process is taken to have crashed: workers were abandoned, and nothing is done any more but to destroy the store.
   void Abandon();
@@ -205,8 +210,10 @@ class LsmStore final : public RangeIndex {
     LogPosition values_end = 0;
     bool sealed = false;
   };
-  /// Until there is room for more in the active memtable, and a little longer while there is too much garbage.
-  Task<Status> Admit(dsm::Worker& worker, uint64_t deadline_ns);
+  /// Until there is room for more in the active memtable; and a little longer while there is too much garbage, or merges do not keep up.
+  Task<Status> Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes);
+  /// For how long whoever makes these changes waits for the sake of merges.
+  uint64_t PaceNs(const Clock& clock, size_t changes);
   Task<Status> AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_ns);
   Status CheckChange(const Change& change) const;
   Task<Status> AppendValue(dsm::Worker& worker, std::string_view key, std::string_view value,
@@ -222,28 +229,33 @@ class LsmStore final : public RangeIndex {
 
   // store_flush.cc, store_compact.cc
   Merge::Deps MergeDeps();
-  MergeRule RuleOf(const Version& version, uint8_t level, std::vector<RangeDelete> newer,
-                   std::vector<RangeDelete> older);
-  bool SinksFirst(const Version& version, uint8_t level);
-  uint64_t TargetBytes(uint8_t level) const;
+  enum class Bottom : uint8_t { kNo, kYes };
+  /// `range_deletes`: of each source of a merge, the newest first. kYes: nothing lies below its result.
+  MergeRule RuleOf(std::vector<std::vector<RangeDelete>> range_deletes, Bottom bottom);
+  CompactionPlan Plan() const;
   Task<Status> Flush(dsm::Worker& worker);
-  Task<Status> MergeMemtable(dsm::Worker& worker, const Memtable& memtable, const Version& version,
+  /// As one more fresh run.
+  Task<Status> WriteFreshRun(dsm::Worker& worker, const Memtable& memtable, Bottom bottom,
                              StateEdit* edit);
-  Task<Status> TrimRecoveryLog(dsm::Worker& worker, Sequence flushed);
-  Task<Status> Compact(dsm::Worker& worker, uint8_t level);
-  /// The range deletes of the two runs of a merge, as they were at its begin.
-  struct RunDeletes {
-    std::vector<RangeDelete> newer, older;
+  void NoteFlushed(const Memtable& memtable, StateEdit* edit);
+  Task<Status> Compact(dsm::Worker& worker, uint8_t into);
+  /// A run that a merge reads, and its range deletes as they were at the merge's begin.
+  struct Merged {
+    RunPlace place;
+    std::vector<RangeDelete> range_deletes;
   };
-  Task<Status> MergeLevels(dsm::Worker& worker, Merge& merge, const RunDeletes& before,
-                           uint8_t level);
-  /// Compacts a level that was taken, and lets it go.
-  Task<void> CompactTaken(dsm::Worker& worker, uint8_t level);
-  /// The deepest one above `end` that has to be compacted, and whose last failure is some time ago.
-  std::optional<uint8_t> TakeLevelToCompact(uint64_t now_ns, uint8_t end);
+  /// `merged`: as SourcesOf.
+  Task<Status> MergeRuns(dsm::Worker& worker, Merge& merge, const std::vector<Merged>& merged,
+                         uint8_t into);
+  void NoteMerged(uint64_t bytes, uint64_t took_ns);
+  void SetPace(const Version& version);
+  /// Does a merge that was taken, and lets it go.
+  Task<void> CompactTaken(dsm::Worker& worker, uint8_t into);
+  /// The deepest level above `end` into which something has to be merged, and whose last failure is some time ago.
+  std::optional<uint8_t> TakeMerge(uint64_t now_ns, uint8_t end);
   bool AnyPauses(uint64_t now_ns);
   enum class Flushed : uint8_t { kNo, kYes };
-  /// What runs in the background, each with a Status of its own; compactions: this and the level.
+  /// What runs in the background, each with a Status of its own; merges: this and the level that they merge into.
   enum Work : size_t { kLogs = 0, kFlush = 1, kCollection = 2, kLogFlush = 3, kCompaction = 4 };
   static constexpr size_t kWorks = kCompaction + kLevelsMax;
   /// Until it is in the manifest, and in the view; fails only if the store is being closed.
@@ -296,9 +308,13 @@ class LsmStore final : public RangeIndex {
 
   std::vector<SegmentId>
       replayed_;  // recovery-log segments of before the store was opened; RunFlushes only
-  std::mutex compacting_mutex_;  // guards, down to here:
-  uint32_t compacting_ = 0;      // bit: the level whose sinking run is being merged
-  std::array<uint64_t, kLevelsMax> not_before_ns_{};  // when a level that failed may be taken again
+  mutable std::mutex compacting_mutex_;               // guards, down to here:
+  uint32_t compacting_ = 0;                           // bit: a level that is being merged into
+  std::array<uint64_t, kLevelsMax> not_before_ns_{};  // when one that failed may be taken again
+  std::atomic<uint64_t> flush_bytes_{0};              // StoreState::flush_bytes
+  std::atomic<double> changes_of_memtable_{0};        // of those flushed lately; 0: none was
+  std::atomic<double> merge_speed_;                   // of merges into level 0, bytes read a second
+  WritePace pace_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> eager_{false};
   Event log_work_;    // segments are full, or Stop
@@ -310,7 +326,6 @@ class LsmStore final : public RangeIndex {
   std::atomic<uint64_t> collected_segments_{0};
   std::mutex unnamed_mutex_;                      // guards unnamed_
   std::map<SegmentId, uint64_t> unnamed_;         // garbage that no edit tells of yet
-  std::atomic<double> flush_progress_{0.0};       // of the flush that runs
   mutable std::mutex status_mutex_;               // guards background_status_
   std::array<Status, kWorks> background_status_;  // why each does not get on; Ok: it does
 };

@@ -1,4 +1,4 @@
-// Compactions: sinking runs are merged into the levels below them, a table at a time.
+// Compactions: fresh runs are merged into level 0, and sinking ones into the levels below them, a table at a time.
 #include <algorithm>
 #include <utility>
 
@@ -32,34 +32,47 @@ void Append(std::vector<RangeDelete> more, std::vector<RangeDelete>* to) {
   for (RangeDelete& range : more) to->push_back(std::move(range));
 }
 
+/// Of merges into level 0, before any was done: bytes read a second.
+constexpr double kMergeSpeed = 64 << 20;
+/// For each fresh run; there may be many.
+constexpr uint32_t kFreshExtentBytes = uint32_t{64} << 10;
+
 }  // namespace
 
+CompactionPlan LsmStore::Plan() const {
+  std::lock_guard lock(compacting_mutex_);
+  return {.memtable_bytes = options_.memtable_bytes,
+          .flush_bytes = flush_bytes_.load(),
+          .growth_factor = options_.growth_factor,
+          .eager = eager_,
+          .merging = compacting_};
+}
+
 // The deepest first: what is above it can then go on. One that has failed makes way for the others, for a while.
-std::optional<uint8_t> LsmStore::TakeLevelToCompact(uint64_t now_ns, uint8_t end) {
+std::optional<uint8_t> LsmStore::TakeMerge(uint64_t now_ns, uint8_t end) {
+  const CompactionPlan plan = Plan();
   std::lock_guard lock(compacting_mutex_);
   const Version& version = *View().version;
-  for (int level = end - 1; level >= 0; --level) {
-    const auto at = static_cast<uint8_t>(level);
-    if ((compacting_ >> at & 1) != 0 || version.run({at, RunKind::kSinking}).empty()) continue;
-    if (now_ns < not_before_ns_[at]) continue;
-    compacting_ |= 1u << at;
-    return at;
+  for (uint8_t into = end; into-- > 0;) {
+    if ((compacting_ >> into & 1) != 0 || !plan.IsDue(version, into)) continue;
+    if (now_ns < not_before_ns_[into]) continue;
+    compacting_ |= 1u << into;
+    return into;
   }
   return std::nullopt;
 }
 
 // Each output goes into the manifest with what it replaces. Range deletes go along in parts: above the last merged key they
-// belong to the sinking run, whose entries they are older or newer than; below it, to the run that it was merged into.
+// belong to the runs that are merged, whose entries they are older or newer than; below it, to the one that they are merged into.
 //
-// The last output's edit takes what is left of them, too: when the sinking run has no table any more, it is gone as a whole, and
-// the growing run may take its place from then on.
+// The last output's edit takes what is left of them, too: these runs are gone as wholes then, and where one of them was the
+// sinking run, the growing run may take its place from then on. Runs that were flushed meanwhile are not touched.
 //
 // Between two outputs a level above has its turn: its merges are shorter by the growth factor for each level between them, and
 // would pile up behind one that takes hours.
-Task<Status> LsmStore::MergeLevels(dsm::Worker& worker, Merge& merge, const RunDeletes& before,
-                                   uint8_t level) {
-  const RunPlace from{level, RunKind::kSinking};
-  const RunPlace to{static_cast<uint8_t>(level + 1), RunKind::kGrowing};
+Task<Status> LsmStore::MergeRuns(dsm::Worker& worker, Merge& merge,
+                                 const std::vector<Merged>& merged, uint8_t into) {
+  const RunPlace to = merged.back().place;
   const std::vector<RangeDelete> of_result = merge.rule().RangeDeletesOfResult();
   std::string done;  // the merge's outputs so far lie in front of it
   for (;;) {
@@ -70,64 +83,101 @@ Task<Status> LsmStore::MergeLevels(dsm::Worker& worker, Merge& merge, const RunD
     if (*output) {
       const std::shared_ptr<const Version> version = PinView()->version;
       const std::string behind = Behind((*output)->last_key);
-      UseUp(version->run(from), from, done, behind, &edit);
-      UseUp(version->run(to), to, done, behind, &edit);
+      for (const Merged& each : merged) {
+        UseUp(version->run(each.place), each.place, done, behind, &edit);
+      }
       done = behind;
       edit.garbage = std::move((*output)->garbage);
       if ((*output)->table) edit.added.push_back({to, std::move(*(*output)->table), {}});
     }
-    if (ended) {
-      edit.range_deletes.emplace_back(from, std::vector<RangeDelete>());
-      edit.range_deletes.emplace_back(to, of_result);
-    } else {
-      std::vector<RangeDelete> below = Clip(of_result, {}, done);
-      Append(Clip(before.older, done, {}), &below);
-      edit.range_deletes.emplace_back(from, Clip(before.newer, done, {}));
-      edit.range_deletes.emplace_back(to, std::move(below));
+    std::vector<RangeDelete> below = ended ? of_result : Clip(of_result, {}, done);
+    for (const Merged& each : merged) {
+      if (each.range_deletes.empty()) continue;
+      std::vector<RangeDelete> left;
+      if (!ended) left = Clip(each.range_deletes, done, {});
+      if (each.place == to) {
+        Append(std::move(left), &below);
+      } else {
+        edit.range_deletes.emplace_back(each.place, std::move(left));
+      }
     }
+    edit.range_deletes.emplace_back(to, std::move(below));
     Status committed =
-        co_await CommitState(worker, std::move(edit), Flushed::kNo, kCompaction + level);
+        co_await CommitState(worker, std::move(edit), Flushed::kNo, kCompaction + into);
     if (!committed.ok() || ended) co_return committed;
-    const auto above = TakeLevelToCompact(worker.clock().NowNs(), level);
+    const auto above = TakeMerge(worker.clock().NowNs(), into);
     if (above) co_await CompactTaken(worker, *above);
   }
 }
 
-Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t level) {
-  const auto below = static_cast<uint8_t>(level + 1);
-  if (SinksFirst(*PinView()->version, below)) {
+Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t into) {
+  // In this order: a merge of the sinking run that ends in between leaves none, and none begins without one.
+  std::shared_ptr<const Version> version = PinView()->version;
+  const CompactionPlan plan = Plan();
+  if (plan.Sinks(*version, into)) {
     StateEdit edit;
-    edit.sunk.push_back(below);
-    Status sunk = co_await CommitState(worker, std::move(edit), Flushed::kNo, kCompaction + level);
+    edit.sunk.push_back(into);
+    Status sunk = co_await CommitState(worker, std::move(edit), Flushed::kNo, kCompaction + into);
     if (!sunk.ok()) co_return sunk;
     levels_changed_.Notify();
   }
-  std::shared_ptr<const Version> version = PinView()->version;
-  Run newer_run = version->run({level, RunKind::kSinking});
-  Run older_run = version->run({below, RunKind::kGrowing});
-  const RunDeletes before{newer_run.range_deletes, older_run.range_deletes};
-  MergeRule rule = RuleOf(*version, below, before.newer, before.older);
-  // From here on nothing is held but what is still to be read: what is used up, and what is collected meanwhile, is freed.
-  RunSource newer(std::move(newer_run), &cache_), older(std::move(older_run), &cache_);
-  version = nullptr;
-  Status status = co_await newer.Fetch(worker);
-  if (status.ok()) status = co_await older.Fetch(worker);
-  if (status.ok()) {
-    Merge merge(MergeDeps(), std::move(rule), &newer, &older);
-    status = co_await MergeLevels(worker, merge, before, level);
+  version = PinView()->version;
+  std::vector<Merged> merged;
+  std::vector<std::vector<RangeDelete>> range_deletes;
+  std::vector<std::unique_ptr<RunSource>> sources;
+  uint64_t bytes = 0;
+  for (const RunPlace place : SourcesOf(*version, into)) {
+    const Run& run = version->run(place);
+    const bool fresh = place.kind == RunKind::kFresh;
+    bytes += run.bytes;
+    merged.push_back({place, run.range_deletes});
+    range_deletes.push_back(run.range_deletes);
+    sources.push_back(std::make_unique<RunSource>(
+        run, &cache_, fresh ? kFreshExtentBytes : TableStream::kExtentBytes));
   }
-  co_await newer.Close(worker);
-  co_await older.Close(worker);
+  const Bottom bottom = version->NothingBelow(into) ? Bottom::kYes : Bottom::kNo;
+  // From here on nothing is held but what is still to be read: what is used up, and what is collected meanwhile, is freed.
+  version = nullptr;
+  const uint64_t begun_ns = worker.clock().NowNs();
+  std::vector<MergeSource*> merge_sources;
+  Status status;
+  for (const auto& source : sources) {
+    if (status.ok()) status = co_await source->Fetch(worker);
+    merge_sources.push_back(source.get());
+  }
+  if (status.ok()) {
+    Merge merge(MergeDeps(), RuleOf(std::move(range_deletes), bottom), merge_sources);
+    status = co_await MergeRuns(worker, merge, merged, into);
+  }
+  for (const auto& source : sources) co_await source->Close(worker);
+  if (status.ok() && into == 0) NoteMerged(bytes, worker.clock().NowNs() - begun_ns);
   co_return status;
 }
 
-Task<void> LsmStore::CompactTaken(dsm::Worker& worker, uint8_t level) {
-  Status compacted = co_await Compact(worker, level);
-  SetBackgroundStatus(kCompaction + level, compacted);
+void LsmStore::NoteMerged(uint64_t bytes, uint64_t took_ns) {
+  const double speed = static_cast<double>(bytes) * kNsPerSecond /
+                       static_cast<double>(std::max<uint64_t>(took_ns, 1));
+  const double before = merge_speed_.load();
+  merge_speed_.store(before == 0 ? speed : (before + speed) / 2);
+}
+
+// As fast as the merge that takes all that is there, were it begun now.
+void LsmStore::SetPace(const Version& version) {
+  uint64_t bytes = version.run({0, RunKind::kGrowing}).bytes;
+  for (size_t i = 0; i < version.fresh; ++i) bytes += version.runs[i].bytes;
+  if (bytes == 0) return;
+  const double speed = merge_speed_.load() == 0 ? kMergeSpeed : merge_speed_.load();
+  pace_.SetRate(static_cast<double>(version.fresh) * changes_of_memtable_.load() * speed /
+                static_cast<double>(bytes));
+}
+
+Task<void> LsmStore::CompactTaken(dsm::Worker& worker, uint8_t into) {
+  Status compacted = co_await Compact(worker, into);
+  SetBackgroundStatus(kCompaction + into, compacted);
   {
     std::lock_guard lock(compacting_mutex_);
-    compacting_ &= ~(1u << level);
-    not_before_ns_[level] = compacted.ok() ? 0 : worker.clock().NowNs() + kPauseNs;
+    compacting_ &= ~(1u << into);
+    not_before_ns_[into] = compacted.ok() ? 0 : worker.clock().NowNs() + kPauseNs;
   }
   levels_changed_.Notify();
 }
@@ -137,9 +187,9 @@ Task<void> LsmStore::RunCompactions(dsm::Worker& worker) {
     const uint64_t seen = levels_changed_.count();
     if (stopping_) co_return;
     const uint64_t now_ns = worker.clock().NowNs();
-    const auto level = TakeLevelToCompact(now_ns, kLevelsMax - 1);
-    if (level) {
-      co_await CompactTaken(worker, *level);
+    const auto into = TakeMerge(now_ns, kLevelsMax);
+    if (into) {
+      co_await CompactTaken(worker, *into);
     } else if (AnyPauses(now_ns)) {
       co_await worker.Sleep(kPauseNs / 50);
     } else {

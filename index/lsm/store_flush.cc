@@ -1,11 +1,12 @@
-// Flushes: a memtable becomes part of level 1; and what keeps the logs going.
+// Flushes: a memtable becomes a fresh run; and what keeps the logs going.
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "dsm/base/log.h"
-#include "index/lsm/run_source.h"
+#include "index/lsm/merge_source.h"
 #include "index/lsm/store.h"
 
 namespace farleaf::index::lsm {
@@ -26,9 +27,9 @@ void LsmStore::SetBackgroundStatus(size_t work, Status status) {
   if (status.code() == before || stopping_) return;
   constexpr std::array<std::string_view, kCompaction> kNames = {
       "full segments of the logs", "the flush of a memtable", "value collection", "the logs"};
-  const std::string name =
-      work < kCompaction ? std::string(kNames[work])
-                         : "the compaction of level " + std::to_string(work - kCompaction + 1);
+  const std::string name = work < kCompaction
+                               ? std::string(kNames[work])
+                               : "merges into level " + std::to_string(work - kCompaction + 1);
   if (status.ok()) {
     FARLEAF_LOG(info, "writing to disk gets on again: {}", name);
   } else {
@@ -92,16 +93,14 @@ Merge::Deps LsmStore::MergeDeps() {
           .remover = remover_.get(),
           .new_segment = [this] { return grants_.New(); },
           .tables = TableBuilderOptions::Of(options_, manifest_->epoch()),
-          .progress = {},
           .stopped = [this] { return stopping_.load(); }};
 }
 
-MergeRule LsmStore::RuleOf(const Version& version, uint8_t level, std::vector<RangeDelete> newer,
-                           std::vector<RangeDelete> older) {
+MergeRule LsmStore::RuleOf(std::vector<std::vector<RangeDelete>> range_deletes, Bottom bottom) {
   MergeRule::Setting setting{.snapshots = {},
-                             .bottom = version.NothingBelow(level),
+                             .bottom = bottom == Bottom::kYes,
                              .now_ms = deps_.wall->NowNs() / kNsPerMs,
-                             .range_deletes = {std::move(newer), std::move(older)}};
+                             .range_deletes = std::move(range_deletes)};
   for (const SnapshotAt& each : snapshots_->List()) {
     setting.snapshots.push_back(each.sequence);
     setting.snapshots_ms.push_back(each.taken_ms);
@@ -109,108 +108,95 @@ MergeRule LsmStore::RuleOf(const Version& version, uint8_t level, std::vector<Ra
   return MergeRule(std::move(setting));
 }
 
-uint64_t LsmStore::TargetBytes(uint8_t level) const {
-  uint64_t bytes = options_.memtable_bytes;
-  for (int i = 0; i <= level; ++i) bytes *= options_.growth_factor;
-  return bytes;
-}
-
-// A growing run that is full is left alone, to become the sinking one, as soon as there is none. While a merge of the sinking run
-// goes on there is one, also when all of it is used up already: what the merge's edits say of a sinking run is said of that one.
-bool LsmStore::SinksFirst(const Version& version, uint8_t level) {
-  const Run& growing = version.run({level, RunKind::kGrowing});
-  if (level + 1u == kLevelsMax || !version.run({level, RunKind::kSinking}).empty()) return false;
-  {
-    std::lock_guard lock(compacting_mutex_);
-    if ((compacting_ >> level & 1) != 0) return false;
-  }
-  return growing.bytes >= TargetBytes(level) || (eager_ && !growing.empty());
-}
-
-Task<Status> LsmStore::MergeMemtable(dsm::Worker& worker, const Memtable& memtable,
-                                     const Version& version, StateEdit* edit) {
-  const RunPlace place{0, RunKind::kGrowing};
-  const bool sinks = SinksFirst(version, 0);
-  const Run none;
-  const Run& older_run = sinks ? none : version.run(place);
-  if (sinks) edit->sunk.push_back(0);
-  MergeRule rule = RuleOf(version, 0, memtable.Ranges(), older_run.range_deletes);
-  // What sinks lies below, too.
-  if (sinks) rule.set_bottom(false);
-  edit->range_deletes.emplace_back(place, rule.RangeDeletesOfResult());
-
-  MemtableSource newer(&memtable);
-  RunSource older(older_run, &cache_);
-  Merge::Deps deps = MergeDeps();
-  const double all_bytes = static_cast<double>(options_.memtable_bytes / 2 + older_run.bytes);
-  deps.progress = [this, all_bytes](uint64_t consumed) {
-    flush_progress_.store(static_cast<double>(consumed) / all_bytes);
-  };
-  Status status = co_await older.Fetch(worker);
-  Merge merge(std::move(deps), std::move(rule), &newer, &older);
+Task<Status> LsmStore::WriteFreshRun(dsm::Worker& worker, const Memtable& memtable, Bottom bottom,
+                                     StateEdit* edit) {
+  const RunPlace place = FreshPlace(edit->flushed_through);
+  MergeRule rule = RuleOf({memtable.Ranges()}, bottom);
+  auto range_deletes = rule.RangeDeletesOfResult();
+  if (!range_deletes.empty()) edit->range_deletes.emplace_back(place, std::move(range_deletes));
+  MemtableSource source(&memtable);
+  Merge merge(MergeDeps(), std::move(rule), {&source});
+  Status status;
   std::vector<SegmentId> made;
-  while (status.ok()) {
+  while (status.ok() && !merge.ended()) {
     auto output = co_await merge.NextTable(worker);
     if (!output.ok()) {
       status = output.status();
-    } else if (!*output) {
-      break;
-    } else {
+    } else if (*output) {
       for (const auto& [segment, bytes] : (*output)->garbage) edit->garbage[segment] += bytes;
       if (!(*output)->table) continue;
       made.insert(made.end(), (*output)->table->segments.begin(), (*output)->table->segments.end());
       edit->added.push_back({place, std::move(*(*output)->table), {}});
     }
   }
-  co_await older.Close(worker);
   if (!status.ok()) remover_->Remove(made);
-  for (const TableRef& ref : older_run.tables)
-    edit->dropped.emplace_back(place, ref.file->info().id());
   co_return status;
 }
 
-Task<Status> LsmStore::TrimRecoveryLog(dsm::Worker& worker, Sequence flushed) {
-  StateEdit edit;
-  edit.recovery_dropped = co_await logs_->Trim(worker, flushed);
-  // What was replayed came before all that was flushed.
-  edit.recovery_dropped.insert(edit.recovery_dropped.end(), replayed_.begin(), replayed_.end());
-  replayed_.clear();
-  if (edit.recovery_dropped.empty()) co_return Status::Ok();
-  Status committed = co_await CommitState(worker, edit, Flushed::kNo, kFlush);
-  if (committed.ok()) remover_->Remove(edit.recovery_dropped);
-  co_return committed;
+// Of memtables that were flushed before they were full little is known.
+void LsmStore::NoteFlushed(const Memtable& memtable, StateEdit* edit) {
+  const double fullness = std::min(memtable.Fullness(options_.memtable_bytes), 1.0);
+  if (fullness < 0.5) return;
+  uint64_t bytes = 0;
+  for (const StateEdit::TableAt& each : edit->added) {
+    bytes += each.table.bytes + each.table.footer_bytes;
+  }
+  const auto mean = [fullness](double before, double now) {
+    return before == 0 ? now / fullness : (3 * before + now / fullness) / 4;
+  };
+  changes_of_memtable_.store(
+      mean(changes_of_memtable_.load(), static_cast<double>(memtable.entries())));
+  if (bytes == 0) return;
+  edit->flush_bytes = static_cast<uint64_t>(
+      mean(static_cast<double>(flush_bytes_.load()), static_cast<double>(bytes)));
+  flush_bytes_.store(edit->flush_bytes);
 }
 
 Task<Status> LsmStore::Flush(dsm::Worker& worker) {
   // Not the view: what hangs on it would stay as long.
   const ReadView& view = View();
   const std::shared_ptr<Memtable> memtable = view.flushing;
-  const std::shared_ptr<const Version> version = view.version;
+  // Where there is nothing at all, no merge is under way either.
+  const Bottom bottom = view.version->runs.empty() ? Bottom::kYes : Bottom::kNo;
   const Sequence last = view.active_first - 1;
   order_.AwaitUpTo(last);
-  // Tables name only values that are durable, and what they contain is not needed in the recovery log.
-  Status status = co_await logs_->Sync(worker, logs_->ends());
+  // Tables name only values that are durable. The commits themselves are not needed in the recovery log any more: it may end in front of
+  // what was flushed, and a replay goes on from there.
+  LogGroup::Positions values_end = logs_->ends();
+  values_end[0] = 0;
+  Status status = co_await logs_->Sync(worker, values_end);
   if (!status.ok()) co_return status;
   StateEdit edit;
   edit.flushed_through = last;
-  status = co_await MergeMemtable(worker, *memtable, *version, &edit);
+  status = co_await WriteFreshRun(worker, *memtable, bottom, &edit);
   if (!status.ok()) co_return status;
+  NoteFlushed(*memtable, &edit);
+  std::vector<SegmentId> trimmed = co_await logs_->Trim(worker, last);
+  // What was replayed came before all that was flushed.
+  trimmed.insert(trimmed.end(), replayed_.begin(), replayed_.end());
+  replayed_.clear();
+  edit.recovery_dropped = trimmed;
+  // It fails only where the store is being closed, and then the log is not written any more.
   status = co_await CommitState(worker, std::move(edit), Flushed::kYes, kFlush);
   if (!status.ok()) co_return status;
-  flush_progress_.store(0);
+  SetPace(*View().version);
   levels_changed_.Notify();
   garbage_changed_.Notify();  // also if it is not: more of the value log may be closed now
-  status = co_await TrimRecoveryLog(worker, last);
+  remover_->Remove(trimmed);
   co_return status;
 }
 
 Task<void> LsmStore::RunFlushes(dsm::Worker& worker) {
   for (;;) {
-    const uint64_t seen = flush_work_.count();
+    const uint64_t seen = flush_work_.count(), levels_seen = levels_changed_.count();
     if (stopping_) co_return;
     RotateIfFull();
     if (!View().flushing) {
       co_await flush_work_.After(worker, seen);
+      continue;
+    }
+    if (View().version->fresh >= kFreshMax) {
+      co_await levels_changed_.After(worker, levels_seen);
       continue;
     }
     Status flushed = co_await Flush(worker);

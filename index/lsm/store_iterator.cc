@@ -7,6 +7,8 @@ namespace farleaf::index::lsm {
 namespace {
 /// Keys that are passed because they are deleted, before others have their turn.
 constexpr uint32_t kHiddenTogether = 1024;
+/// What is read ahead of a fresh run is this share of what is of others.
+constexpr size_t kFreshAheadShare = 8;
 }  // namespace
 
 void StoreIterator::Copy::Take(const Entry& from) {
@@ -26,13 +28,10 @@ StoreIterator::StoreIterator(std::shared_ptr<const ReadView> view, LookupPlaces 
       now_ms_(places.wall->NowNs() / kNsPerMs) {
   AddSource(view_->active.get());
   if (view_->flushing) AddSource(view_->flushing.get());
-  for (const auto& level : view_->version->levels) {
-    for (const Run& run : level) {
-      if (run.empty()) continue;
-      Source& source = sources_.emplace_back();
-      source.in_run.emplace(&run, places_.cache);
-      source.run = &run;
-    }
+  for (const Run& run : view_->version->runs) {
+    Source& source = sources_.emplace_back();
+    source.in_run.emplace(&run, places_.cache);
+    source.run = &run;
   }
 }
 
@@ -199,25 +198,30 @@ CursorStep StoreIterator::NextBackward() {
 dsm::Task<Status> StoreIterator::Fetch(dsm::Worker& worker, size_t ahead) {
   const auto direction =
       backward_ ? TableCursor::Direction::kBackward : TableCursor::Direction::kForward;
-  bool any = false;
+  // Of all sources at once: there may be many fresh runs.
+  std::vector<BlockOfTable> missing;
   for (Source& source : sources_) {
     if (source.step != CursorStep::kMissing) continue;
-    any = true;
-    RunCursor& cursor = *source.in_run;
-    std::vector<MissingBlock> missing{cursor.missing()};
-    if (ahead > 0 && missing[0].level == 0) {
-      std::vector<MissingBlock> upcoming;
-      cursor.Upcoming(direction, ahead, &upcoming);
-      for (const MissingBlock& block : upcoming) {
-        if (block.place.at != missing[0].place.at) missing.push_back(block);
-      }
+    const RunCursor& cursor = *source.in_run;
+    const MissingBlock first = cursor.missing();
+    missing.push_back({&cursor.table(), first});
+    // Of a fresh run's leaves each has many of other runs beside it.
+    const bool fresh = source.run->place.kind == RunKind::kFresh;
+    const size_t ahead_here = fresh ? ahead / kFreshAheadShare : ahead;
+    if (ahead_here == 0 || first.level > 0) continue;
+    std::vector<MissingBlock> upcoming;
+    cursor.Upcoming(direction, ahead_here, &upcoming);
+    for (const MissingBlock& block : upcoming) {
+      if (block.place.at != first.place.at) missing.push_back({&cursor.table(), block});
     }
-    Status fetched =
-        co_await cursor.table().FetchAll(worker, *places_.cache, missing, pins_, BlockUse::kOnce);
-    if (!fetched.ok()) co_return fetched;
   }
-  if (!any) co_await worker.Sleep(0);
-  co_return Status::Ok();
+  if (missing.empty()) {
+    co_await worker.Sleep(0);
+    co_return Status::Ok();
+  }
+  const std::span<const BlockOfTable> all = missing;
+  Status fetched = co_await Table::FetchAll(worker, *places_.cache, all, pins_, BlockUse::kOnce);
+  co_return fetched;
 }
 
 }  // namespace farleaf::index::lsm

@@ -54,10 +54,12 @@ void LsmStore::RotateIfFull() {
 }
 
 bool LsmStore::Quiet() const {
+  const CompactionPlan plan = Plan();
+  std::lock_guard lock(compacting_mutex_);
   const ReadView& view = View();
-  if (view.flushing) return false;
-  for (const auto& level : view.version->levels) {
-    if (!level[static_cast<size_t>(RunKind::kSinking)].empty()) return false;
+  if (view.flushing || compacting_ != 0) return false;
+  for (uint8_t into = 0; into < kLevelsMax; ++into) {
+    if (plan.IsDue(*view.version, into)) return false;
   }
   return true;
 }

@@ -111,19 +111,18 @@ Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committ
   co_return Status::Unknown("it may become durable later: " + synced.ToString());
 }
 
-// While a memtable is being flushed, the other one may be as full as the flush has got on, and a quarter more: writers wait for
-// its steps, a little each, instead of for its end. They look again after a slice of time, whatever happens: so each ends with its
-// deadline, with the store, and with the failure of what it waits for.
+// Writers look again after a slice of time, whatever happens: so each ends with its deadline, with the store, and with the failure
+// of what it waits for.
 Task<Status> LsmStore::AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_ns) {
   for (;;) {
+    bool awaits_merge = false;
     {
       const ReadView& view = View();
-      if (!view.flushing) co_return Status::Ok();
-      const double share = std::min(1.0, flush_progress_.load() + 0.25);
-      if (view.active->Fullness(options_.memtable_bytes) < share) co_return Status::Ok();
+      if (!view.flushing || !IsFull(*view.active)) co_return Status::Ok();
+      awaits_merge = view.version->fresh >= kFreshMax;
     }
-    Status flushes = BackgroundStatus(kFlush);
-    if (!flushes.ok()) co_return flushes;
+    Status awaited = BackgroundStatus(awaits_merge ? kCompaction : kFlush);
+    if (!awaited.ok()) co_return awaited;
     if (stopping_) co_return Status::Unavailable("the store is being closed");
     const uint64_t now_ns = worker.clock().NowNs();
     if (now_ns >= deadline_ns) {
@@ -133,10 +132,25 @@ Task<Status> LsmStore::AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_
   }
 }
 
-Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns) {
+uint64_t LsmStore::PaceNs(const Clock& clock, size_t changes) {
+  const ReadView& view = View();
+  const size_t runs = view.version->fresh + (view.flushing ? 1 : 0);
+  if (runs + 1 < kFreshSlow) [[likely]]
+    return 0;
+  const double active = std::min(view.active->Fullness(options_.memtable_bytes), 1.0);
+  const double pressure = WritePace::Pressure(static_cast<double>(runs) + active);
+  return pace_.DelayNs(clock.NowNs(), pressure, changes);
+}
+
+Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes) {
   const double over = garbage_share_.load(std::memory_order_relaxed) - options_.garbage_max;
   if (over > 0) [[unlikely]] {
     co_await worker.Sleep(static_cast<uint64_t>(over * static_cast<double>(kGarbageDelayNsMax)));
+  }
+  const uint64_t pace_ns = PaceNs(worker.clock(), changes);
+  if (pace_ns > 0) [[unlikely]] {
+    const uint64_t now_ns = worker.clock().NowNs();
+    co_await worker.Sleep(std::min(pace_ns, deadline_ns - std::min(now_ns, deadline_ns)));
   }
   Status room = co_await AwaitMemtableRoom(worker, deadline_ns);
   co_return room;
@@ -165,7 +179,7 @@ Status LsmStore::CheckChange(const Change& change) const {
 Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
                                      Committed* committed) {
   // While nothing can be committed, no values pile up either.
-  Status admitted = co_await Admit(op.worker, op.deadline_ns);
+  Status admitted = co_await Admit(op.worker, op.deadline_ns, changes.size());
   if (!admitted.ok()) co_return admitted;
   OpenValues::Use open;
   for (Change& change : changes) {
@@ -184,7 +198,7 @@ Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
     Status room = co_await logs_->Room(op.worker, *recovery_log_);
     if (!room.ok()) co_return room;
-    admitted = co_await Admit(op.worker, op.deadline_ns);
+    admitted = co_await Admit(op.worker, op.deadline_ns, changes.size());
     if (!admitted.ok()) co_return admitted;
   }
 }
@@ -222,7 +236,7 @@ Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
   const Wanted wanted = use == CurrentValue::kRead ? Wanted::kValue : Wanted::kPresence;
   std::string replacement;
   for (;;) {
-    Status admitted = co_await Admit(op.worker, op.deadline_ns);
+    Status admitted = co_await Admit(op.worker, op.deadline_ns, 1);
     if (!admitted.ok()) co_return admitted;
     Found found;
     const uint64_t flushes_before = View().flushes;

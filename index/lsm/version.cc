@@ -38,13 +38,15 @@ const TableRef* Run::TableOf(std::string_view key) const {
 }
 
 bool Version::NothingBelow(uint8_t level) const {
-  if (!run({level, RunKind::kSinking}).empty()) return false;
-  for (size_t below = level + 1; below < kLevelsMax; ++below) {
-    for (const Run& run : levels[below]) {
-      if (!run.empty()) return false;
-    }
-  }
-  return true;
+  if (runs.empty()) return true;
+  const RunPlace last = runs.back().place;
+  return last.kind == RunKind::kFresh || last <= RunPlace{level, RunKind::kGrowing};
+}
+
+const Run& Version::run(RunPlace place) const {
+  static const Run kNone;
+  const auto at = std::ranges::find(runs, place, &Run::place);
+  return at == runs.end() ? kNone : *at;
 }
 
 std::shared_ptr<const Version> Version::Of(const StoreState& state, const Version* before,
@@ -52,27 +54,27 @@ std::shared_ptr<const Version> Version::Of(const StoreState& state, const Versio
                                            const std::shared_ptr<SegmentRemover>& remover) {
   std::unordered_map<uint64_t, std::shared_ptr<const TableFile>> files;
   if (before) {
-    for (const auto& level : before->levels) {
-      for (const Run& run : level) {
-        for (const TableRef& ref : run.tables) {
-          files.emplace(storage::Number(ref.file->info().id()), ref.file);
-        }
+    for (const Run& run : before->runs) {
+      for (const TableRef& ref : run.tables) {
+        files.emplace(storage::Number(ref.file->info().id()), ref.file);
       }
     }
   }
   auto version = std::make_shared<Version>();
-  for (size_t level = 0; level < kLevelsMax; ++level) {
-    for (size_t kind = 0; kind < 2; ++kind) {
-      const StoreState::RunState& from = state.levels[level][kind];
-      Run& run = version->levels[level][kind];
-      run.range_deletes = from.range_deletes;
-      for (const auto& [info, cut] : from.tables) {
-        auto& known = files[storage::Number(info.id())];
-        run.bytes += info.segments.size() * uint64_t{storage::kSegmentBytes};
-        run.tables.push_back(
-            {known ? std::move(known) : std::make_shared<TableFile>(storage, remover, info), cut});
-        known = nullptr;
+  version->fresh = state.fresh.size();
+  for (const auto& [place, from] : state.runs()) {
+    Run& run = version->runs.emplace_back();
+    run.place = place;
+    run.range_deletes = from->range_deletes;
+    for (const auto& [info, cut] : from->tables) {
+      auto& known = files[storage::Number(info.id())];
+      run.bytes += info.bytes + info.footer_bytes;
+      if (place.kind == RunKind::kFresh) {  // few, and short ones
+        for (const TableInfo::LogSegment& log : info.dictionary) run.value_bytes += log.live_bytes;
       }
+      run.tables.push_back(
+          {known ? std::move(known) : std::make_shared<TableFile>(storage, remover, info), cut});
+      known = nullptr;
     }
   }
   for (const auto& [id, file] : files) {

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -92,9 +91,11 @@ struct TableRef {
 };
 
 struct Run {
-  std::vector<TableRef> tables;            ///< ascending, not overlapping
-  std::vector<RangeDelete> range_deletes;  ///< fragments
-  uint64_t bytes = 0;                      ///< of the tables, cut or not
+  RunPlace place = {};
+  std::vector<TableRef> tables = {};            ///< ascending, not overlapping
+  std::vector<RangeDelete> range_deletes = {};  ///< fragments
+  uint64_t bytes = 0;        ///< that are used of the tables' segments, cut or not
+  uint64_t value_bytes = 0;  ///< of the value log that a fresh run's tables name; of others 0
 
   bool empty() const { return tables.empty() && range_deletes.empty(); }
   /// The only table that can have the key; null: none.
@@ -102,11 +103,11 @@ struct Run {
 };
 
 struct Version {
-  std::array<std::array<Run, 2>, kLevelsMax> levels;
+  std::vector<Run> runs;  ///< not empty, in the order in which versions of a key shadow one another
+  size_t fresh = 0;       ///< so many of them are fresh: they come first
 
-  const Run& run(RunPlace place) const {
-    return levels[place.level][static_cast<size_t>(place.kind)];
-  }
+  /// Empty: or it is not there.
+  const Run& run(RunPlace place) const;
   /// Whether nothing is behind the growing run of this level, in the order in which versions of a key shadow one another.
   bool NothingBelow(uint8_t level) const;
   /// That of the state. Files of `before` are taken over, and those that it does not need any more become obsolete.

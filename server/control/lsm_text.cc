@@ -16,7 +16,6 @@ using Json = nlohmann::ordered_json;
 
 double MiB(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-const char* NameOf(RunKind kind) { return kind == RunKind::kGrowing ? "growing" : "sinking"; }
 const char* NameOf(EntryKind kind) {
   return kind == EntryKind::kValue ? "value" : kind == EntryKind::kPointer ? "pointer" : "deleted";
 }
@@ -31,23 +30,16 @@ double SpaceAmplification(const StoreStats& stats) {
 void AddLevels(const StoreStats& stats, std::string* text) {
   *text += fmt::format("{:<6} {:<8} {:>7} {:>13} {:>11} {:>10} {:>10} {:>13}\n", "level", "run",
                        "tables", "entries", "deletes", "MiB", "data MiB", "range deletes");
-  bool any = false;
-  for (size_t level = 0; level < stats.levels.size(); ++level) {
-    for (size_t kind = 0; kind < 2; ++kind) {
-      const StoreStats::RunStats& run = stats.levels[level][kind];
-      if (run.tables == 0 && run.range_deletes == 0) continue;
-      any = true;
-      *text +=
-          fmt::format("{:<6} {:<8} {:>7} {:>13} {:>11} {:>10.1f} {:>10.1f} {:>13}\n", level + 1,
-                      NameOf(static_cast<RunKind>(kind)), run.tables, run.entries, run.deletes,
-                      MiB(run.bytes()), MiB(run.content_bytes), run.range_deletes);
-      if (run.cut_tables > 0) {
-        *text += fmt::format("       {} of them cut: some of their entries do not count any more\n",
-                             run.cut_tables);
-      }
+  for (const StoreStats::RunStats& run : stats.runs) {
+    *text += fmt::format("{:<6} {:<8} {:>7} {:>13} {:>11} {:>10.1f} {:>10.1f} {:>13}\n",
+                         run.place.level + 1, NameOf(run.place.kind), run.tables, run.entries,
+                         run.deletes, MiB(run.bytes()), MiB(run.content_bytes), run.range_deletes);
+    if (run.cut_tables > 0) {
+      *text += fmt::format("       {} of them cut: some of their entries do not count any more\n",
+                           run.cut_tables);
     }
   }
-  if (!any) *text += "no tables\n";
+  if (stats.runs.empty()) *text += "no tables\n";
 }
 
 void AddRecovery(const StoreStats& stats, std::string* text) {
@@ -103,21 +95,18 @@ std::string StatsText(const std::string& directory, const StoreStats& stats) {
 
 std::string StatsJson(const StoreStats& stats) {
   Json levels = Json::array();
-  for (size_t level = 0; level < stats.levels.size(); ++level) {
-    for (size_t kind = 0; kind < 2; ++kind) {
-      const StoreStats::RunStats& run = stats.levels[level][kind];
-      if (run.tables == 0 && run.range_deletes == 0) continue;
-      levels.push_back({{"level", level + 1},
-                        {"run", NameOf(static_cast<RunKind>(kind))},
-                        {"tables", run.tables},
-                        {"tables_cut", run.cut_tables},
-                        {"entries", run.entries},
-                        {"deletes", run.deletes},
-                        {"expiring", run.expiring},
-                        {"range_deletes", run.range_deletes},
-                        {"bytes", run.bytes()},
-                        {"content_bytes", run.content_bytes}});
-    }
+  for (const StoreStats::RunStats& run : stats.runs) {
+    levels.push_back({{"level", run.place.level + 1},
+                      {"run", NameOf(run.place.kind)},
+                      {"tables", run.tables},
+                      {"tables_cut", run.cut_tables},
+                      {"entries", run.entries},
+                      {"deletes", run.deletes},
+                      {"expiring", run.expiring},
+                      {"range_deletes", run.range_deletes},
+                      {"bytes", run.bytes()},
+                      {"content_bytes", run.content_bytes}});
+    if (run.place.kind == RunKind::kFresh) levels.back()["through"] = run.place.through;
   }
   Json recovery = {{"segments", stats.recovery_segments},
                    {"flushed_through", stats.flushed_through}};

@@ -143,11 +143,9 @@ std::string LsmEngine::DescribeStore(uint64_t took_ns) {
   const LsmStore::Memtables memtables = store_->memtables();
   worker_->GoOffline();
   uint64_t tables = 0, bytes = 0;
-  for (const auto& level : version->levels) {
-    for (const index::lsm::Run& run : level) {
-      tables += run.tables.size();
-      bytes += run.bytes;
-    }
+  for (const index::lsm::Run& run : version->runs) {
+    tables += run.tables.size();
+    bytes += run.bytes;
   }
   const bool synced = store_->options().durability == index::lsm::Durability::kSynced;
   return fmt::format(

@@ -26,6 +26,7 @@ struct LevelUse {
 
 struct LsmTreeHost::StoreLook {
   std::array<LevelUse, kLevelsMax> levels;
+  uint64_t fresh_runs = 0;
   index::lsm::LsmStore::Memtables memtables;
   index::lsm::BlockCacheMetrics cache;
   index::storage::StorageCounts device;
@@ -44,11 +45,10 @@ LsmTreeHost::StoreLook LsmTreeHost::Look() const {
     look.memtables = deps_.store->memtables();
     observer_->GoOffline();
   }
-  for (size_t level = 0; level < version->levels.size(); ++level) {
-    for (const index::lsm::Run& run : version->levels[level]) {
-      look.levels[level].tables += run.tables.size();
-      look.levels[level].bytes += run.bytes;
-    }
+  look.fresh_runs = version->fresh;
+  for (const index::lsm::Run& run : version->runs) {
+    look.levels[run.place.level].tables += run.tables.size();
+    look.levels[run.place.level].bytes += run.bytes;
   }
   look.cache = deps_.store->cache().metrics();
   look.device = deps_.storage->counts();
@@ -74,6 +74,7 @@ void LsmTreeHost::AppendStats(std::string* text) const {
   line("memtable_bytes", look.memtables.active_bytes);
   line("flushing_bytes", look.memtables.flushing_bytes.value_or(0));
   line("flushes", look.memtables.flushes);
+  line("fresh_runs", look.fresh_runs);
   size_t levels = kLevelsMax;  // down to the deepest that is used
   while (levels > 0 && look.levels[levels - 1].tables == 0) --levels;
   for (size_t level = 0; level < levels; ++level) {
@@ -116,6 +117,8 @@ void LsmTreeHost::AppendMetrics(MetricsText* out) const {
         look.memtables.flushing_bytes.value_or(0));
   counter("farleaf_lsm_flushes_total", "Memtables that have become tables.", {},
           look.memtables.flushes);
+  gauge("farleaf_lsm_fresh_runs", "Flushed memtables that are not merged into level 1 yet.", {},
+        look.fresh_runs);
   for (size_t level = 0; level < kLevelsMax; ++level) {
     const std::string number = std::to_string(level + 1);
     gauge("farleaf_lsm_level_bytes", "Of tables, by level.", {{"level", number}},

@@ -298,10 +298,9 @@ class StoreRun {
   /// Tables with keys of the model, whatever is said of them there.
   uint64_t Tables() const {
     uint64_t tables = 0;
-    for (const auto& level : store_->version()->levels) {
-      for (const Run& run : level) {
-        for (const TableRef& table : run.tables) tables += table.file->info().largest >= KeyOf(0);
-      }
+    const auto version = store_->version();
+    for (const Run& run : version->runs) {
+      for (const TableRef& table : run.tables) tables += table.file->info().largest >= KeyOf(0);
     }
     return tables;
   }

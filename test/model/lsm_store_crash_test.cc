@@ -44,10 +44,14 @@ struct ClientModel {
   size_t durable = 0;  ///< so many of them, at least, are there after a crash
 
   using Content = std::map<uint64_t, std::string>;
-  Content After(size_t count) const {
+  /// The most operations, of those that are durable at least, which make this; nullopt: none do.
+  std::optional<size_t> MostThatMake(const Content& there) const {
+    std::optional<size_t> most;
     Content content;
-    for (size_t i = 0; i < count; ++i) {
-      for (const auto& [key, value] : operations[i].changes) {
+    for (size_t count = 0;; ++count) {
+      if (count >= durable && content == there) most = count;
+      if (count == operations.size()) return most;
+      for (const auto& [key, value] : operations[count].changes) {
         if (value) {
           content[key] = *value;
         } else {
@@ -55,7 +59,6 @@ struct ClientModel {
         }
       }
     }
-    return content;
   }
 };
 
@@ -166,15 +169,14 @@ class Lives {
         there[std::stoull(row.key.substr(prefix.size())) - 100] = row.value;
       }
     }
-    size_t count = model.operations.size() + 1;
-    while (count > model.durable && model.After(count - 1) != there) --count;
-    EXPECT_GT(count, model.durable)
-        << "client " << client << ": of " << model.operations.size() << " operations, of which "
-        << model.durable << " are durable, what is there is no prefix";
-    if (count <= model.durable) return;
-    model.operations.resize(count - 1);
+    const std::optional<size_t> count = model.MostThatMake(there);
+    EXPECT_TRUE(count) << "client " << client << ": of " << model.operations.size()
+                       << " operations, of which " << model.durable
+                       << " are durable, what is there is no prefix";
+    if (!count) return;
+    model.operations.resize(*count);
     // What was read back stands on the disk.
-    model.durable = count - 1;
+    model.durable = *count;
   }
 
   Operation NewOperation(uint64_t number) {
@@ -288,11 +290,9 @@ class Lives {
     std::set<SegmentId> unnamed(there.begin(), there.end());
     for (const SegmentId id : state.recovery_log) unnamed.erase(id);
     for (const auto& [id, garbage] : state.value_log) unnamed.erase(id);
-    for (const auto& level : state.levels) {
-      for (const auto& run : level) {
-        for (const auto& each : run.tables) {
-          for (const SegmentId id : each.table.segments) unnamed.erase(id);
-        }
+    for (const auto& [place, run] : state.runs()) {
+      for (const auto& each : run->tables) {
+        for (const SegmentId id : each.table.segments) unnamed.erase(id);
       }
     }
     return unnamed;

@@ -266,10 +266,8 @@ struct ClosedStoreTest : ::testing::Test {
   }
   TableInfo FirstTable() {
     const auto store = Opened();
-    for (const auto& level : store->state().levels) {
-      for (const auto& run : level) {
-        if (!run.tables.empty()) return run.tables.front().table;
-      }
+    for (const auto& [place, run] : store->state().runs()) {
+      if (!run->tables.empty()) return run->tables.front().table;
     }
     FARLEAF_CHECK(false, "no table");
     return {};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "dsm/base/bytes.h"
+#include "dsm/base/crc32c.h"
 #include "test/support/closed_store_fixture.h"
 
 namespace farleaf::index::lsm {
@@ -19,7 +21,7 @@ TEST_F(ClosedStoreTest, AClosedAndACrashedStoreAreSoundAndShowWhatTheyHold) {
     EXPECT_EQ(Dump(directory), model);
     auto stats = worker.Run(Opened()->Stats(worker));
     ASSERT_TRUE(stats.ok()) << stats.status();
-    EXPECT_GT(stats->levels[0][0].entries, 0u);
+    EXPECT_GT(stats->runs.front().entries, 0u);
     EXPECT_GT(stats->value_live_bytes, uint64_t{500} * 3000);
     ASSERT_TRUE(stats->recovery.ok());
     EXPECT_EQ(stats->recovery->changes, 301u);
@@ -30,8 +32,9 @@ TEST_F(ClosedStoreTest, AClosedAndACrashedStoreAreSoundAndShowWhatTheyHold) {
 }
 
 TEST_F(ClosedStoreTest, ValuesThatWereCollectedMayBeNamedByVersionsThatAreShadowed) {
-  const auto put = [&](Served& store, const std::string& prefix, uint64_t count, char version) {
-    for (uint64_t number = 0; number < count; ++number) {
+  const auto put = [&](Served& store, const std::string& prefix, uint64_t begin, uint64_t end,
+                       char version) {
+    for (uint64_t number = begin; number < end; ++number) {
       const std::string key = prefix + fmt::format("{:06}", number);
       store.Put(key, model[key] = std::string(3000, version));
     }
@@ -39,13 +42,19 @@ TEST_F(ClosedStoreTest, ValuesThatWereCollectedMayBeNamedByVersionsThatAreShadow
   SegmentId first = SegmentId::kNone;
   {
     Served store(directory);
-    put(store, "key", 290, 'a');
-    store.Flush();
-    put(store, "more", 450, 'a');  // all of the first segment is full
+    put(store, "key", 0, 290, 'a');
     store.FlushOntoLower();
-    put(store, "more", 450, 'b');
-    put(store, "key", 290, 'b');
-    store.Flush();  // below it there are the older versions of "key"
+    put(store, "more", 0, 450, 'a');  // all of the first segment is full
+    store.FlushOntoLower();
+    // So many flushes are merged with "more", and below that there are the older versions of "key".
+    put(store, "more", 0, 225, 'b');
+    store.Flush();
+    put(store, "more", 225, 450, 'b');
+    store.Flush();
+    put(store, "key", 0, 145, 'b');
+    store.Flush();
+    put(store, "key", 145, 290, 'b');
+    store.Flush();
     const uint64_t patience_ns = clock.NowNs() + 60 * kNsPerSecond;
     while (store.collected_segments() == 0 && clock.NowNs() < patience_ns) {
       std::this_thread::yield();
@@ -267,6 +276,25 @@ TEST_F(ClosedStoreTest, WithoutTheRightToReadItSaysSo) {
   ASSERT_TRUE(!root || ::seteuid(0) == 0);
   ::chmod(directory.c_str(), 0755);
   EXPECT_EQ(refused.code(), StatusCode::kIoError) << refused;
+}
+
+TEST_F(ClosedStoreTest, AStoreOfAnotherFormatIsRefusedAsSuch) {
+  MakeStore(End::kClosed);
+  const std::string path = directory + "/" + Opened()->manifest().opened_file().name;
+  std::string manifest;
+  {
+    std::ifstream in(path, std::ios::binary);
+    manifest.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  // length, two checksums; magic and epoch. The last byte of the magic counts the formats.
+  constexpr size_t kCrcAt = 8, kPayloadAt = 12, kPayloadBytes = 16;
+  manifest[kPayloadAt + 7] = '1';
+  const auto payload = AsBytes(std::string_view(manifest).substr(kPayloadAt, kPayloadBytes));
+  StoreLittle(reinterpret_cast<std::byte*>(manifest.data()) + kCrcAt, Crc32c(payload));
+  std::ofstream(path, std::ios::binary) << manifest;
+  const Status opened = Open(directory).status();
+  EXPECT_EQ(opened.code(), StatusCode::kInvalidArgument) << opened;
+  EXPECT_NE(opened.message().find("format 1"), std::string_view::npos) << opened;
 }
 
 }  // namespace

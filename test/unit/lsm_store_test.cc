@@ -302,7 +302,8 @@ TEST_F(LsmStoreTest, ASegmentThatIsMissingIsNamed) {
   while (!host_.store().Quiet()) std::this_thread::yield();
   index::storage::SegmentId values{}, leaves{};
   worker_->GoOnline();
-  for (const auto& table : host_.store().version()->levels[0][0].tables) {
+  const auto version = host_.store().version();
+  for (const auto& table : version->runs.front().tables) {
     leaves = table.file->info().segments.front();
     if (!table.file->info().dictionary.empty()) {
       values = table.file->info().dictionary.front().segment;
@@ -351,10 +352,9 @@ TEST_F(LsmStoreTest, AMergeThatIsInterruptedAgainAndAgainLosesNothing) {
     FlushSoon();
     std::this_thread::sleep_for(std::chrono::microseconds(random.Below(120'000)));
     worker_->GoOnline();
-    for (const auto& level : host_.store().version()->levels) {
-      for (const auto& run : level) {
-        for (const auto& table : run.tables) cuts += !table.from.empty();
-      }
+    const auto tables_now = host_.store().version();
+    for (const auto& run : tables_now->runs) {
+      for (const auto& table : run.tables) cuts += !table.from.empty();
     }
     worker_->GoOffline();
     Reopen();

@@ -59,28 +59,30 @@ std::optional<std::string> Read(const std::vector<const Source*>& places, const 
   return std::nullopt;
 }
 
-Source Merge(const Source& newer, const Source& older, MergeRule::Setting setting,
+// `sources`: the newest first.
+Source Merge(const std::vector<Source>& sources, MergeRule::Setting setting,
              size_t* dropped = nullptr) {
-  setting.range_deletes = {newer.deletes, older.deletes};
   struct From {
     const Stored* version;
-    bool is_older;
+    size_t source;
   };
   std::vector<From> all;
-  for (const Stored& version : newer.versions) all.push_back({&version, false});
-  for (const Stored& version : older.versions) all.push_back({&version, true});
+  for (size_t i = 0; i < sources.size(); ++i) {
+    setting.range_deletes.push_back(sources[i].deletes);
+    for (const Stored& version : sources[i].versions) all.push_back({&version, i});
+  }
   std::stable_sort(all.begin(), all.end(),
                    [](const From& a, const From& b) { return a.version->key < b.version->key; });
   MergeRule rule(setting);
   Source merged;
-  for (const auto& [version, is_older] : all) {
+  for (const auto& [version, source] : all) {
     Entry entry{.key = version->key,
                 .sequence = version->sequence,
                 .kind = version->kind,
                 .value = version->value,
                 .pointer = {},
                 .expires_ms = version->expires_ms};
-    if (rule.Keep(&entry, is_older ? 1 : 0)) {
+    if (rule.Keep(&entry, source)) {
       merged.versions.push_back({std::string(entry.key), entry.sequence, entry.kind,
                                  std::string(entry.value), entry.expires_ms});
     } else if (dropped) {
@@ -89,6 +91,37 @@ Source Merge(const Source& newer, const Source& older, MergeRule::Setting settin
   }
   merged.deletes = rule.RangeDeletesOfResult();
   return merged;
+}
+
+// What is in front of the key, or from it on.
+enum class Side : uint8_t { kFront, kBehind };
+Source Part(Source source, Side side, const std::string& key) {
+  const bool front = side == Side::kFront;
+  std::erase_if(source.versions, [&](const Stored& each) { return (each.key < key) != front; });
+  source.deletes = front ? Clip(source.deletes, {}, key) : Clip(source.deletes, key, {});
+  return source;
+}
+
+// Merges so many neighbours; or begins to, and is interrupted when all in front of a key is done: what it has done so far is in the
+// last one of them, and what it has not stands where it stood.
+void MergeInStack(Random& random, MergeRule::Setting setting, std::vector<Source>* stack,
+                  size_t* dropped) {
+  const size_t at = random.Below(stack->size());
+  const size_t count = 1 + random.Below(std::min<size_t>(stack->size() - at, 5));
+  setting.bottom = at + count == stack->size();
+  const auto begin = stack->begin() + static_cast<ptrdiff_t>(at);
+  const auto last = begin + static_cast<ptrdiff_t>(count) - 1;
+  Source merged = Merge({begin, last + 1}, std::move(setting), dropped);
+  if (random.Below(3) != 0) {
+    *last = std::move(merged);
+    stack->erase(begin, last);
+    return;
+  }
+  const std::string key(1, static_cast<char>('a' + random.Below(5)));
+  merged = Part(std::move(merged), Side::kFront, key);
+  for (auto each = begin; each <= last; ++each) *each = Part(std::move(*each), Side::kBehind, key);
+  last->versions.insert(last->versions.begin(), merged.versions.begin(), merged.versions.end());
+  last->deletes.insert(last->deletes.begin(), merged.deletes.begin(), merged.deletes.end());
 }
 
 Source RandomSource(Random& random, Sequence* sequence) {
@@ -146,12 +179,9 @@ void RunOnce(uint64_t seed, size_t* dropped) {
     for (const Sequence each : snapshots) {
       snapshots_ms.push_back(taken_ms.try_emplace(each, latest_ms).first->second);
     }
-    while (stack.size() > 1 && random.Below(2) == 0) {
-      const size_t at = random.Below(stack.size() - 1);
-      const bool bottom = at + 2 == stack.size();
-      const MergeRule::Setting setting{snapshots, bottom, now_ms, {}, snapshots_ms};
-      stack[at] = Merge(stack[at], stack[at + 1], setting, dropped);
-      stack.erase(stack.begin() + static_cast<ptrdiff_t>(at) + 1);
+    while (random.Below(2) == 0) {
+      const MergeRule::Setting setting{snapshots, false, now_ms, {}, snapshots_ms};
+      MergeInStack(random, setting, &stack, dropped);
     }
     std::vector<const Source*> merged, original;
     for (const Source& each : stack) merged.push_back(&each);
@@ -183,7 +213,7 @@ TEST(MergeRuleTest, WithoutSnapshotsOneVersionAKeyIsLeftAndNoDeletesAtTheBottom)
                       {"b", 3, EntryKind::kValue, "3"},
                       {"c", 2, EntryKind::kValue, "2"}},
                      {}};
-  const Source merged = Merge(newer, older, {{}, true, kNowMs});
+  const Source merged = Merge({newer, older}, {{}, true, kNowMs});
   ASSERT_EQ(merged.versions.size(), 2u);
   EXPECT_EQ(merged.versions[0].value, "8");
   EXPECT_EQ(merged.versions[0].sequence, 0u);
@@ -192,13 +222,13 @@ TEST(MergeRuleTest, WithoutSnapshotsOneVersionAKeyIsLeftAndNoDeletesAtTheBottom)
 
 TEST(MergeRuleTest, ADeleteStaysWhileSomethingLiesBelow) {
   const Source newer{{{"a", 9, EntryKind::kDeleted, ""}}, {}};
-  EXPECT_EQ(Merge(newer, {}, {{}, false, kNowMs}).versions.size(), 1u);
+  EXPECT_EQ(Merge({newer}, {{}, false, kNowMs}).versions.size(), 1u);
 }
 
 TEST(MergeRuleTest, ASnapshotKeepsTheVersionThatItSees) {
   const Source newer{{{"a", 9, EntryKind::kDeleted, ""}, {"a", 7, EntryKind::kValue, "7"}}, {}};
   const Source older{{{"a", 4, EntryKind::kValue, "4"}, {"a", 2, EntryKind::kValue, "2"}}, {}};
-  const Source merged = Merge(newer, older, {{5}, true, kNowMs});
+  const Source merged = Merge({newer, older}, {{5}, true, kNowMs});
   ASSERT_EQ(merged.versions.size(), 2u);
   EXPECT_EQ(merged.versions[0].kind, EntryKind::kDeleted);
   EXPECT_EQ(merged.versions[0].sequence, 9u);
