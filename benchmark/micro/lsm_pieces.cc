@@ -176,6 +176,7 @@ class CountingSource final : public index::lsm::SegmentSource {
   dsm::Task<Result<index::lsm::SegmentId>> Take(dsm::Worker&, index::lsm::LogKind) override {
     co_return static_cast<index::lsm::SegmentId>(last_.fetch_add(1) + 1);
   }
+  void GiveUp(index::lsm::LogKind, index::lsm::SegmentId) override {}
 
  private:
   std::atomic<uint64_t> last_{0};

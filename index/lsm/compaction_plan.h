@@ -25,7 +25,7 @@ struct CompactionPlan {
   uint64_t memtable_bytes = 0;
   uint64_t flush_bytes = 0;  ///< StoreState::flush_bytes
   uint32_t growth_factor = 0;
-  bool eager = false;  ///< whatever there is sinks at the next occasion
+  bool eager = false;    ///< whatever there is sinks at the next occasion
   uint32_t merging = 0;  ///< bit: a level that is being merged into
 
   /// Of the growing run; kFreshFew flushes are the unit.

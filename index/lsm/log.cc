@@ -1,6 +1,7 @@
 #include "index/lsm/log.h"
 
 #include <algorithm>
+#include <map>
 
 #include "dsm/base/bytes.h"
 #include "dsm/base/check.h"
@@ -173,7 +174,9 @@ dsm::Task<Status> Log::PrepareOne(dsm::Worker& worker) {
   Status created = co_await storage_->Create(worker, taken);
   if (!created.ok()) {
     // While the device is full, ids (and edits of the manifest) are not used up.
-    if (created.code() != StatusCode::kResourceExhausted) taken = SegmentId::kNone;
+    if (created.code() != StatusCode::kResourceExhausted) {
+      segments_->GiveUp(options_.kind, std::exchange(taken, SegmentId::kNone));
+    }
     co_return created;
   }
   auto segment = std::make_unique<LogSegment>();
@@ -296,12 +299,36 @@ Status Log::Synced(std::span<const Io> ios) {
     if (sync.segment->buffer != nullptr) {
       sync.segment->written = sync.segment->synced;
     } else {
-      Fail(status.WithContext("log failed for good: what was written to " +
-                              storage_->NameOf(sync.segment->id) + " may be lost"));
+      FailFor(sync.segment->id, status);
     }
   }
   plan_.clear();
   return first;
+}
+
+void Log::PlanFullSyncs(std::vector<Io>* ios) const {
+  std::lock_guard lock(lock_);
+  for (const LogSegment* at = first_; at != nullptr && at != tail_; at = at->next) {
+    if (at->buffer == nullptr && at->written > at->synced)
+      ios->push_back(Io{IoKind::kSync, at->id});
+  }
+}
+
+Status Log::FullSynced(std::span<const Io> ios) {
+  std::map<SegmentId, LogSegment*> there;
+  {
+    std::lock_guard lock(lock_);
+    for (LogSegment* at = first_; at != nullptr && at != tail_; at = at->next) there[at->id] = at;
+  }
+  for (const Io& io : ios) {
+    const auto found = there.find(io.segment);
+    if (io.status.ok()) {
+      if (found != there.end()) found->second->synced = found->second->written;
+    } else if (found != there.end() || io.status.code() != StatusCode::kNotFound) {
+      FailFor(io.segment, io.status);
+    }
+  }
+  return failure();
 }
 
 void Log::AdvanceSynced(const Cut& cut) {
@@ -316,6 +343,11 @@ void Log::Fail(Status status) {
   if (failed_) return;
   failed_ = true;
   failure_ = std::move(status);
+}
+
+void Log::FailFor(SegmentId id, const Status& status) {
+  Fail(status.WithContext("log failed for good: what was written to " + storage_->NameOf(id) +
+                          " may be lost"));
 }
 
 void Log::EndRound(const Cut& cut, Keep keep) {
@@ -348,18 +380,14 @@ void Log::Forget(SegmentId id) {
   }
 }
 
-std::vector<SegmentId> Log::Trim(Sequence flushed) {
-  std::vector<SegmentId> trimmed;
-  for (;;) {
-    {
-      std::lock_guard lock(lock_);
-      if (first_ == nullptr || first_ == tail_ || first_->buffer != nullptr) break;
-      if (first_->next->first > flushed + 1) break;
-      trimmed.push_back(first_->id);
-    }
-    Forget(trimmed.back());
+std::vector<SegmentId> Log::FlushedSegments(Sequence flushed) const {
+  std::vector<SegmentId> segments;
+  std::lock_guard lock(lock_);
+  for (const LogSegment* at = first_; at != nullptr && at != tail_; at = at->next) {
+    if (at->buffer != nullptr || at->next->first > flushed + 1) break;
+    segments.push_back(at->id);
   }
-  return trimmed;
+  return segments;
 }
 
 }  // namespace farleaf::index::lsm

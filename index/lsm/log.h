@@ -47,6 +47,8 @@ class SegmentSource {
   virtual ~SegmentSource() = default;
   /// An id that is in the manifest, as one of this log. One call at a time for each log.
   virtual dsm::Task<Result<SegmentId>> Take(dsm::Worker& worker, LogKind log) = 0;
+  /// One that was taken, cannot be made, and will not be used.
+  virtual void GiveUp(LogKind log, SegmentId id) = 0;
 };
 
 /// One segment of a log that is open. `used` and `next` are guarded by the log's lock, all else is the leader's.
@@ -183,16 +185,21 @@ class Log {
   Status Written(const Cut& cut, std::span<const storage::Io> ios);
   void PlanSyncs(const Cut& cut, std::vector<storage::Io>* ios);
   Status Synced(std::span<const storage::Io> ios);
+  /// Syncs of what is full and has left memory; and what became of them, whoever forgot it or synced it, too, meanwhile.
+  void PlanFullSyncs(std::vector<storage::Io>* ios) const;
+  Status FullSynced(std::span<const storage::Io> ios);
   /// All in front of the cut is durable, in the other log as well.
   void AdvanceSynced(const Cut& cut);
   void Fail(Status status);
+  /// What was written to the segment is not in memory any more, and may not be on the device.
+  void FailFor(SegmentId id, const Status& status);
   /// Until when a full segment's buffer is kept.
   enum class Keep : uint8_t { kUntilWritten, kUntilSynced };
   /// Lets go of buffers that are not kept, and of segments of which nobody wants to know any more.
   void EndRound(const Cut& cut, Keep keep);
   void Forget(SegmentId id);
-  /// Forgets the segments all of whose commits are `flushed` or older.
-  std::vector<SegmentId> Trim(Sequence flushed);
+  /// The segments all of whose commits are `flushed` or older, and were written.
+  std::vector<SegmentId> FlushedSegments(Sequence flushed) const;
 
   dsm::Task<Status> PrepareOne(dsm::Worker& worker);
 

@@ -14,6 +14,8 @@ namespace {
 /// How long a leader looks whether all that is reserved is there, before it lets others run; and for how long.
 constexpr uint32_t kLooksMax = 2000;
 constexpr uint64_t kLookAgainNs = 20 * kNsPerUs;
+/// What is written while full segments are synced is synced by the next pass, up to so many; what is left then, by the round.
+constexpr int kPassesMax = 4;
 }  // namespace
 
 LogGroup::LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability durability)
@@ -182,8 +184,49 @@ void LogGroup::EndTurn(const Status& round) {
   }
 }
 
+dsm::Task<Status> LogGroup::SyncFull(dsm::Worker& worker) {
+  for (int pass = 0; pass < kPassesMax; ++pass) {
+    std::vector<Io> ios;
+    std::array<size_t, kLogsMax> counts{};
+    Waiter planning{{Reach::kTurn, {}}, &worker};
+    Queueing queueing{this, &planning};
+    co_await queueing;
+    for (size_t i = 0; i < logs_.size(); ++i) {
+      const size_t before = ios.size();
+      logs_[i]->PlanFullSyncs(&ios);
+      counts[i] = ios.size() - before;
+    }
+    EndTurn(Status::Ok());
+    if (ios.empty()) break;
+    Status carried = co_await storage_->Run(worker, ios);
+    (void)carried;  // each has its own
+    Waiter noting{{Reach::kTurn, {}}, &worker};
+    Queueing again{this, &noting};
+    co_await again;
+    Status status;
+    std::span<const Io> rest = ios;
+    for (size_t i = 0; i < logs_.size(); ++i) {
+      Status synced = logs_[i]->FullSynced(rest.first(counts[i]));
+      if (status.ok()) status = std::move(synced);
+      rest = rest.subspan(counts[i]);
+    }
+    EndTurn(Status::Ok());
+    if (!status.ok()) co_return status;
+  }
+  co_return Status::Ok();
+}
+
 dsm::Task<Status> LogGroup::Sync(dsm::Worker& worker, Positions positions) {
-  Status status = co_await Until(worker, {Reach::kSynced, positions});
+  const Want want{Reach::kSynced, positions};
+  if (Reached(want)) co_return Status::Ok();
+  if (durability_ == Durability::kSynced) {
+    Status status = co_await Until(worker, want);
+    co_return status;
+  }
+  const CoroutineMutex::Held held = co_await syncing_.Lock(worker);
+  Status status = co_await SyncFull(worker);
+  if (!status.ok()) co_return status;
+  status = co_await Until(worker, want);
   co_return status;
 }
 
@@ -226,13 +269,21 @@ dsm::Task<Status> LogGroup::Tend(dsm::Worker& worker) {
   co_return status;
 }
 
-dsm::Task<std::vector<SegmentId>> LogGroup::Trim(dsm::Worker& worker, Sequence flushed) {
+dsm::Task<std::vector<SegmentId>> LogGroup::FlushedSegments(dsm::Worker& worker, Sequence flushed) {
   Waiter waiter{{Reach::kTurn, {}}, &worker};
   Queueing queueing{this, &waiter};
   co_await queueing;
-  std::vector<SegmentId> trimmed = logs_.front()->Trim(flushed);
+  std::vector<SegmentId> segments = logs_.front()->FlushedSegments(flushed);
   EndTurn(Status::Ok());
-  co_return trimmed;
+  co_return segments;
+}
+
+dsm::Task<void> LogGroup::Trim(dsm::Worker& worker, std::vector<SegmentId> segments) {
+  Waiter waiter{{Reach::kTurn, {}}, &worker};
+  Queueing queueing{this, &waiter};
+  co_await queueing;
+  for (const SegmentId id : segments) logs_.front()->Forget(id);
+  EndTurn(Status::Ok());
 }
 
 dsm::Task<void> LogGroup::Drop(dsm::Worker& worker, SegmentId id) {
@@ -250,6 +301,7 @@ LogGroup::Positions LogGroup::ends() const {
 }
 
 void LogGroup::Abandon() {
+  syncing_.Abandon();
   std::lock_guard lock(mutex_);
   first_ = nullptr;
   last_ = &first_;

@@ -7,6 +7,10 @@
 // syncs takes the whole value log, whoever asked for how much: a commit without values may stand behind one that has some, and
 // is lost with it if they are not there. So the recovery log counts as durable only as far as both are.
 //
+// Without kSynced there may be very much to sync, of which most is full and has left memory. That is synced in front of the round, by
+// nobody's turn, so that others write meanwhile; and by one at a time, with its round, so that no Sync that succeeds hides one that
+// has failed.
+//
 // What was acknowledged is durable, whatever fails:
 //   - a write fails (the device is full, or broken): who waits gets the failure. The bytes are in memory still, and the next round
 //     writes them again. As long as it fails, full segments pile up, until Append says kNoRoom and Room the failure.
@@ -26,6 +30,7 @@
 #include <span>
 #include <vector>
 
+#include "index/lsm/event.h"
 #include "index/lsm/log.h"
 #include "index/lsm/options.h"
 
@@ -59,9 +64,12 @@ class LogGroup {
   /// WriteFull, and segments ready ahead of need: for whoever is told of a sealed segment, or works in the background.
   dsm::Task<Status> Tend(dsm::Worker& worker);
 
-  /// Takes those segments out of the recovery log all of whose commits are `flushed` or older, and were written: the
-  /// caller takes them out of the manifest, and removes them. Syncs do not look at them any more.
-  dsm::Task<std::vector<SegmentId>> Trim(dsm::Worker& worker, Sequence flushed);
+  /// Those segments of the recovery log all of whose commits are `flushed` or older, and were written: the caller takes them out of the
+  /// manifest, then out of the log (Trim), and removes them.
+  dsm::Task<std::vector<SegmentId>> FlushedSegments(dsm::Worker& worker, Sequence flushed);
+  /// Takes segments out of the recovery log: Syncs do not look at them any more. REQUIRES: of FlushedSegments, and no recovery will look at
+  /// them; what is behind them counts as durable without them.
+  dsm::Task<void> Trim(dsm::Worker& worker, std::vector<SegmentId> segments);
   /// The same for one segment of the value log that is not the tail.
   dsm::Task<void> Drop(dsm::Worker& worker, SegmentId id);
 
@@ -93,6 +101,7 @@ class LogGroup {
   struct Queueing;
 
   dsm::Task<Status> Until(dsm::Worker& worker, Want want);
+  dsm::Task<Status> SyncFull(dsm::Worker& worker);
   dsm::Task<Status> Round(dsm::Worker& worker, Want want);
   Positions SealedEnds() const;
   Want TakeWants(const Want& own);
@@ -102,6 +111,7 @@ class LogGroup {
   storage::Storage* const storage_;
   const std::vector<Log*> logs_;
   const Durability durability_;
+  CoroutineMutex syncing_;    // without kSynced: of who syncs
   mutable std::mutex mutex_;  // guards all below
   bool busy_ = false;         // somebody leads
   Waiter* first_ = nullptr;

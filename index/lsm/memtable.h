@@ -69,13 +69,19 @@ class Memtable {
   /// Of the process's memory.
   uint64_t bytes() const { return arena_.bytes(); }
   uint64_t entries() const { return entries_.load(std::memory_order_relaxed); }
+  /// Entries and range deletes.
+  uint64_t changes() const { return entries() + ranges_.count(); }
   bool empty() const { return entries() == 0 && !has_ranges(); }
   /// How much of what a memtable of `bytes_max` should hold is there; 1 and more: it is full.
   double Fullness(uint64_t bytes_max) const {
-    const auto max = static_cast<double>(bytes_max);
-    const double values = static_cast<double>(value_bytes_.load(std::memory_order_relaxed));
-    return std::max({static_cast<double>(bytes()) / max, values / (max * kValuesToBytes),
-                     static_cast<double>(ranges_.count()) / kRangesFull});
+    const double of_bytes = static_cast<double>(bytes()) / static_cast<double>(bytes_max);
+    return std::max(
+        {of_bytes, ValuesFullness(bytes_max), static_cast<double>(ranges_.count()) / kRangesFull});
+  }
+  /// The same without range deletes.
+  double EntriesFullness(uint64_t bytes_max) const {
+    const auto entries_bytes = static_cast<double>(bytes() - ranges_.bytes());
+    return std::max(entries_bytes / static_cast<double>(bytes_max), ValuesFullness(bytes_max));
   }
 
   class Cursor;
@@ -98,6 +104,10 @@ class Memtable {
   void Split(Node* parent, Node* node);
   Node* NewNode(uint32_t level, const Record* low, const Record* high);
   Record* NewRecord(const Entry& entry);
+  double ValuesFullness(uint64_t bytes_max) const {
+    return static_cast<double>(value_bytes_.load(std::memory_order_relaxed)) /
+           (static_cast<double>(bytes_max) * kValuesToBytes);
+  }
 
   Arena arena_;
   std::atomic<Node*> root_;

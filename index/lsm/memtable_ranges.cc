@@ -18,6 +18,8 @@ void MemtableRanges::Insert(std::string_view start, std::string_view end, Sequen
   const Node* const older = newest_.load(std::memory_order_relaxed);
   newest_.store(new (arena_->Allocate(sizeof(Node))) Node{keep(start), keep(end), sequence, older},
                 std::memory_order_release);
+  bytes_.fetch_add(RoundUp(start.size(), 8) + RoundUp(end.size(), 8) + sizeof(Node),
+                   std::memory_order_relaxed);
   const uint32_t count = count_.load(std::memory_order_relaxed) + 1;
   count_.store(count, std::memory_order_relaxed);
   if (count - indexed_ >= std::max(kUnindexedMin, indexed_ / 8)) BuildIndex();

@@ -32,6 +32,8 @@ class MemtableRanges {
   void Insert(std::string_view start, std::string_view end, Sequence sequence);
   bool any() const { return newest_.load(std::memory_order_acquire) != nullptr; }
   uint32_t count() const { return count_.load(std::memory_order_relaxed); }
+  /// Of the arena.
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
   /// The newest range that covers the key and is not newer than `max`; 0: none.
   Sequence CoveredAt(std::string_view key, Sequence max) const;
   /// In no order.
@@ -56,6 +58,7 @@ class MemtableRanges {
   std::atomic<const Node*> newest_{nullptr};
   std::atomic<const Index*> index_{nullptr};
   std::atomic<uint32_t> count_{0};
+  std::atomic<uint64_t> bytes_{0};
   std::mutex mutex_;  // guards who inserts, and:
   uint32_t indexed_ = 0;
   std::vector<std::unique_ptr<const Index>> indexes_;

@@ -7,6 +7,11 @@ namespace farleaf::index::lsm {
 namespace {
 /// Entries between two looks at whether to go on.
 constexpr uint32_t kEntriesBetweenLooks = 1024;
+/// What an output reads at most, in tables of the largest size: more where little of it is kept, or all is compressed.
+constexpr uint64_t kTablesReadMax = 4;
+
+/// Of any entry, beside key and value.
+constexpr uint64_t kEntryBytes = 8;
 }  // namespace
 
 Merge::Merge(Deps deps, MergeRule rule, const std::vector<MergeSource*>& sources)
@@ -44,13 +49,17 @@ void Merge::Settle() {
 }
 
 dsm::Task<Status> Merge::Fill(dsm::Worker& worker, TableBuilder& builder, Output* output) {
+  const uint64_t read_max = kTablesReadMax * deps_.tables.table_bytes_max;
+  uint64_t read = 0;
   uint32_t until_look = kEntriesBetweenLooks;
   while (!ended()) {
     const auto [source, number] = ahead_.front();
     const Entry& from = *source->entry();
     Entry entry = from;
-    if (builder.EndsBefore(entry.key) && entry.key != output->last_key) break;
+    const bool enough = read >= read_max || builder.EndsBefore(entry.key);
+    if (enough && entry.key != output->last_key) break;
     output->last_key.assign(entry.key);
+    read += entry.key.size() + entry.value.size() + kEntryBytes;
     const bool kept = rule_.Keep(&entry, number);
     if (kept) builder.Add(entry);
     if (from.kind == EntryKind::kPointer && (!kept || entry.kind != EntryKind::kPointer)) {
@@ -69,6 +78,7 @@ dsm::Task<Status> Merge::Fill(dsm::Worker& worker, TableBuilder& builder, Output
     until_look = kEntriesBetweenLooks;
     if (deps_.stopped && deps_.stopped())
       co_return Status::Unavailable("the store is being closed");
+    co_await worker.Sleep(0);  // a flush shares its thread with the logs
   }
   co_return Status::Ok();
 }

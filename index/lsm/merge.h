@@ -31,13 +31,14 @@ class Merge {
   Merge(Deps deps, MergeRule rule, const std::vector<MergeSource*>& sources);
 
   struct Output {
-    std::optional<TableInfo> table;  ///< none: nothing of it was kept
+    std::optional<TableInfo> table;  ///< none: nothing of what was read for it was kept
     std::string
         last_key;  ///< all entries up to this key, and none behind it, are in this table or an earlier one
     std::map<SegmentId, uint64_t>
         garbage;  ///< bytes of the value log that entries named which were not kept
   };
-  /// The next table; nullopt: there was nothing left. Unavailable: stopped. After a failure no segment of the table is left.
+  /// The next table, of no more than is read in a bounded time; nullopt: there was nothing left. Unavailable: stopped. After a failure
+  /// no segment of the table is left.
   dsm::Task<Result<std::optional<Output>>> NextTable(dsm::Worker& worker);
 
   /// Whether NextTable would find nothing.

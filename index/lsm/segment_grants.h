@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -29,10 +30,20 @@ class SegmentGrants final : public SegmentSource {
   uint64_t end() const { return next_.load(); }
 
   dsm::Task<Result<SegmentId>> Take(dsm::Worker& worker, LogKind log) override;
+  void GiveUp(LogKind log, SegmentId id) override {
+    std::lock_guard lock(mutex_);
+    given_up_[log == LogKind::kValues ? 1 : 0].push_back(id);
+  }
+  /// For an edit that drops them.
+  std::vector<SegmentId> TakeGivenUp(LogKind log) {
+    std::lock_guard lock(mutex_);
+    return std::exchange(given_up_[log == LogKind::kValues ? 1 : 0], {});
+  }
   /// That were granted and are not used; nobody takes them any more.
   std::vector<SegmentId> GiveBack(LogKind log) {
     auto& granted = GrantedTo(log);
-    std::vector<SegmentId> unused(granted.begin(), granted.end());
+    std::vector<SegmentId> unused = TakeGivenUp(log);
+    unused.insert(unused.end(), granted.begin(), granted.end());
     granted.clear();
     return unused;
   }
@@ -45,6 +56,8 @@ class SegmentGrants final : public SegmentSource {
   Manifest* const manifest_;
   std::atomic<uint64_t> next_;
   std::array<std::deque<SegmentId>, 2> granted_;  // each log's: one call at a time
+  std::mutex mutex_;                              // guards given_up_
+  std::array<std::vector<SegmentId>, 2> given_up_;
 };
 
 }  // namespace farleaf::index::lsm

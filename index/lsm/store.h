@@ -212,8 +212,10 @@ class LsmStore final : public RangeIndex {
   };
   /// Until there is room for more in the active memtable; and a little longer while there is too much garbage, or merges do not keep up.
   Task<Status> Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes);
-  /// For how long whoever makes these changes waits for the sake of merges.
-  uint64_t PaceNs(const Clock& clock, size_t changes);
+  /// WritePace::Pressure, as it is now.
+  double Pressure() const;
+  /// For the sake of merges.
+  Task<void> WaitItsTurn(dsm::Worker& worker, uint64_t deadline_ns, uint64_t delay_ns);
   Task<Status> AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_ns);
   Status CheckChange(const Change& change) const;
   Task<Status> AppendValue(dsm::Worker& worker, std::string_view key, std::string_view value,
@@ -249,6 +251,8 @@ class LsmStore final : public RangeIndex {
                          uint8_t into);
   void NoteMerged(uint64_t bytes, uint64_t took_ns);
   void SetPace(const Version& version);
+  /// The same before any memtable was flushed.
+  void GuessPace(const Version& version);
   /// Does a merge that was taken, and lets it go.
   Task<void> CompactTaken(dsm::Worker& worker, uint8_t into);
   /// The deepest level above `end` into which something has to be merged, and whose last failure is some time ago.
@@ -317,8 +321,9 @@ class LsmStore final : public RangeIndex {
   WritePace pace_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> eager_{false};
-  Event log_work_;    // segments are full, or Stop
-  Event flush_work_;  // a memtable was rotated, or Stop
+  std::atomic<bool> flush_soon_{false};  // asked for while a flush ran
+  Event log_work_;                       // segments are full, or Stop
+  Event flush_work_;                     // a memtable was rotated, or Stop
   Event levels_changed_;
   Event garbage_changed_;
   const FixedClock time_zero_{0};           // at which nothing has expired

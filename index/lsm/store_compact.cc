@@ -74,6 +74,8 @@ Task<Status> LsmStore::MergeRuns(dsm::Worker& worker, Merge& merge,
                                  const std::vector<Merged>& merged, uint8_t into) {
   const RunPlace to = merged.back().place;
   const std::vector<RangeDelete> of_result = merge.rule().RangeDeletesOfResult();
+  std::vector<std::vector<RangeDelete>> in_manifest;  // of each of the merged runs
+  for (const Merged& each : merged) in_manifest.push_back(each.range_deletes);
   std::string done;  // the merge's outputs so far lie in front of it
   for (;;) {
     auto output = co_await merge.NextTable(worker);
@@ -90,18 +92,15 @@ Task<Status> LsmStore::MergeRuns(dsm::Worker& worker, Merge& merge,
       edit.garbage = std::move((*output)->garbage);
       if ((*output)->table) edit.added.push_back({to, std::move(*(*output)->table), {}});
     }
-    std::vector<RangeDelete> below = ended ? of_result : Clip(of_result, {}, done);
-    for (const Merged& each : merged) {
-      if (each.range_deletes.empty()) continue;
-      std::vector<RangeDelete> left;
-      if (!ended) left = Clip(each.range_deletes, done, {});
-      if (each.place == to) {
-        Append(std::move(left), &below);
-      } else {
-        edit.range_deletes.emplace_back(each.place, std::move(left));
-      }
+    for (size_t i = 0; i < merged.size(); ++i) {
+      const RunPlace place = merged[i].place;
+      std::vector<RangeDelete> next;
+      if (place == to) next = ended ? of_result : Clip(of_result, {}, done);
+      if (!ended) Append(Clip(merged[i].range_deletes, done, {}), &next);
+      if (next == in_manifest[i]) continue;
+      edit.range_deletes.emplace_back(place, next);
+      in_manifest[i] = std::move(next);
     }
-    edit.range_deletes.emplace_back(to, std::move(below));
     Status committed =
         co_await CommitState(worker, std::move(edit), Flushed::kNo, kCompaction + into);
     if (!committed.ok() || ended) co_return committed;
@@ -169,6 +168,18 @@ void LsmStore::SetPace(const Version& version) {
   const double speed = merge_speed_.load() == 0 ? kMergeSpeed : merge_speed_.load();
   pace_.SetRate(static_cast<double>(version.fresh) * changes_of_memtable_.load() * speed /
                 static_cast<double>(bytes));
+}
+
+// What was overwritten in a memtable is not in its run: so the guess is rather too low.
+void LsmStore::GuessPace(const Version& version) {
+  if (version.fresh == 0) return;
+  uint64_t changes = 0;
+  for (size_t i = 0; i < version.fresh; ++i) {
+    changes += version.runs[i].range_deletes.size();
+    for (const TableRef& ref : version.runs[i].tables) changes += ref.file->info().entries;
+  }
+  changes_of_memtable_.store(static_cast<double>(changes) / static_cast<double>(version.fresh));
+  SetPace(version);
 }
 
 Task<void> LsmStore::CompactTaken(dsm::Worker& worker, uint8_t into) {

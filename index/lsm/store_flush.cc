@@ -133,22 +133,24 @@ Task<Status> LsmStore::WriteFreshRun(dsm::Worker& worker, const Memtable& memtab
   co_return status;
 }
 
-// Of memtables that were flushed before they were full little is known.
+// Of memtables that were flushed before they were full little is known, and of those that are full of range deletes only how many
+// changes they take: what they write says nothing of others.
 void LsmStore::NoteFlushed(const Memtable& memtable, StateEdit* edit) {
-  const double fullness = std::min(memtable.Fullness(options_.memtable_bytes), 1.0);
+  const auto mean = [](double before, uint64_t now, double fullness) {
+    const double when_full = static_cast<double>(now) / std::min(fullness, 1.0);
+    return before == 0 ? when_full : (3 * before + when_full) / 4;
+  };
+  const double fullness = memtable.Fullness(options_.memtable_bytes);
   if (fullness < 0.5) return;
+  changes_of_memtable_.store(mean(changes_of_memtable_.load(), memtable.changes(), fullness));
+  const double of_entries = memtable.EntriesFullness(options_.memtable_bytes);
   uint64_t bytes = 0;
   for (const StateEdit::TableAt& each : edit->added) {
     bytes += each.table.bytes + each.table.footer_bytes;
   }
-  const auto mean = [fullness](double before, double now) {
-    return before == 0 ? now / fullness : (3 * before + now / fullness) / 4;
-  };
-  changes_of_memtable_.store(
-      mean(changes_of_memtable_.load(), static_cast<double>(memtable.entries())));
-  if (bytes == 0) return;
-  edit->flush_bytes = static_cast<uint64_t>(
-      mean(static_cast<double>(flush_bytes_.load()), static_cast<double>(bytes)));
+  if (of_entries < 0.5 || bytes == 0) return;
+  edit->flush_bytes =
+      static_cast<uint64_t>(mean(static_cast<double>(flush_bytes_.load()), bytes, of_entries));
   flush_bytes_.store(edit->flush_bytes);
 }
 
@@ -171,18 +173,25 @@ Task<Status> LsmStore::Flush(dsm::Worker& worker) {
   status = co_await WriteFreshRun(worker, *memtable, bottom, &edit);
   if (!status.ok()) co_return status;
   NoteFlushed(*memtable, &edit);
-  std::vector<SegmentId> trimmed = co_await logs_->Trim(worker, last);
+  std::vector<SegmentId> flushed = co_await logs_->FlushedSegments(worker, last);
+  edit.recovery_dropped = flushed;
+  for (const SegmentId id : grants_.TakeGivenUp(LogKind::kRecovery)) {
+    edit.recovery_dropped.push_back(id);
+  }
+  edit.values_dropped = grants_.TakeGivenUp(LogKind::kValues);
   // What was replayed came before all that was flushed.
-  trimmed.insert(trimmed.end(), replayed_.begin(), replayed_.end());
-  replayed_.clear();
-  edit.recovery_dropped = trimmed;
+  edit.recovery_dropped.insert(edit.recovery_dropped.end(), replayed_.begin(), replayed_.end());
+  std::vector<SegmentId> gone = edit.recovery_dropped;
   // It fails only where the store is being closed, and then the log is not written any more.
   status = co_await CommitState(worker, std::move(edit), Flushed::kYes, kFlush);
   if (!status.ok()) co_return status;
   SetPace(*View().version);
   levels_changed_.Notify();
   garbage_changed_.Notify();  // also if it is not: more of the value log may be closed now
-  remover_->Remove(trimmed);
+  // Not before: up to here a recovery needs them, and what is behind them is durable only if they are.
+  co_await logs_->Trim(worker, std::move(flushed));
+  replayed_.clear();
+  remover_->Remove(gone);
   co_return status;
 }
 
@@ -190,7 +199,13 @@ Task<void> LsmStore::RunFlushes(dsm::Worker& worker) {
   for (;;) {
     const uint64_t seen = flush_work_.count(), levels_seen = levels_changed_.count();
     if (stopping_) co_return;
-    RotateIfFull();
+    if (!View().flushing) {
+      if (flush_soon_.exchange(false)) {
+        RotateMemtable(Rotate::kAlways);
+      } else {
+        RotateIfFull();
+      }
+    }
     if (!View().flushing) {
       co_await flush_work_.After(worker, seen);
       continue;

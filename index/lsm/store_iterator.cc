@@ -7,8 +7,6 @@ namespace farleaf::index::lsm {
 namespace {
 /// Keys that are passed because they are deleted, before others have their turn.
 constexpr uint32_t kHiddenTogether = 1024;
-/// What is read ahead of a fresh run is this share of what is of others.
-constexpr size_t kFreshAheadShare = 8;
 }  // namespace
 
 void StoreIterator::Copy::Take(const Entry& from) {
@@ -32,6 +30,7 @@ StoreIterator::StoreIterator(std::shared_ptr<const ReadView> view, LookupPlaces 
     Source& source = sources_.emplace_back();
     source.in_run.emplace(&run, places_.cache);
     source.run = &run;
+    all_bytes_ += run.bytes;
   }
 }
 
@@ -98,14 +97,15 @@ bool StoreIterator::Retreat(Source& source) {
   return source.step != CursorStep::kMissing;
 }
 
-// Steps that lacked a block are tried again.
+// Steps that lacked a block are tried again: all of them, so that what they lack next is fetched together, too.
 bool StoreIterator::Ready() {
+  bool ready = true;
   for (Source& source : sources_) {
     if (source.step != CursorStep::kMissing) continue;
     Stand(source, source.in_run->Retry());
-    if (source.step == CursorStep::kMissing) return false;
+    ready &= source.step != CursorStep::kMissing;
   }
-  return true;
+  return ready;
 }
 
 CursorStep StoreIterator::Next() {
@@ -132,25 +132,22 @@ bool StoreIterator::Visible(size_t number, const Entry& entry) const {
   return entry.expires_ms == 0 || entry.expires_ms > now_ms_;
 }
 
-// Whatever it is interrupted in, it finds out anew from where the sources stand: those at key_ are behind.
+// Whatever it is interrupted in, it finds out anew from where the sources stand: those at key_ are behind. It is, when all sources
+// have gone on as far as they can: what they lack is fetched together.
 CursorStep StoreIterator::NextForward() {
   for (uint32_t hidden = 0; hidden < kHiddenTogether; ++hidden) {
-    if (in_key_) {
-      for (Source& source : sources_) {
-        while (source.step == CursorStep::kEntry && source.entry.key == key_) {
-          if (!Advance(source)) return CursorStep::kMissing;
-        }
-      }
-    }
+    bool missing = false;
     std::optional<size_t> first;
     for (size_t i = 0; i < sources_.size(); ++i) {
       Source& source = sources_[i];
-      while (source.step == CursorStep::kEntry && source.entry.sequence > snapshot_) {
-        if (!Advance(source)) return CursorStep::kMissing;
+      while (source.step == CursorStep::kEntry &&
+             ((in_key_ && source.entry.key == key_) || source.entry.sequence > snapshot_)) {
+        missing |= !Advance(source);
       }
       if (source.step != CursorStep::kEntry) continue;
       if (!first || source.entry.key < sources_[*first].entry.key) first = i;
     }
+    if (missing) return CursorStep::kMissing;
     pins_.clear();  // all sources stand, and hold what they stand on
     if (!first) return CursorStep::kEnd;
     const Entry& entry = sources_[*first].entry;
@@ -176,12 +173,14 @@ CursorStep StoreIterator::NextBackward() {
       key_.assign(last->entry.key);
       in_key_ = true;
     }
+    bool missing = false;
     for (Source& source : sources_) {
       while (source.step == CursorStep::kEntry && source.entry.key == key_) {
         if (source.entry.sequence <= snapshot_) source.newest.Take(source.entry);
-        if (!Retreat(source)) return CursorStep::kMissing;
+        missing |= !Retreat(source);
       }
     }
+    if (missing) return CursorStep::kMissing;
     in_key_ = false;
     pins_.clear();
     std::optional<size_t> newest;
@@ -205,9 +204,9 @@ dsm::Task<Status> StoreIterator::Fetch(dsm::Worker& worker, size_t ahead) {
     const RunCursor& cursor = *source.in_run;
     const MissingBlock first = cursor.missing();
     missing.push_back({&cursor.table(), first});
-    // Of a fresh run's leaves each has many of other runs beside it.
+    // Of a fresh run's leaves each may have many of other runs beside it.
     const bool fresh = source.run->place.kind == RunKind::kFresh;
-    const size_t ahead_here = fresh ? ahead / kFreshAheadShare : ahead;
+    const size_t ahead_here = fresh ? ahead * source.run->bytes / all_bytes_ : ahead;
     if (ahead_here == 0 || first.level > 0) continue;
     std::vector<MissingBlock> upcoming;
     cursor.Upcoming(direction, ahead_here, &upcoming);

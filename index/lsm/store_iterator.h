@@ -64,6 +64,7 @@ class StoreIterator {
   const Sequence snapshot_;
   const uint64_t now_ms_;
   std::vector<Source> sources_;  // the newest first
+  uint64_t all_bytes_ = 0;       // of all runs
   bool backward_ = false;
   bool in_key_ = false;  // key_ is what Next is at, or was at last
   std::string key_;

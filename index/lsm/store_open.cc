@@ -116,6 +116,7 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   view->active = memtable;
   view->version = Version::Of(manifest_->state(), nullptr, deps_.storage, remover_);
   flush_bytes_.store(manifest_->state().flush_bytes);
+  GuessPace(*view->version);
   std::lock_guard lock(view_mutex_);
   const auto none = Install(std::move(view));
   FARLEAF_CHECK(!none);

@@ -57,15 +57,17 @@ bool LsmStore::Quiet() const {
   const CompactionPlan plan = Plan();
   std::lock_guard lock(compacting_mutex_);
   const ReadView& view = View();
-  if (view.flushing || compacting_ != 0) return false;
+  if (view.flushing || flush_soon_ || compacting_ != 0) return false;
   for (uint8_t into = 0; into < kLevelsMax; ++into) {
     if (plan.IsDue(*view.version, into)) return false;
   }
   return true;
 }
 
+// In this order: whoever ends the flush that is in the way looks at the wish behind that, or is notified.
 void LsmStore::FlushSoon() {
-  if (RotateMemtable(Rotate::kAlways)) flush_work_.Notify();
+  if (!RotateMemtable(Rotate::kAlways)) flush_soon_ = !View().active->empty();
+  flush_work_.Notify();
 }
 
 }  // namespace farleaf::index::lsm

@@ -12,6 +12,8 @@ namespace farleaf::index::lsm {
 namespace {
 /// Between two looks at whether there is room.
 constexpr uint64_t kAdmitSliceNs = kNsPerMs;
+/// Between two looks at whether merges keep up again.
+constexpr uint64_t kPaceSliceNs = 20 * kNsPerMs;
 /// Of a write, were everything garbage.
 constexpr uint64_t kGarbageDelayNsMax = 20 * kNsPerMs;
 }  // namespace
@@ -132,14 +134,23 @@ Task<Status> LsmStore::AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_
   }
 }
 
-uint64_t LsmStore::PaceNs(const Clock& clock, size_t changes) {
+double LsmStore::Pressure() const {
   const ReadView& view = View();
   const size_t runs = view.version->fresh + (view.flushing ? 1 : 0);
   if (runs + 1 < kFreshSlow) [[likely]]
     return 0;
   const double active = std::min(view.active->Fullness(options_.memtable_bytes), 1.0);
-  const double pressure = WritePace::Pressure(static_cast<double>(runs) + active);
-  return pace_.DelayNs(clock.NowNs(), pressure, changes);
+  return WritePace::Pressure(static_cast<double>(runs) + active);
+}
+
+// Ends early when there is no need any more, or the store is being closed.
+Task<void> LsmStore::WaitItsTurn(dsm::Worker& worker, uint64_t deadline_ns, uint64_t delay_ns) {
+  const uint64_t end_ns = std::min(worker.clock().NowNs() + delay_ns, deadline_ns);
+  while (!stopping_ && Pressure() > 0) {
+    const uint64_t now_ns = worker.clock().NowNs();
+    if (now_ns >= end_ns) break;
+    co_await worker.Sleep(std::min(kPaceSliceNs, end_ns - now_ns));
+  }
 }
 
 Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes) {
@@ -147,10 +158,9 @@ Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t c
   if (over > 0) [[unlikely]] {
     co_await worker.Sleep(static_cast<uint64_t>(over * static_cast<double>(kGarbageDelayNsMax)));
   }
-  const uint64_t pace_ns = PaceNs(worker.clock(), changes);
-  if (pace_ns > 0) [[unlikely]] {
-    const uint64_t now_ns = worker.clock().NowNs();
-    co_await worker.Sleep(std::min(pace_ns, deadline_ns - std::min(now_ns, deadline_ns)));
+  if (const double pressure = Pressure(); pressure > 0) [[unlikely]] {
+    const uint64_t delay_ns = pace_.DelayNs(worker.clock().NowNs(), pressure, changes);
+    if (delay_ns > 0) co_await WaitItsTurn(worker, deadline_ns, delay_ns);
   }
   Status room = co_await AwaitMemtableRoom(worker, deadline_ns);
   co_return room;
@@ -198,7 +208,7 @@ Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
     Status room = co_await logs_->Room(op.worker, *recovery_log_);
     if (!room.ok()) co_return room;
-    admitted = co_await Admit(op.worker, op.deadline_ns, changes.size());
+    admitted = co_await Admit(op.worker, op.deadline_ns, 0);  // they have had their wait
     if (!admitted.ok()) co_return admitted;
   }
 }

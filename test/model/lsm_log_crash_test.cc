@@ -205,8 +205,9 @@ class Lives {
       source_.Drop(LogKind::kRecovery, kept_);
       for (const SegmentId id : kept_) EXPECT_TRUE(storage_->Remove(id).ok());
       kept_.clear();
-      std::vector<SegmentId> trimmed = co_await logs_->group.Trim(worker, flushed_);
+      std::vector<SegmentId> trimmed = co_await logs_->group.FlushedSegments(worker, flushed_);
       source_.Drop(LogKind::kRecovery, trimmed);
+      co_await logs_->group.Trim(worker, trimmed);
       for (const SegmentId id : trimmed) EXPECT_TRUE(storage_->Remove(id).ok());
     }
   }

@@ -47,6 +47,7 @@ class CountingSource final : public index::lsm::SegmentSource {
     granted_[log].push_back(id);
     co_return id;
   }
+  void GiveUp(index::lsm::LogKind log, index::lsm::SegmentId id) override { Drop(log, {id}); }
   std::vector<index::lsm::SegmentId> granted(index::lsm::LogKind log) {
     std::lock_guard lock(mutex_);
     return granted_[log];

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,7 +23,11 @@ using dsm::Worker;
 
 class LsmFreshRunsTest : public ::testing::Test {
  protected:
-  LsmFreshRunsTest() {
+  explicit LsmFreshRunsTest(uint64_t io_ns_min = 1'000, uint64_t io_ns_max = 200'000)
+      : storage_({.seed = 3,
+                  .clock = &workers_.clock(),
+                  .io_ns_min = io_ns_min,
+                  .io_ns_max = io_ns_max}) {
     options_.memtable_bytes = uint64_t{1} << 20;
     options_.cache_bytes = uint64_t{1} << 20;
     options_.growth_factor = 4;
@@ -78,6 +84,25 @@ class LsmFreshRunsTest : public ::testing::Test {
     }
     return put.status();
   }
+  /// Of 200 bytes that hardly compress: one of each `stride` keys.
+  void PutMany(uint64_t first, uint64_t count, uint64_t stride = 1) {
+    for (uint64_t done = 0; done < count;) {
+      std::vector<std::string> keys, values;
+      for (; keys.size() < 200 && done < count; ++done) {
+        keys.push_back(Key(first + done * stride + random_.Below(stride)));
+        std::string& value = values.emplace_back();
+        while (value.size() < 200) value.push_back(static_cast<char>(random_.Below(256)));
+        model_[keys.back()] = value;
+      }
+      std::vector<Change> changes;
+      for (size_t i = 0; i < keys.size(); ++i) {
+        changes.push_back({.kind = ChangeKind::kPut, .key = keys[i], .value = values[i]});
+      }
+      OpContext op = Op();
+      const Status put = Run(store_->Write(op, changes));
+      ASSERT_TRUE(put.ok()) << put;
+    }
+  }
   void DeleteRange(const std::string& start, const std::string& end) {
     OpContext op = Op();
     const std::vector<Change> changes = {
@@ -96,18 +121,27 @@ class LsmFreshRunsTest : public ::testing::Test {
     workers_[0].GoOnline();
     store_->FlushSoon();
     workers_[0].GoOffline();
-    ASSERT_EQ(workers_.RunWhile([&] { return store_->memtables().flushing_bytes.has_value(); }),
-              test::InterleavedWorkers::RunEnd::kDone);
+    const auto goes_on = [&] {
+      const LsmStore::Memtables now = store_->memtables();
+      return now.flushing_bytes || !now.active_empty;
+    };
+    ASSERT_EQ(workers_.RunWhile(goes_on), test::InterleavedWorkers::RunEnd::kDone);
   }
   void AwaitQuiet() {
     ASSERT_EQ(workers_.RunWhile([&] { return !store_->Quiet(); }),
               test::InterleavedWorkers::RunEnd::kDone);
   }
-  size_t FreshRuns() {
+  std::shared_ptr<const Version> VersionNow() {
     workers_[0].GoOnline();
-    const size_t fresh = store_->version()->fresh;
+    auto version = store_->version();
     workers_[0].GoOffline();
-    return fresh;
+    return version;
+  }
+  size_t FreshRuns() { return VersionNow()->fresh; }
+  StoreState State() { return Run(StateOf(store_.get(), workers_[0])); }
+  static dsm::Task<StoreState> StateOf(LsmStore* store, Worker& worker) {
+    StoreState state = co_await store->State(worker);
+    co_return state;
   }
   static std::string Key(uint64_t number) { return "key" + std::to_string(10'000 + number); }
 
@@ -165,7 +199,7 @@ class LsmFreshRunsTest : public ::testing::Test {
   LsmOptions options_;
   Random random_{7};
   test::InterleavedWorkers workers_{{.seed = 3, .workers = 3}};
-  storage::SimStorage storage_{{.seed = 3, .clock = &workers_.clock()}};
+  storage::SimStorage storage_;
   std::unique_ptr<LsmStore> store_;
   dsm::FabricCounts counts_;
   uint64_t deadline_ns_ = UINT64_MAX;
@@ -238,6 +272,129 @@ TEST_F(LsmFreshRunsTest, WithoutMergesWritersAreRefusedAtLastAndNoRunTooManyIsMa
   AwaitQuiet();
   EXPECT_LT(FreshRuns(), kFreshMax);
   ExpectAll();
+}
+
+// A merge into level 2 has used up a sinking run of low keys with its first table, and has others to write: what is merged into level 1
+// meanwhile, of high keys, is not the run that it merges.
+TEST_F(LsmFreshRunsTest, ARunThatSinksWhileAMergeEndsIsNotTakenForTheOneThatWasMerged) {
+  constexpr uint64_t kMany = 45'000, kFew = 50;
+  constexpr RunPlace kSinking{0, RunKind::kSinking};
+  PutMany(0, kMany);
+  Flush();
+  BeginMerges();
+  AwaitQuiet();
+  const auto run_while = [&](const std::function<bool(const Version&)>& goes_on) {
+    ASSERT_EQ(workers_.RunWhile([&] { return goes_on(*store_->version()); }),
+              test::InterleavedWorkers::RunEnd::kDone);
+  };
+  // Level 1 sinks, however small it is; the levels below it only when they are full.
+  const auto flush_and_sink = [&](uint64_t first) {
+    const bool sinks = !VersionNow()->run({0, RunKind::kGrowing}).empty();
+    PutMany(first + random_.Below(500), kFew);
+    store_->CompactEagerly(true);
+    Flush();
+    if (sinks) run_while([](const Version& now) { return now.run(kSinking).empty(); });
+    store_->CompactEagerly(false);
+    run_while([](const Version& now) { return now.fresh > 0; });
+  };
+  int sunk_meanwhile = 0;
+  for (int round = 0; round < 6; ++round) {
+    flush_and_sink(0);
+    AwaitQuiet();
+    flush_and_sink(kMany - 1000);
+    EXPECT_GT(VersionNow()->run({1, RunKind::kGrowing}).tables.size(), 1u);
+    store_->CompactEagerly(true);  // behind the begin of the merge into level 2
+    PutMany(kMany - 1000, kFew);
+    Flush();
+    sunk_meanwhile += !VersionNow()->run(kSinking).empty();
+    run_while([](const Version& now) { return !now.run(kSinking).empty(); });
+    store_->CompactEagerly(false);
+    AwaitQuiet();
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(sunk_meanwhile, 0);
+  ExpectAll();
+}
+
+TEST_F(LsmFreshRunsTest, AFlushThatIsAskedForDuringAnotherOneComesBehindIt) {
+  ASSERT_TRUE(Put(Key(1), "v").ok());
+  workers_[0].GoOnline();
+  store_->FlushSoon();
+  workers_[0].GoOffline();
+  ASSERT_TRUE(Put(Key(2), "v").ok());
+  ASSERT_TRUE(store_->memtables().flushing_bytes);
+  workers_[0].GoOnline();
+  store_->FlushSoon();
+  workers_[0].GoOffline();
+  AwaitQuiet();
+  EXPECT_TRUE(store_->memtables().active_empty);
+  EXPECT_EQ(FreshRuns(), 2u);
+}
+
+TEST_F(LsmFreshRunsTest, WhatFlushesOfRangeDeletesWriteSaysNothingOfOthers) {
+  while (State().flush_bytes == 0) PutMany(0, 1000);
+  PutMany(0, 1);
+  Flush();
+  const uint64_t before = State().flush_bytes;
+  PutMany(0, 1);  // lest nothing be written
+  const std::string start = Key(kKeys), end = start + "0";
+  const std::vector<Change> changes(512,
+                                    {.kind = ChangeKind::kDeleteRange, .key = start, .end = end});
+  model_.erase(start);
+  for (uint32_t deleted = 0; deleted < Memtable::kRangesFull; deleted += 512) {
+    OpContext op = Op();
+    ASSERT_TRUE(Run(store_->Write(op, changes)).ok());
+  }
+  Flush();
+  EXPECT_EQ(State().flush_bytes, before);
+  ExpectAll();
+}
+
+TEST_F(LsmFreshRunsTest, AStoreThatIsOpenedWithManyFreshRunsSlowsWritersDownFromTheStart) {
+  for (uint64_t round = 0; FreshRuns() < kFreshMax; ++round) {
+    ChangeAndFlush(round);
+    if (HasFatalFailure()) return;
+  }
+  Reopen();
+  const uint64_t before_ns = workers_.clock().NowNs();
+  for (uint64_t number = 0; number < 2000; ++number) {
+    ASSERT_TRUE(Put(Key(number % kKeys), "v").ok());
+  }
+  const uint64_t took_ns = workers_.clock().NowNs() - before_ns;
+  EXPECT_GT(took_ns, 50 * kNsPerMs) << "of the simulation";
+  EXPECT_LT(took_ns, 50 * kNsPerSecond);
+}
+
+/// Each I/O takes a millisecond of the simulation, and all else next to nothing.
+class LsmScanCostTest : public LsmFreshRunsTest {
+ protected:
+  LsmScanCostTest() : LsmFreshRunsTest(kNsPerMs, kNsPerMs) {}
+};
+
+TEST_F(LsmScanCostTest, AScanReadsOfEachFreshRunAndWaitsAsForOne) {
+  for (const size_t runs : {1, 4, 8, 16}) {
+    while (FreshRuns() < runs) {
+      PutMany(0, 1500, 16);
+      Flush();
+      if (HasFatalFailure()) return;
+    }
+    for (const uint64_t limit : {1, 10, 100, 1000}) {
+      Reopen();
+      const uint64_t before_ns = workers_.clock().NowNs(), reads = storage_.counts().reads;
+      OpContext op = Op();
+      std::vector<KeyValue> rows;
+      const Status scanned = Run(store_->Scan(op, {.start = Key(7000), .limit = limit}, &rows));
+      ASSERT_TRUE(scanned.ok()) << scanned;
+      EXPECT_EQ(rows.size(), limit);
+      const uint64_t waits = (workers_.clock().NowNs() - before_ns) / kNsPerMs;
+      const uint64_t read = storage_.counts().reads - reads;
+      std::printf("%2zu fresh runs, %4lu rows: %3lu blocks read, %2lu waits\n", runs, limit, read,
+                  waits);
+      EXPECT_GE(read, 2 * runs) << "of each run a node and a leaf";
+      EXPECT_LE(read, runs * (2 + limit / 8)) << "of about 20 rows to a leaf";
+      EXPECT_LE(waits, 3 + limit / 16) << "for all runs at once";
+    }
+  }
 }
 
 }  // namespace

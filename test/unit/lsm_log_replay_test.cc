@@ -289,9 +289,15 @@ TEST_F(LsmLogTest, TrimTakesOutWhatIsFlushed) {
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(Append(std::to_string(i), value).ok());
   ASSERT_TRUE(Sync().ok());
   const auto ids = source.granted(LogKind::kRecovery);
-  EXPECT_EQ(worker->Run(logs->group.Trim(*worker, 19)), std::vector<SegmentId>{});
-  EXPECT_EQ(worker->Run(logs->group.Trim(*worker, 20)), std::vector<SegmentId>{ids[0]});
-  EXPECT_EQ(worker->Run(logs->group.Trim(*worker, 50)), std::vector<SegmentId>{ids[1]});
+  const auto flushed = [&](Sequence through) {
+    return worker->Run(logs->group.FlushedSegments(*worker, through));
+  };
+  EXPECT_EQ(flushed(19), std::vector<SegmentId>{});
+  EXPECT_EQ(flushed(20), std::vector<SegmentId>{ids[0]});
+  worker->Run(logs->group.Trim(*worker, flushed(20)));
+  EXPECT_EQ(flushed(50), std::vector<SegmentId>{ids[1]});
+  worker->Run(logs->group.Trim(*worker, flushed(50)));
+  EXPECT_EQ(flushed(50), std::vector<SegmentId>{});
   source.Drop(LogKind::kRecovery, {ids[0], ids[1]});
   ASSERT_TRUE(storage.Remove(ids[0]).ok());
   ASSERT_TRUE(Append("more", "1").ok());

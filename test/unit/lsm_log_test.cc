@@ -101,6 +101,49 @@ TEST_F(LsmLogTest, ASyncMayEndBehindFullSegmentsThatLeftMemoryEarlier) {
   EXPECT_EQ(storage.counts().syncs, 3u) << "of each segment once";
 }
 
+// Its commits are in tables, which no manifest names yet: a recovery needs it to get to what is behind it.
+TEST_F(LsmLogTest, AFlushedSegmentIsSyncedAsLongAsItIsNotTrimmed) {
+  Open({.durability = Durability::kLocal});
+  for (int i = 0; i < 30; ++i) {
+    ASSERT_TRUE(Append(std::to_string(i), std::string(100'000, 'v')).ok());
+  }
+  ASSERT_TRUE(worker->Run(logs->group.WriteFull(*worker)).ok());
+  const auto flushed = worker->Run(logs->group.FlushedSegments(*worker, 20));
+  ASSERT_EQ(flushed.size(), 1u);
+  EXPECT_EQ(logs->recovery.durable_sequence(), 0u);
+  ASSERT_TRUE(Sync().ok());
+  EXPECT_EQ(storage.counts().syncs, 2u) << "its own, and that of the tail";
+  EXPECT_EQ(logs->recovery.durable_sequence(), 30u);
+  worker->Run(logs->group.Trim(*worker, flushed));
+  EXPECT_TRUE(worker->Run(logs->group.FlushedSegments(*worker, 20)).empty());
+}
+
+Task<void> NoteEnd(Task<Status> task, std::optional<Status>* end) {
+  Status status = co_await std::move(task);
+  *end = std::move(status);
+}
+
+TEST_F(LsmLogTest, WhileMuchIsSyncedOthersWrite) {
+  Open({.durability = Durability::kLocal});
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(AppendValue("k", std::string(900'000, 'v')).ok());
+    ASSERT_TRUE(Flush().ok());
+  }
+  ASSERT_TRUE(Append("a", "1").ok());
+  storage.delay_ns = kNsPerMs;
+  std::optional<Status> synced, flushed;
+  worker->Spawn(NoteEnd(logs->group.Sync(*worker, positions), &synced));
+  worker->Spawn(NoteEnd(logs->group.Flush(*worker), &flushed));
+  worker->GoOnline();
+  while (!flushed) worker->RunOnce(dsm::Worker::Idle::kReturn);
+  EXPECT_TRUE(flushed->ok()) << *flushed;
+  EXPECT_FALSE(synced) << "its round comes behind its Syncs of what is full";
+  while (!synced) worker->RunOnce(dsm::Worker::Idle::kReturn);
+  EXPECT_TRUE(synced->ok()) << *synced;
+  worker->GoOffline();
+  EXPECT_EQ(logs->values.synced_end(), positions[1]);
+}
+
 TEST_F(LsmLogTest, AppendSaysWhenThereIsNoRoom) {
   Open({.buffers_max = 2});
   CommitWriter commit;

@@ -53,7 +53,7 @@ class EntriesSource final : public MergeSource {
 
 struct LsmMergeTest : ::testing::Test, TableFixture {
   Result<Entries> RunMerge(MergeRule rule, std::vector<std::unique_ptr<EntriesSource>>& sources,
-                           uint64_t table_bytes_max, size_t* tables) {
+                           uint64_t table_bytes_max, size_t* tables, size_t* outputs = nullptr) {
     std::vector<MergeSource*> all;
     for (const auto& source : sources) all.push_back(source.get());
     SegmentRemover remover(&storage());
@@ -70,6 +70,7 @@ struct LsmMergeTest : ::testing::Test, TableFixture {
       EXPECT_TRUE(output->has_value());
       EXPECT_LT(last_key, (*output)->last_key);
       last_key = (*output)->last_key;
+      if (outputs) ++*outputs;
       if (!(*output)->table) continue;
       ++*tables;
       const Table table(&storage(), *(*output)->table);
@@ -166,6 +167,30 @@ TEST_F(LsmMergeTest, OfManySourcesTheNewestThatKnowsAKeyDecides) {
   EXPECT_GT(tables, 100u);
 }
 
+// Others have their turns between outputs.
+TEST_F(LsmMergeTest, AMergeThatKeepsNothingEndsItsOutputsAllTheSame) {
+  constexpr uint64_t kTableBytes = 64 << 10;
+  Entries deletions, values;
+  uint64_t bytes = 0;
+  for (uint64_t number = 100'000; number < 120'000; ++number) {
+    const std::string key = "key" + std::to_string(number);
+    deletions.push_back({key, number, EntryKind::kDeleted, ""});
+    values.push_back({key, 1, EntryKind::kValue, std::string(100, 'v')});
+    bytes += 2 * key.size() + 100;
+  }
+  std::vector<std::unique_ptr<EntriesSource>> sources;
+  sources.push_back(std::make_unique<EntriesSource>(&deletions, 1));
+  sources.push_back(std::make_unique<EntriesSource>(&values, 2));
+  size_t tables = 0, outputs = 0;
+  MergeRule::Setting setting{.snapshots = {}, .bottom = true, .now_ms = 1};
+  setting.range_deletes.resize(2);
+  auto merged = RunMerge(MergeRule(setting), sources, kTableBytes, &tables, &outputs);
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  EXPECT_TRUE(merged->empty());
+  EXPECT_EQ(tables, 0u);
+  EXPECT_GE(outputs, bytes / kTableBytes / 8);
+}
+
 /// Of this size, and not empty.
 Run RunOf(RunPlace place, uint64_t bytes = 1) {
   return {.place = place, .range_deletes = {{"a", "b", 0}}, .bytes = bytes};
@@ -220,6 +245,12 @@ TEST(CompactionPlanTest, AFullGrowingRunSinksIfNoneDoes) {
   EXPECT_TRUE(plan.Sinks(version, 0));
   version.runs.push_back(RunOf({0, RunKind::kSinking}));
   EXPECT_FALSE(plan.Sinks(version, 0));
+  version.runs.pop_back();
+  EXPECT_TRUE(plan.Sinks(version, 0));
+  plan.merging = 1u << 1;
+  EXPECT_FALSE(plan.Sinks(version, 0)) << "the merge of the sinking run goes on, all of it used up";
+  plan.merging = 1u << 0 | 1u << 2;
+  EXPECT_TRUE(plan.Sinks(version, 0));
   version.runs = {RunOf({kLevelsMax - 1, RunKind::kGrowing}, UINT64_MAX)};
   EXPECT_FALSE(plan.Sinks(version, kLevelsMax - 1)) << "there is nothing below";
 }
@@ -275,8 +306,28 @@ TEST(WritePaceTest, NobodyWaitsWithoutNeedOrForLong) {
   pace.SetRate(1000);
   EXPECT_EQ(WriteForASecond(&pace, 0, 1).longest_ns, 0u);
   const Paced batches = WriteForASecond(&pace, 1, 100'000);
-  EXPECT_GT(batches.longest_ns, 10 * kNsPerMs);
-  EXPECT_LE(batches.longest_ns, 50 * kNsPerMs);
+  EXPECT_GT(batches.longest_ns, 100 * kNsPerMs);
+  EXPECT_LE(batches.longest_ns, kNsPerSecond);
+}
+
+TEST(WritePaceTest, BatchesAreChargedInFull) {
+  for (const size_t together : {100, 10'000, 50'000}) {
+    WritePace pace;
+    pace.SetRate(1'000'000);
+    const Paced paced = WriteForASecond(&pace, 0.5, together);
+    EXPECT_NEAR(static_cast<double>(paced.changes), 1e6, 1e5) << together;
+  }
+}
+
+TEST(WritePaceTest, WhatManyHaveDoneAtOnceIsSoonForgotten) {
+  WritePace pace;
+  pace.SetRate(1000);
+  uint64_t now_ns = kNsPerSecond;
+  for (int i = 0; i < 10'000; ++i) {
+    EXPECT_LE(pace.DelayNs(now_ns, 0.5, 1), 51 * kNsPerMs);
+  }
+  now_ns += 51 * kNsPerMs;
+  EXPECT_LE(pace.DelayNs(now_ns, 0.5, 1), kNsPerMs);
 }
 
 }  // namespace

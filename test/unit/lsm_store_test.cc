@@ -365,50 +365,6 @@ TEST_F(LsmStoreTest, AMergeThatIsInterruptedAgainAndAgainLosesNothing) {
   worker_ = nullptr;
 }
 
-// A merge has used up a sinking run of low keys with its first table, and has others to write: what is flushed meanwhile, of high
-// keys, is not the run that it merges.
-TEST_F(LsmStoreTest, ARunThatSinksWhileAMergeEndsIsNotTakenForTheOneThatWasMerged) {
-  OpenWorker();
-  constexpr uint64_t kKeys = 60'000, kTouched = 50;
-  const std::string filler(200, 'f');
-  for (uint64_t number = 0; number < kKeys; ++number) Put(Key(number), filler + Key(number));
-  Random random(6);
-  uint64_t version = 0;
-  const auto sleep_up_to_us = [&](uint64_t us) {
-    std::this_thread::sleep_for(std::chrono::microseconds(random.Below(us)));
-  };
-  // Level 1 sinks at the flush, however small it is; the levels below it only when they are full.
-  const auto flush_some = [&](uint64_t first) {
-    for (uint64_t i = 0; i < kTouched; ++i) {
-      Put(Key(first + random.Below(1000)), filler + std::to_string(++version));
-    }
-    host_.store().CompactEagerly(true);
-    FlushSoon();
-    sleep_up_to_us(300);
-    host_.store().CompactEagerly(false);
-  };
-  const auto await_quiet = [&] {  // the test's timeout bounds it
-    for (bool quiet = false; !quiet;) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      worker_->GoOnline();
-      quiet = host_.store().Quiet();
-      worker_->GoOffline();
-    }
-  };
-  for (uint64_t round = 0; round < Amount{10, 40, 1000}; ++round) {
-    await_quiet();
-    flush_some(0);  // the level's growing run, alone
-    await_quiet();
-    flush_some(kKeys - 1000);  // lets it sink
-    sleep_up_to_us(40'000);
-    flush_some(kKeys - 1000);  // lets the other one sink, if there is no sinking run
-    if (HasFatalFailure()) return;
-  }
-  await_quiet();
-  ExpectAll(index::ScanDirection::kForward);
-  worker_ = nullptr;
-}
-
 // Each thread has keys of its own, so that it knows what each operation must say; what turns over beneath is common.
 class Hammer {
  public:
