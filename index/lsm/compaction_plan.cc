@@ -1,9 +1,13 @@
 #include "index/lsm/compaction_plan.h"
 
+#include <algorithm>
+
 namespace farleaf::index::lsm {
 
+// Not below a sixteenth of a memtable: a time of tiny flushes, of large values, may not make all levels sink at once.
 uint64_t CompactionPlan::TargetBytes(uint8_t level) const {
-  uint64_t bytes = kFreshFew * (flush_bytes != 0 ? flush_bytes : memtable_bytes / 2);
+  const uint64_t flush = flush_bytes != 0 ? flush_bytes : memtable_bytes / 2;
+  uint64_t bytes = kFreshFew * std::max(flush, memtable_bytes / 16);
   for (int i = 0; i <= level; ++i) bytes *= growth_factor;
   return bytes;
 }

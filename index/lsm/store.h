@@ -217,6 +217,7 @@ class LsmStore final : public RangeIndex {
   /// For the sake of merges.
   Task<void> WaitItsTurn(dsm::Worker& worker, uint64_t deadline_ns, uint64_t delay_ns);
   Task<Status> AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_ns);
+  Status MergeFailure();
   Status CheckChange(const Change& change) const;
   Task<Status> AppendValue(dsm::Worker& worker, std::string_view key, std::string_view value,
                            ValuePointer* pointer, Committed* committed);

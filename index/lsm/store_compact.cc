@@ -153,7 +153,9 @@ Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t into) {
   co_return status;
 }
 
+// Of small merges the time is that of their edits and syncs.
 void LsmStore::NoteMerged(uint64_t bytes, uint64_t took_ns) {
+  if (bytes < options_.memtable_bytes / 8) return;
   const double speed = static_cast<double>(bytes) * kNsPerSecond /
                        static_cast<double>(std::max<uint64_t>(took_ns, 1));
   const double before = merge_speed_.load();

@@ -66,7 +66,7 @@ bool LsmStore::Quiet() const {
 
 // In this order: whoever ends the flush that is in the way looks at the wish behind that, or is notified.
 void LsmStore::FlushSoon() {
-  if (!RotateMemtable(Rotate::kAlways)) flush_soon_ = !View().active->empty();
+  if (!RotateMemtable(Rotate::kAlways) && !View().active->empty()) flush_soon_ = true;
   flush_work_.Notify();
 }
 

@@ -123,7 +123,7 @@ Task<Status> LsmStore::AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_
       if (!view.flushing || !IsFull(*view.active)) co_return Status::Ok();
       awaits_merge = view.version->fresh >= kFreshMax;
     }
-    Status awaited = BackgroundStatus(awaits_merge ? kCompaction : kFlush);
+    Status awaited = awaits_merge ? MergeFailure() : BackgroundStatus(kFlush);
     if (!awaited.ok()) co_return awaited;
     if (stopping_) co_return Status::Unavailable("the store is being closed");
     const uint64_t now_ns = worker.clock().NowNs();
@@ -132,6 +132,19 @@ Task<Status> LsmStore::AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_
     }
     co_await worker.Sleep(std::min(kAdmitSliceNs, deadline_ns - now_ns));
   }
+}
+
+// Of the merge of fresh runs, or of what keeps that from its turn.
+Status LsmStore::MergeFailure() {
+  Status failure = BackgroundStatus(kCompaction);
+  {
+    std::lock_guard lock(compacting_mutex_);
+    if (!failure.ok() || (compacting_ & 1) != 0) return failure;
+  }
+  for (size_t into = 1; into < kLevelsMax && failure.ok(); ++into) {
+    failure = BackgroundStatus(kCompaction + into);
+  }
+  return failure;
 }
 
 double LsmStore::Pressure() const {
@@ -158,7 +171,7 @@ Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t c
   if (over > 0) [[unlikely]] {
     co_await worker.Sleep(static_cast<uint64_t>(over * static_cast<double>(kGarbageDelayNsMax)));
   }
-  if (const double pressure = Pressure(); pressure > 0) [[unlikely]] {
+  if (const double pressure = changes > 0 ? Pressure() : 0; pressure > 0) [[unlikely]] {
     const uint64_t delay_ns = pace_.DelayNs(worker.clock().NowNs(), pressure, changes);
     if (delay_ns > 0) co_await WaitItsTurn(worker, deadline_ns, delay_ns);
   }
