@@ -80,4 +80,18 @@ class CommandStats {
   std::vector<Cell> cells_;
 };
 
+/// What every protocol on records counts, for each thread; likewise.
+struct RecordCounters {
+  using Count = std::atomic<uint64_t>;
+
+  explicit RecordCounters(size_t commands) : stats(commands) {}
+  static void Add(Count& count, uint64_t n = 1) {
+    count.store(count.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+
+  Count round_trips{0};  ///< in the pool
+  Count failed{0};       ///< commands that the pool has failed
+  CommandStats stats;    ///< by a command's number
+};
+
 }  // namespace farleaf::server

@@ -50,7 +50,7 @@ void OrderedConnection::Quit() {
 
 void OrderedConnection::GiveBackRoom() {
   if (pumping_) return;
-  Free(&key_, &value_, &keys_bytes_, &ended_, &keys_, &key_ends_, &expired_);
+  Free(&key_, &value_, &keys_bytes_, &ended_, &keys_, &expired_);
   FreeOwnRoom();
   Connection::GiveBackRoom();
 }
@@ -89,7 +89,7 @@ void OrderedConnection::RetrieveAtOnce(dsm::OpContext& op, Gathered* wanted) {
   wanted->took_next = GatherRetrievals(&wanted->count);
   while (wanted->done < wanted->count && !output_full()) {
     const size_t end = std::min(wanted->done + batch_keys_, wanted->count);
-    MakeKeys(wanted->done, end, [this](size_t i) { AppendWantedKey(i, &keys_bytes_); });
+    MakeKeys(KeyOf::kWanted, wanted->done, end);
     Answerer answerer(this, wanted->done);
     const size_t expired_before = expired_.size();
     const size_t answered = environment_->store().VisitAtOnce(op, keys_, answerer, &expired_);
@@ -182,13 +182,14 @@ void OrderedConnection::NoteEnded(size_t command, const Status& status) {
 void OrderedConnection::CountEnded(uint64_t* begin_ns, dsm::FabricCounts* spent, KeyOf key_of) {
   if (ended_.empty()) return;  // what was tried in vain counts with what it was for
   const uint64_t now_ns = environment_->thread().worker().clock().NowNs();
-  CountRoundTrips(spent->round_trips);
+  RecordCounters& counters = environment_->record_counters();
+  RecordCounters::Add(counters.round_trips, spent->round_trips);
   const SlowLog* const slow_log = environment_->slow_log();
   if (slow_log != nullptr && slow_log->IsSlow(now_ns - *begin_ns)) {
     NoteSlow(now_ns - *begin_ns, spent->round_trips, key_of);
   }
   for (const Ended& ended : ended_) {
-    stats().Record(ended.command, ended.outcome, now_ns - *begin_ns, *spent, ended.times);
+    counters.stats.Record(ended.command, ended.outcome, now_ns - *begin_ns, *spent, ended.times);
     *spent = {};  // those that end together share it, so that it counts once
   }
   *spent = {};
@@ -205,9 +206,7 @@ void OrderedConnection::NoteSlow(uint64_t duration_ns, uint64_t round_trips, Key
   if (key_of == KeyOf::kNext) {
     slow.key = KeyOfNext();
   } else {
-    key_of == KeyOf::kWanted ? AppendWantedKey(0, &slow.key)
-                             : AppendSetKey(first_ended_set_, &slow.key);
-    slow.key.erase(0, 1);  // the space of keys that users name
+    slow.key = key_of == KeyOf::kWanted ? WantedKey(0) : SetKey(first_ended_set_);
   }
   slow.client = environment_->thread().PeerName(*this);
   slow.failed = ended_.front().outcome == CommandStats::Outcome::kFailed;
@@ -232,33 +231,32 @@ Task<void> OrderedConnection::RunRetrievals(dsm::OpContext& op, size_t begin, si
 
 Task<void> OrderedConnection::DeleteExpired(dsm::OpContext& op) {
   for (const size_t number : expired_) {
-    key_.clear();
-    AppendWantedKey(number, &key_);
+    key_.assign(1, kUserKeySpace).append(WantedKey(number));
     // Whatever comes of this, the sweep comes by.
     [[maybe_unused]] const Status deleted = co_await environment_->store().DeleteExpired(op, key_);
   }
   expired_.clear();
 }
 
-template <typename Append>
-void OrderedConnection::MakeKeys(size_t begin, size_t end, const Append& append) {
-  keys_bytes_.clear();
-  key_ends_.clear();
+void OrderedConnection::MakeKeys(KeyOf what, size_t begin, size_t end) {
   keys_.clear();
+  size_t bytes = 0;
   for (size_t i = begin; i < end; ++i) {
-    append(i);
-    key_ends_.push_back(keys_bytes_.size());
+    keys_.push_back(what == KeyOf::kSet ? SetKey(i) : WantedKey(i));
+    bytes += 1 + keys_.back().size();
   }
-  size_t at = 0;
-  for (const size_t key_end : key_ends_) {
-    keys_.push_back(std::string_view(keys_bytes_).substr(at, key_end - at));
-    at = key_end;
+  if (keys_bytes_.size() < bytes) keys_bytes_.resize(bytes);
+  char* at = keys_bytes_.data();
+  for (std::string_view& key : keys_) {
+    *at = kUserKeySpace;
+    key = {at, 1 + key.copy(at + 1, key.size())};
+    at += key.size();
   }
 }
 
 void OrderedConnection::GatherAllSets(Gathered* sets) {
   sets->took_next = GatherSets(AtOnce::kMax, &sets->count);
-  MakeKeys(0, sets->count, [this](size_t i) { AppendSetKey(i, &keys_bytes_); });
+  MakeKeys(KeyOf::kSet, 0, sets->count);
 }
 
 void OrderedConnection::DoSomeSets(dsm::OpContext& op, Gathered* sets) {
@@ -293,7 +291,7 @@ Task<void> OrderedConnection::RunWaitingSet(dsm::OpContext& op, Gathered& sets) 
 }
 
 Task<void> OrderedConnection::RetrieveTogether(dsm::OpContext& op, size_t begin, size_t end) {
-  MakeKeys(begin, end, [this](size_t i) { AppendWantedKey(i, &keys_bytes_); });
+  MakeKeys(KeyOf::kWanted, begin, end);
   Answerer answerer(this, begin);
   const Status got = co_await environment_->store().Visit(op, keys_, answerer);
   if (!got.ok()) {
@@ -316,8 +314,7 @@ Task<void> OrderedConnection::RetrieveOneByOne(dsm::OpContext& op, size_t begin,
     Record record;
     bool found = false;
     if (retrieval_failure_.ok()) {  // otherwise this command has failed, and goes to its end
-      key_.clear();
-      AppendWantedKey(i, &key_);
+      key_.assign(1, kUserKeySpace).append(WantedKey(i));
       const auto got = co_await environment_->store().Get(op, key_, &value_, &record);
       if (got.ok()) {
         found = *got;

@@ -35,15 +35,28 @@ namespace farleaf::server {
 /// What runs the commands of such a connection: the service of its thread, or a test.
 class RecordEnvironment {
  public:
+  /// All of them outlive it.
+  struct Parts {
+    ServingThread* thread;
+    const RecordStore* store;
+    const Authenticator* authenticator;  ///< whom peers have to convince before all else
+    SlowLog* slow_log = nullptr;         ///< where slow commands are kept; null: nowhere
+  };
+  RecordEnvironment(Parts parts, RecordCounters* counters)
+      : parts_(parts), record_counters_(counters) {}
   virtual ~RecordEnvironment() = default;
-  virtual ServingThread& thread() = 0;
-  virtual const RecordStore& store() = 0;
-  /// Whom peers have to convince before all else.
-  virtual const Authenticator& authenticator() const = 0;
+
+  ServingThread& thread() const { return *parts_.thread; }
+  const RecordStore& store() const { return *parts_.store; }
+  const Authenticator& authenticator() const { return *parts_.authenticator; }
+  SlowLog* slow_log() const { return parts_.slow_log; }
+  RecordCounters& record_counters() const { return *record_counters_; }
   /// Of a command that begins now.
   virtual uint64_t DeadlineNs() = 0;
-  /// Where slow commands are kept; null: nowhere.
-  virtual SlowLog* slow_log() { return nullptr; }
+
+ private:
+  const Parts parts_;
+  RecordCounters* const record_counters_;
 };
 
 class OrderedConnection : public Connection {
@@ -63,16 +76,15 @@ class OrderedConnection : public Connection {
   /// The next command, and the retrievals behind it, become those that are wanted. `count`: their keys. Returns
   /// whether another command was taken, which is the next one now; its views are into the same block.
   virtual bool GatherRetrievals(size_t* count) = 0;
-  /// Appends the tree's key of what is wanted.
-  virtual void AppendWantedKey(size_t i, std::string* out) const = 0;
+  /// As the peer has sent it.
+  virtual std::string_view WantedKey(size_t i) const = 0;
   /// `record`: null where there is none, and where retrieval_failure() says why it is not known.
   virtual void AnswerWanted(size_t i, const Record* record) = 0;
   /// Whether the next command stores a value of a key, whatever it has.
   virtual bool NextIsSet() const = 0;
-  /// The next command, and sets behind it, up to `max`, become those that are to be run together, each with its tree
-  /// key. Returns whether another command was taken, as of GatherRetrievals.
+  /// The next command, and sets behind it, up to `max`, become those that are to be run together. Returns whether another command was taken, as of GatherRetrievals.
   virtual bool GatherSets(size_t max, size_t* count) = 0;
-  virtual void AppendSetKey(size_t i, std::string* out) const = 0;
+  virtual std::string_view SetKey(size_t i) const = 0;
   /// Good until the next call.
   virtual RecordRule& RuleOfSet(size_t i) = 0;
   /// Behind the rule of this set: what has come of it.
@@ -80,11 +92,9 @@ class OrderedConnection : public Connection {
   virtual dsm::Task<void> RunNext(dsm::OpContext& op) = 0;
   /// Which key a command that begins `text` seems to name, if it can be told in passing; a guess.
   virtual std::string_view GuessKey(std::string_view text) const = 0;
-  virtual CommandStats& stats() = 0;
-  virtual void CountRoundTrips(uint64_t count) = 0;
   /// What the protocol keeps from one command to the next. No command runs.
   virtual void FreeOwnRoom() = 0;
-  // For the slow log: how the protocol is called, the name of a command of stats(), and the key of the command that
+  // For the slow log: how the protocol is called, the name of a command of the counters' stats, and the key of the command that
   // has just run, as the peer sent it.
   virtual std::string_view ProtocolName() const = 0;
   virtual std::string_view CommandName(size_t command) const = 0;
@@ -98,11 +108,13 @@ class OrderedConnection : public Connection {
   void Quit();
   /// If the peer is to be cut off: that nothing is left to be answered before.
   void SayLastWords();
-  /// To be called for each command that has run, with its number in stats().
+  /// To be called for each command that has run, with its number in the counters' stats.
   void NoteEnded(size_t command, const Status& status);
   /// While it is not ok, wanted keys are answered without being asked for; whoever answers clears it.
   Status& retrieval_failure() { return retrieval_failure_; }
 
+  /// TakeNext for whoever gathers.
+  bool TakeAnother() { return !unparsed().empty() && TakeNext(); }
   bool TakeInput() override;
   /// A command runs, or none is run any more.
   bool ended() const { return pumping_ || quit_ || !end_.ok(); }
@@ -174,7 +186,7 @@ class OrderedConnection : public Connection {
 
   /// Has what the command behind the next one will look at be fetched meanwhile.
   void ExpectFollowing(dsm::OpContext& op);
-  bool TakeCommand() { return end_.ok() && TakeNext(); }
+  bool TakeCommand() { return end_.ok() && TakeAnother(); }
   /// Sets that were gathered, or keys that are wanted, of which the first `done` are done.
   struct Gathered {
     KeyOf what = KeyOf::kNext;
@@ -203,9 +215,8 @@ class OrderedConnection : public Connection {
   void RefuseSets(Gathered* sets);
   /// Does the first that is not done, which has to wait.
   dsm::Task<void> RunWaitingSet(dsm::OpContext& op, Gathered& sets);
-  /// Makes keys_ of the keys that `append` appends for begin to end.
-  template <typename Append>
-  void MakeKeys(size_t begin, size_t end, const Append& append);
+  /// Makes keys_ of the tree's keys of what is wanted, or of sets, from begin to end.
+  void MakeKeys(KeyOf what, size_t begin, size_t end);
   dsm::Task<void> RetrieveTogether(dsm::OpContext& op, size_t begin, size_t end);
   dsm::Task<void> RetrieveOneByOne(dsm::OpContext& op, size_t begin, size_t end);
 
@@ -227,8 +238,7 @@ class OrderedConnection : public Connection {
   // Room that is used again from one command to the next.
   std::string key_, value_, keys_bytes_;
   std::vector<Ended> ended_;
-  std::vector<std::string_view> keys_;
-  std::vector<size_t> key_ends_;
+  std::vector<std::string_view> keys_;  // into keys_bytes_
 };
 
 }  // namespace farleaf::server

@@ -27,7 +27,8 @@ Result<std::unique_ptr<ServerThread>> ServerThread::Create(Deps deps) {
   std::unique_ptr<ServerThread> thread(new ServerThread(std::move(deps)));
   auto worker = thread->deps_.host->OpenWorker();
   if (!worker.ok()) return worker.status();
-  thread->worker_ = std::move(*worker);
+  thread->own_worker_ = std::move(*worker);
+  thread->worker_ = thread->own_worker_.get();
   thread->epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   thread->wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   for (const MakeService& make : thread->deps_.services) {

@@ -106,10 +106,7 @@ class ServerThread final : public ServingThread {
   const Counts& counts() const { return counts_; }
 
   // ServingThread.
-  dsm::Worker& worker() override { return *worker_; }
-  bool stopping() const override { return stopping_; }
   bool full() const override { return deps_.open_connections() > deps_.options.connections_max; }
-  uint64_t arrival_ns() const override { return arrival_ns_; }
   void Serve(Connection& connection, dsm::Task<void> task) override;
   void Served(Connection& connection) override;
   void Flush(Connection& connection) override { Touch(*connection.peer()); }
@@ -163,7 +160,7 @@ class ServerThread final : public ServingThread {
   bool Drained() const;
 
   const Deps deps_;
-  std::unique_ptr<dsm::Worker> worker_;
+  std::unique_ptr<dsm::Worker> own_worker_;
   std::thread thread_;
   Fd epoll_, wake_;
   Fd sweep_timer_;  // once a second
@@ -178,14 +175,12 @@ class ServerThread final : public ServingThread {
   uint64_t ring_poll_end_ns_ = 0;
   uint32_t turns_without_events_ = 0;  // while rings are polled
   List<Running> running_;
-  uint64_t arrival_ns_ = 0;  // of the requests being parsed
   bool sweep_due_ = false;
   uint64_t drain_end_ns_ = UINT64_MAX;
   bool keeping_up_ = false;
   uint32_t idle_turns_ = 0;
   std::vector<OperationRecord> records_;  // of this turn
   Counts counts_;
-  bool stopping_ = false;
 
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> has_inbox_{false};

@@ -29,13 +29,13 @@ class ServingThread {
  public:
   virtual ~ServingThread() = default;
 
-  virtual dsm::Worker& worker() = 0;
+  dsm::Worker& worker() const { return *worker_; }
   /// New requests are to be refused.
-  virtual bool stopping() const = 0;
+  bool stopping() const { return stopping_; }
   /// New connections are to be refused.
   virtual bool full() const = 0;
   /// When the bytes that are being parsed were received.
-  virtual uint64_t arrival_ns() const = 0;
+  uint64_t arrival_ns() const { return arrival_ns_; }
 
   /// Runs `task` for the connection, which outlives it. Its last act is a call of Served.
   virtual void Serve(Connection& connection, dsm::Task<void> task) = 0;
@@ -49,6 +49,11 @@ class ServingThread {
   virtual void Record(OperationRecord record) = 0;
   /// Where the connection's peer is.
   virtual std::string_view PeerName(const Connection& /*connection*/) const { return {}; }
+
+ protected:
+  dsm::Worker* worker_ = nullptr;
+  bool stopping_ = false;
+  uint64_t arrival_ns_ = 0;
 };
 
 class ProtocolService {

@@ -8,19 +8,24 @@
 
 namespace farleaf::test {
 
-class MemcachedPeer final : public RecordPeer, public server::memcached::Environment {
+struct MemcachedPeerParts {
+  const server::Authenticator own_authenticator;
+  server::memcached::Counters counted;
+};
+
+class MemcachedPeer final : private MemcachedPeerParts,
+                            public RecordPeer,
+                            public server::memcached::Environment {
  public:
   MemcachedPeer(dsm::Worker* worker, server::memcached::Limits limits)
-      : RecordPeer(worker), protocol_(this, limits) {
+      : RecordPeer(worker),
+        Environment({this, &records(), &own_authenticator}, &counted),
+        protocol_(this, limits) {
     Open(&protocol_);
   }
   ~MemcachedPeer() override { Close(); }
 
   // Environment.
-  server::ServingThread& thread() override { return *this; }
-  const server::RecordStore& store() override { return records(); }
-  const server::Authenticator& authenticator() const override { return authenticator_; }
-  server::memcached::Counters& counters() override { return counters_; }
   uint64_t DeadlineNs() override { return UINT64_MAX; }
   bool AppendStats(std::string_view argument, std::string*) override {
     return argument.empty() || argument == "items";
@@ -28,8 +33,6 @@ class MemcachedPeer final : public RecordPeer, public server::memcached::Environ
   dsm::Task<Status> FlushAll(int64_t) override { return DeleteAllKeys(); }
 
  private:
-  const server::Authenticator authenticator_;
-  server::memcached::Counters counters_;
   server::memcached::Connection protocol_;
 };
 

@@ -33,6 +33,7 @@ class RecordPeer : public server::ServingThread {
     const size_t piece = std::min({stream->size(), space.size(), bytes});
     std::copy_n(stream->data(), piece, reinterpret_cast<char*>(space.data()));
     stream->remove_prefix(piece);
+    arrival_ns_ = worker_->clock().NowNs();
     connection_->InputArrived(piece);
     RunAll();
     return true;
@@ -69,10 +70,7 @@ class RecordPeer : public server::ServingThread {
   const std::string& received() const { return received_; }
 
   // ServingThread.
-  dsm::Worker& worker() override { return *worker_; }
-  bool stopping() const override { return false; }
   bool full() const override { return false; }
-  uint64_t arrival_ns() const override { return worker_->clock().NowNs(); }
   void Serve(server::Connection&, dsm::Task<void> task) override {
     worker_->Spawn(std::move(task));
   }
@@ -85,7 +83,9 @@ class RecordPeer : public server::ServingThread {
  protected:
   /// `tree`: null: a map of its own.
   explicit RecordPeer(dsm::Worker* worker, index::RangeIndex* tree = nullptr)
-      : worker_(worker), store_(tree ? tree : &index_, &wall_) {
+      : store_(tree ? tree : &index_, &wall_) {
+    worker_ = worker;
+    arrival_ns_ = worker->clock().NowNs();
     wall_.AdvanceNs(uint64_t{1'700'000'000} * kNsPerSecond);
     worker_->GoOnline();
   }
@@ -113,7 +113,6 @@ class RecordPeer : public server::ServingThread {
     connection_->Continue();
   }
 
-  dsm::Worker* const worker_;
   MapIndex index_;
   ManualClock wall_;
   const server::RecordStore store_;

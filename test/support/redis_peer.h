@@ -13,20 +13,26 @@
 
 namespace farleaf::test {
 
-class RedisPeer final : public RecordPeer, public server::redis::Environment {
+struct RedisPeerParts {
+  const server::Authenticator own_authenticator;
+  server::redis::Counters counted;
+};
+
+class RedisPeer final : private RedisPeerParts,
+                        public RecordPeer,
+                        public server::redis::Environment {
  public:
   RedisPeer(dsm::Worker* worker, server::redis::Limits limits,
             std::vector<std::string> passwords = {}, index::RangeIndex* tree = nullptr)
-      : RecordPeer(worker, tree), authenticator_(std::move(passwords)), protocol_(this, limits, 1) {
+      : RedisPeerParts{server::Authenticator(std::move(passwords)), {}},
+        RecordPeer(worker, tree),
+        Environment({this, &records(), &own_authenticator}, &counted),
+        protocol_(this, limits, 1) {
     Open(&protocol_);
   }
   ~RedisPeer() override { Close(); }
 
   // Environment.
-  server::ServingThread& thread() override { return *this; }
-  const server::RecordStore& store() override { return records(); }
-  const server::Authenticator& authenticator() const override { return authenticator_; }
-  server::redis::Counters& counters() override { return counters_; }
   uint64_t DeadlineNs() override { return UINT64_MAX; }
   void AppendInfo(std::string_view section, std::string* out) override {
     out->append("# ").append(section).append("\r\n");
@@ -37,8 +43,6 @@ class RedisPeer final : public RecordPeer, public server::redis::Environment {
   dsm::Task<Status> FlushAll() override { return DeleteAllKeys(); }
 
  private:
-  const server::Authenticator authenticator_;
-  server::redis::Counters counters_;
   server::redis::Connection protocol_;
 };
 

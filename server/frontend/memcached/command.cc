@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <climits>
+#include <cstring>
 #include <limits>
+
+#include "dsm/base/bytes.h"
 
 namespace farleaf::server::memcached {
 
@@ -14,6 +17,17 @@ constexpr std::string_view kNames[kVerbCount] = {
     "prepend", "cas", "incr", "decr",      "touch", "delete",  "mg",        "ms",      "md",
     "ma",      "me",  "mn",   "flush_all", "stats", "version", "verbosity", "quit",    "shutdown"};
 
+constexpr uint64_t kEachByte = 0x0101'0101'0101'0101;
+constexpr uint64_t kNoControl = 'x' * kEachByte;
+
+/// Whether one of eight characters is at most ' ', or DEL.
+bool HasSpaceOrControl(uint64_t characters) {
+  constexpr uint64_t kTop = 0x80 * kEachByte, kDel = 0x7f * kEachByte;
+  const uint64_t small = (characters - (' ' + 1) * kEachByte) & ~characters;
+  const uint64_t other = characters ^ kDel;  // 0 where it is DEL
+  return ((small | ((other - kEachByte) & ~other)) & kTop) != 0;
+}
+
 Verb FindVerb(std::string_view word) {
   for (size_t i = 1; i < kVerbCount; ++i) {
     if (kNames[i] == word) return static_cast<Verb>(i);
@@ -21,10 +35,12 @@ Verb FindVerb(std::string_view word) {
   return Verb::kNone;
 }
 
+/// The words of a line; of those behind the first few only how many, and the last.
 struct Words {
-  std::array<std::string_view, kTokensMax> word;
+  std::array<std::string_view, 8> word;
+  std::string_view last;
   size_t count = 0;
-  bool last_is_noreply() const { return count > 1 && word[count - 1] == "noreply"; }
+  bool last_is_noreply() const { return count > 1 && last == "noreply"; }
 };
 
 Words SplitWords(std::string_view line) {
@@ -32,20 +48,18 @@ Words SplitWords(std::string_view line) {
   while (words.count < kTokensMax) {
     const std::string_view word = TakeWord(&line);
     if (word.empty()) break;
-    words.word[words.count++] = word;
+    if (words.count < words.word.size()) words.word[words.count] = word;
+    words.last = word;
+    ++words.count;
   }
   return words;
 }
 
 void ParseKeys(std::string_view keys, Command* command) {
-  command->keys = keys;
-  if (std::string_view rest = keys; TakeWord(&rest).empty()) {
-    command->refusal = kError;
-    return;
-  }
-  for (std::string_view rest = keys;;) {
-    const std::string_view key = TakeWord(&rest);
-    if (key.empty()) return;
+  command->key = TakeWord(&keys);
+  command->more_keys = keys;
+  if (command->key.empty()) command->refusal = kError;
+  for (std::string_view key = command->key; !key.empty(); key = TakeWord(&keys)) {
     if (!IsKey(key)) command->refusal = kBadFormat;
   }
 }
@@ -159,17 +173,23 @@ void ParseMeta(std::string_view rest, const ParseLimits& limits, Command* comman
 std::string_view VerbName(Verb verb) { return kNames[static_cast<size_t>(verb)]; }
 
 std::string_view TakeWord(std::string_view* text) {
-  const size_t begin = std::min(text->find_first_not_of(' '), text->size());
-  const size_t end = std::min(text->find(' ', begin), text->size());
-  const std::string_view word = text->substr(begin, end - begin);
-  text->remove_prefix(end);
+  while (!text->empty() && text->front() == ' ') text->remove_prefix(1);
+  const std::string_view word = text->substr(0, text->find(' '));
+  text->remove_prefix(word.size());
   return word;
 }
 
 bool IsKey(std::string_view text) {
-  return !text.empty() && text.size() <= kKeyBytesMax &&
-         std::none_of(text.begin(), text.end(),
-                      [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == '\x7f'; });
+  if (text.empty() || text.size() > kKeyBytesMax) return false;
+  // Eight at a time, the last ones among others that are allowed.
+  size_t at = 0;
+  for (; at + 8 <= text.size(); at += 8) {
+    if (HasSpaceOrControl(LoadLittle<uint64_t>(text.data() + at))) return false;
+  }
+  if (at == text.size()) return true;
+  uint64_t rest = kNoControl;
+  std::memcpy(&rest, text.data() + at, text.size() - at);
+  return !HasSpaceOrControl(rest);
 }
 
 template <typename T>

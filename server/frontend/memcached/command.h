@@ -70,8 +70,8 @@ struct MetaFlags {
 
 struct Command {
   Verb verb = Verb::kNone;
-  std::string_view keys;  ///< retrievals: all of them, separated by spaces
-  std::string_view key;   ///< the others: the only one, as it was sent
+  std::string_view key;        ///< as it was sent
+  std::string_view more_keys;  ///< retrievals: those behind it, separated by spaces
   uint32_t flags = 0;
   int64_t exptime = 0;
   uint64_t cas = 0;

@@ -139,20 +139,16 @@ bool Connection::GatherRetrievals(size_t* count) {
   bool took_another = false;
   do {
     Counters::Add(environment_->counters().commands[static_cast<size_t>(next_.verb)]);
-    for (std::string_view rest = next_.keys;;) {
-      const std::string_view key = TakeWord(&rest);
-      if (key.empty()) break;
-      wanted_.push_back({key, next_.verb == Verb::kGets, false});
+    const bool with_cas = next_.verb == Verb::kGets;
+    std::string_view rest = next_.more_keys;
+    for (std::string_view key = next_.key; !key.empty(); key = TakeWord(&rest)) {
+      wanted_.push_back({key, with_cas, false});
     }
     wanted_.back().ends = true;
-    took_another = wanted_.size() < kGatheredKeysMax && TakeNext();
+    took_another = wanted_.size() < kGatheredKeysMax && TakeAnother();
   } while (took_another && NextIsRetrieval());
   *count = wanted_.size();
   return took_another;
-}
-
-void Connection::AppendWantedKey(size_t i, std::string* out) const {
-  AppendTreeKey(wanted_[i].key, out);
 }
 
 void Connection::AnswerWanted(size_t i, const Record* record) {
@@ -166,7 +162,7 @@ void Connection::AnswerWanted(size_t i, const Record* record) {
   if (!wanted.ends) return;
   NoteEnded(static_cast<size_t>(wanted.with_cas ? Verb::kGets : Verb::kGet), retrieval_failure());
   if (retrieval_failure().ok()) {
-    AppendLine("END", &out());
+    out().append("END\r\n");
   } else {
     Counters::Add(counters.failed);
     AppendFailure(std::exchange(retrieval_failure(), Status::Ok()), &out());
@@ -178,15 +174,11 @@ bool Connection::GatherSets(size_t max, size_t* count) {
   bool took_another = false;
   do {
     sets_.push_back({next_.key, next_.value, next_.exptime, next_.flags, next_.quiet});
-    took_another = sets_.size() < max && TakeNext();
+    took_another = sets_.size() < max && TakeAnother();
   } while (took_another && NextIsSet());
   Counters::Add(environment_->counters().commands[static_cast<size_t>(Verb::kSet)], sets_.size());
   *count = sets_.size();
   return took_another;
-}
-
-void Connection::AppendSetKey(size_t i, std::string* out) const {
-  AppendTreeKey(sets_[i].key, out);
 }
 
 RecordRule& Connection::RuleOfSet(size_t i) {
@@ -205,10 +197,6 @@ void Connection::AnswerSet(size_t i, const Status& status) {
   if (sets_[i].quiet) return;
   if (!status.ok()) return AppendFailure(status, &out());
   AppendLine(StoreAnswer(set_rule_.outcome), &out());
-}
-
-void Connection::CountRoundTrips(uint64_t count) {
-  Counters::Add(environment_->counters().round_trips, count);
 }
 
 Call Connection::CallOf(dsm::OpContext& op) {

@@ -30,11 +30,17 @@ std::string_view VersionText();
 /// What runs a connection's commands: the service of its thread, or a test.
 class Environment : public RecordEnvironment {
  public:
-  virtual Counters& counters() = 0;
+  /// `counters` outlive it.
+  Environment(Parts parts, Counters* counters)
+      : RecordEnvironment(parts, counters), counters_(*counters) {}
+  Counters& counters() const { return counters_; }
   /// stats, and what it has to say of `argument`. False: nothing.
   virtual bool AppendStats(std::string_view argument, std::string* out) = 0;
   /// flush_all: at once, on the calling coroutine, or later.
   virtual dsm::Task<Status> FlushAll(int64_t delay_s) = 0;
+
+ private:
+  Counters& counters_;
 };
 
 class Connection final : public OrderedConnection {
@@ -74,17 +80,15 @@ class Connection final : public OrderedConnection {
   bool TakeNext() override;
   bool NextIsRetrieval() const override;
   bool GatherRetrievals(size_t* count) override;
-  void AppendWantedKey(size_t i, std::string* out) const override;
+  std::string_view WantedKey(size_t i) const override { return wanted_[i].key; }
   void AnswerWanted(size_t i, const Record* record) override;
   bool NextIsSet() const override { return next_.verb == Verb::kSet && next_.refusal.empty(); }
   bool GatherSets(size_t max, size_t* count) override;
-  void AppendSetKey(size_t i, std::string* out) const override;
+  std::string_view SetKey(size_t i) const override { return sets_[i].key; }
   RecordRule& RuleOfSet(size_t i) override;
   void AnswerSet(size_t i, const Status& status) override;
   dsm::Task<void> RunNext(dsm::OpContext& op) override;
   std::string_view GuessKey(std::string_view text) const override;
-  CommandStats& stats() override { return environment_->counters().stats; }
-  void CountRoundTrips(uint64_t count) override;
   void FreeOwnRoom() override { Free(&key_, &value_, &wanted_, &sets_); }
   std::string_view ProtocolName() const override { return "memcached"; }
   std::string_view CommandName(size_t command) const override {

@@ -14,20 +14,14 @@
 
 namespace farleaf::server::memcached {
 
-struct Counters {
-  using Count = std::atomic<uint64_t>;
+struct Counters : RecordCounters {
+  Counters() : RecordCounters(kVerbCount) {}
   std::array<Count, kVerbCount> commands{};  ///< by verb
-  Count failed{0};                           ///< answered with SERVER_ERROR
   Count keys_got{0}, get_hits{0}, get_misses{0};
   Count delete_hits{0}, delete_misses{0}, incr_hits{0}, incr_misses{0}, decr_hits{0},
       decr_misses{0};
   Count cas_hits{0}, cas_misses{0}, cas_badval{0}, touch_hits{0}, touch_misses{0};
-  Count round_trips{0};            ///< in the pool
-  CommandStats stats{kVerbCount};  ///< by verb
 
-  static void Add(Count& count, uint64_t n = 1) {
-    count.store(count.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
-  }
   /// Adds all but `stats` to `sum`.
   void AddTo(Counters* sum) const;
   uint64_t of(Verb verb) const { return commands[static_cast<size_t>(verb)].load(); }

@@ -19,31 +19,33 @@ uint64_t ExpiryMs(int64_t exptime, uint64_t now_ms) {
 }
 
 void MakeTreeKey(std::string_view key, std::string* buffer) {
-  buffer->clear();
-  AppendTreeKey(key, buffer);
-}
-void AppendTreeKey(std::string_view key, std::string* out) {
-  out->append(1, kUserKeySpace).append(key);
+  buffer->assign(1, kUserKeySpace).append(key);
 }
 
 void AppendLine(std::string_view line, std::string* out) { out->append(line).append("\r\n"); }
 
+namespace {
+constexpr size_t kDigitsMax = 20;
+
+/// Writes to `to`, where there is room for all that is to come. Returns its end.
+char* Put(std::string_view text, char* to) { return to + text.copy(to, text.size()); }
+char* Put(uint64_t number, char* to) { return std::to_chars(to, to + kDigitsMax, number).ptr; }
+}  // namespace
+
 void AppendNumber(uint64_t number, std::string* out) {
-  char digits[20];
-  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, number);
-  out->append(digits, static_cast<size_t>(end - digits));
+  char digits[kDigitsMax];
+  out->append(digits, static_cast<size_t>(Put(number, digits) - digits));
 }
 
 void AppendValue(std::string_view key, const Record& record, ValueForm form, std::string* out) {
-  out->append("VALUE ").append(key).push_back(' ');
-  AppendNumber(record.flags, out);
-  out->push_back(' ');
-  AppendNumber(record.data.size(), out);
-  if (form.with_cas) {
-    out->push_back(' ');
-    AppendNumber(record.cas, out);
-  }
-  out->append("\r\n").append(record.data).append("\r\n");
+  constexpr std::string_view kBegin = "VALUE ", kLineEnd = "\r\n";
+  // Its line first: each append looks at the string's room anew.
+  char line[kBegin.size() + kKeyBytesMax + 3 * (1 + kDigitsMax) + kLineEnd.size()];
+  char* at = Put(" ", Put(key, Put(kBegin, line)));
+  at = Put(record.data.size(), Put(" ", Put(record.flags, at)));
+  if (form.with_cas) at = Put(record.cas, Put(" ", at));
+  at = Put(kLineEnd, at);
+  out->append(line, static_cast<size_t>(at - line)).append(record.data).append(kLineEnd);
 }
 
 void AppendFailure(const Status& status, std::string* out) {
@@ -71,9 +73,8 @@ std::string_view StoreAnswer(RuleOutcome outcome) {
 Task<Status> ExecuteGetAndTouch(Call call, const Command& command) {
   const ValueForm form{command.verb == Verb::kGats};
   const uint64_t expiry_ms = ExpiryMs(command.exptime, call.store.NowMs());
-  for (std::string_view rest = command.keys;;) {
-    const std::string_view key = TakeWord(&rest);
-    if (key.empty()) break;
+  std::string_view rest = command.more_keys;
+  for (std::string_view key = command.key; !key.empty(); key = TakeWord(&rest)) {
     FetchRule rule;
     rule.expiry_ms = expiry_ms;
     MakeTreeKey(key, &call.key);

@@ -28,11 +28,10 @@ uint64_t ExpiryMs(int64_t exptime, uint64_t now_ms);
 
 /// The tree's key of a memcached key, in `buffer`.
 void MakeTreeKey(std::string_view key, std::string* buffer);
-void AppendTreeKey(std::string_view key, std::string* out);
 
 void AppendLine(std::string_view line, std::string* out);
 void AppendNumber(uint64_t number, std::string* out);
-/// "VALUE key flags bytes [cas]", and the data.
+/// "VALUE key flags bytes [cas]", and the data. REQUIRES: IsKey(key).
 struct ValueForm {
   bool with_cas = false;
 };

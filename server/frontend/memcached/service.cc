@@ -11,7 +11,10 @@ using dsm::Task;
 
 std::string_view VersionText() { return "1.6.0-farleaf-" FARLEAF_VERSION; }
 
-Service::Service(Deps deps) : deps_(std::move(deps)) {}
+Service::Service(Deps deps)
+    : Environment({deps.thread, &deps.keyspace->store, deps.authenticator, deps.slow_log},
+                  deps.counters),
+      deps_(std::move(deps)) {}
 
 std::unique_ptr<server::Connection> Service::NewConnection() {
   auto connection = std::make_unique<Connection>(this, deps_.options.limits);

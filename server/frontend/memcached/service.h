@@ -50,12 +50,7 @@ class Service final : public ProtocolService, public Environment {
   void Tick() override;
 
   // Environment.
-  ServingThread& thread() override { return *deps_.thread; }
-  const RecordStore& store() override { return deps_.keyspace->store; }
-  const Authenticator& authenticator() const override { return *deps_.authenticator; }
-  Counters& counters() override { return *deps_.counters; }
   uint64_t DeadlineNs() override;
-  SlowLog* slow_log() override { return deps_.slow_log; }
   bool AppendStats(std::string_view argument, std::string* out) override;
   dsm::Task<Status> FlushAll(int64_t delay_s) override;
 

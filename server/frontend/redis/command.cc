@@ -65,13 +65,8 @@ bool ParseDouble(std::string_view text, double* number) {
   return error == std::errc() && end == text.data() + text.size() && !std::isnan(*number);
 }
 
-void AppendTreeKey(std::string_view key, std::string* out) {
-  out->append(1, kUserKeySpace).append(key);
-}
-
 void MakeTreeKey(std::string_view key, std::string* buffer) {
-  buffer->clear();
-  AppendTreeKey(key, buffer);
+  buffer->assign(1, kUserKeySpace).append(key);
 }
 
 std::string_view TypeName(RecordType type) {

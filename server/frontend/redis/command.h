@@ -35,17 +35,11 @@ inline constexpr std::string_view kSpokenRelease = "7.0.15";
 inline constexpr size_t kCommandsMax = 128;
 
 /// What a thread counts. Written by one thread, read by any.
-struct Counters {
-  using Count = std::atomic<uint64_t>;
+struct Counters : RecordCounters {
+  Counters() : RecordCounters(kCommandsMax) {}
   Count refused{0};  ///< unknown or not served
-  Count failed{0};   ///< by the pool
   Count key_hits{0}, key_misses{0};
-  Count round_trips{0};              ///< in the pool
-  CommandStats stats{kCommandsMax};  ///< by their place in the table
 
-  static void Add(Count& count, uint64_t n = 1) {
-    count.store(count.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
-  }
   /// Adds all but `stats` to `sum`.
   void AddTo(Counters* sum) const;
   /// Lines `redis.key_hits 5`, of all but `stats`.
@@ -57,12 +51,18 @@ struct Counters {
 /// What runs a connection's commands: the service of its thread, or a test.
 class Environment : public RecordEnvironment {
  public:
-  virtual Counters& counters() = 0;
+  /// `counters` outlive it.
+  Environment(Parts parts, Counters* counters)
+      : RecordEnvironment(parts, counters), counters_(*counters) {}
+  Counters& counters() const { return counters_; }
   /// Lines of INFO; `section` in lower case, or empty for all.
   virtual void AppendInfo(std::string_view section, std::string* out) = 0;
   /// What CONFIG GET knows.
   virtual std::vector<std::pair<std::string, std::string>> Settings() = 0;
   virtual dsm::Task<Status> FlushAll() = 0;
+
+ private:
+  Counters& counters_;
 };
 
 /// What a connection is to its commands.
@@ -131,7 +131,6 @@ bool ParseInteger(std::string_view text, int64_t* number);
 bool ParseDouble(std::string_view text, double* number);
 
 /// The tree's key of a key that users name.
-void AppendTreeKey(std::string_view key, std::string* out);
 void MakeTreeKey(std::string_view key, std::string* buffer);
 /// Names of types as TYPE tells them.
 std::string_view TypeName(RecordType type);

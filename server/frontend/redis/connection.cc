@@ -143,7 +143,7 @@ bool Connection::GatherRetrievals(size_t* count) {
       took_another = true;
       break;
     }
-    took_another = wanted_.size() < kGatheredKeysMax && TakeNext();
+    took_another = wanted_.size() < kGatheredKeysMax && TakeAnother();
   } while (took_another && NextIsRetrieval());
   *count = wanted_.size();
   return took_another;
@@ -166,7 +166,7 @@ bool Connection::GatherSets(size_t max, size_t* count) {
       break;
     }
     sets_.push_back(set);
-    took_another = stays && sets_.size() < max && TakeNext();
+    took_another = stays && sets_.size() < max && TakeAnother();
   } while (took_another && NextIsSet());
   *count = sets_.size();
   return took_another;
@@ -199,10 +199,6 @@ void Connection::AnswerWanted(size_t, const Record* record) {
   } else {
     reply.Bulk(record->data);
   }
-}
-
-void Connection::CountRoundTrips(uint64_t count) {
-  Counters::Add(environment_->counters().round_trips, count);
 }
 
 void Connection::AnswerFailure(const Status& failure) {

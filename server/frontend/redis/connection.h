@@ -28,19 +28,15 @@ class Connection final : public OrderedConnection {
   bool TakeNext() override;
   bool NextIsRetrieval() const override;
   bool GatherRetrievals(size_t* count) override;
-  void AppendWantedKey(size_t i, std::string* out) const override {
-    AppendTreeKey(wanted_[i], out);
-  }
+  std::string_view WantedKey(size_t i) const override { return wanted_[i]; }
   void AnswerWanted(size_t i, const Record* record) override;
   bool NextIsSet() const override;
   bool GatherSets(size_t max, size_t* count) override;
-  void AppendSetKey(size_t i, std::string* out) const override { AppendTreeKey(sets_[i].key, out); }
+  std::string_view SetKey(size_t i) const override { return sets_[i].key; }
   RecordRule& RuleOfSet(size_t i) override;
   void AnswerSet(size_t i, const Status& status) override;
   dsm::Task<void> RunNext(dsm::OpContext& op) override;
   std::string_view GuessKey(std::string_view text) const override;
-  CommandStats& stats() override { return environment_->counters().stats; }
-  void CountRoundTrips(uint64_t count) override;
   void FreeOwnRoom() override {
     Free(&wanted_, &sets_, &reply_, &key_, &value_);
     reader_.GiveBackRoom();

@@ -9,6 +9,11 @@ namespace farleaf::server::redis {
 
 using dsm::Task;
 
+Service::Service(Deps deps)
+    : Environment({deps.thread, &deps.keyspace->store, deps.authenticator, deps.slow_log},
+                  deps.counters),
+      deps_(std::move(deps)) {}
+
 std::unique_ptr<server::Connection> Service::NewConnection() {
   auto connection = std::make_unique<Connection>(this, deps_.options.limits, deps_.connection_id());
   if (deps_.thread->full()) {

@@ -42,17 +42,12 @@ class Service final : public ProtocolService, public Environment {
     SlowLog* slow_log;                        ///< outlives the service
     const Authenticator* authenticator;       ///< outlives the service
   };
-  explicit Service(Deps deps) : deps_(std::move(deps)) {}
+  explicit Service(Deps deps);
 
   std::unique_ptr<server::Connection> NewConnection() override;
 
   // Environment.
-  ServingThread& thread() override { return *deps_.thread; }
-  const RecordStore& store() override { return deps_.keyspace->store; }
-  const Authenticator& authenticator() const override { return *deps_.authenticator; }
-  Counters& counters() override { return *deps_.counters; }
   uint64_t DeadlineNs() override;
-  SlowLog* slow_log() override { return deps_.slow_log; }
   void AppendInfo(std::string_view section, std::string* out) override;
   std::vector<std::pair<std::string, std::string>> Settings() override;
   dsm::Task<Status> FlushAll() override;
