@@ -86,12 +86,18 @@ class ValueVisitor {
 /// Changes of some keys, one after the other.
 class KeyChanges {
  public:
+  /// `room`: for what is decided; used again from one to the next, and outlives this.
+  explicit KeyChanges(std::string* room) : room_(*room) {}
   virtual ~KeyChanges() = default;
+  std::string& room() const { return room_; }
   /// What is to become of the key of this number: as a ModifyFunction.
   virtual ModifyAction Decide(size_t number, std::optional<std::string_view> current,
                               std::string* replacement) = 0;
   /// It is done, or has failed: told of each before the next is decided.
   virtual void Done(size_t number, const Result<ModifyResult>& result) = 0;
+
+ private:
+  std::string& room_;
 };
 
 class RangeIndex {

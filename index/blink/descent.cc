@@ -53,11 +53,8 @@ constexpr const char* kGoneAdvice =
 }  // namespace
 
 Status BlinkTree::CheckKey(std::string_view key) const {
+  if (IsKey(key)) return Status::Ok();
   const Geometry& geometry = info_.geometry;
-  if (geometry.layout == Layout::kFixed8 ? key.size() == 8
-                                         : !key.empty() && key.size() <= geometry.key_bytes_max) {
-    return Status::Ok();
-  }
   const std::string range = geometry.layout == Layout::kFixed8
                                 ? "exactly 8"
                                 : "1 to " + std::to_string(geometry.key_bytes_max);

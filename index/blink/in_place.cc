@@ -34,22 +34,22 @@ struct BlinkTree::AtPlace {
            tree.info_.geometry.layout == Layout::kBytes &&
            op.worker.transport().Mapped(tree.cache_.root().address, 8) != nullptr;
   }
-  bool takes(std::string_view key) const { return can_peek() && tree.CheckKey(key).ok(); }
-  /// The leaf that the cached nodes name for the key, if it can be looked at where it is. Begins to fetch it. REQUIRES:
-  /// takes(key).
-  std::optional<GlobalAddress> FetchLeaf(std::string_view key) const {
-    return FetchLeaf(tree.cache_.Find(key, Side::kAt, 0));
-  }
-  std::optional<GlobalAddress> FetchLeaf(const SearchCache::Path& path) const;
+  bool takes(std::string_view key) const { return can_peek() && tree.IsKey(key); }
   /// A key's leaf, and what a look at it has told.
   struct Look {
     GlobalAddress leaf;
     LeafPeek peek;
     std::optional<PeekOutcome> outcome;  ///< nullopt: the key has not been looked for
   };
-  /// Whether there is such a leaf, or one was expected.
+  /// Of the leaf that the cached nodes name for the key, or that was expected, if it can be looked at where it is. Begins
+  /// to fetch it.
   bool BeginLook(std::string_view key, Look* look) const;
-  bool BeginLookAt(std::optional<GlobalAddress> leaf, Look* look) const;
+  /// The same by the cached nodes alone. REQUIRES: takes(key).
+  bool BeginLookByCache(std::string_view key, Look* look) const;
+  bool BeginLookAt(GlobalAddress leaf, Look* look) const;
+  bool BeginLookAt(const SearchCache::Path& path, Look* look) const {
+    return path.complete && !path.node.is_null() && BeginLookAt(path.node, look);
+  }
   PeekOutcome Find(std::string_view key, LeafPeek& peek, PageBuffer& image) const {
     const PeekOutcome outcome = peek.Find(key, image);
     // Another leaf's key by now, perhaps: the cached nodes will know.
@@ -62,11 +62,20 @@ struct BlinkTree::AtPlace {
     ++op.counts.reads;
     op.counts.bytes_read += peek.loaded_bytes();
   }
-  /// VisitAtOnce of a few.
+  /// VisitAtOnce of a few. One by itself, most often, overlaps with nothing.
+  size_t Visit(std::span<const std::string_view> keys, size_t first_number,
+               ValueVisitor& visitor) const {
+    return keys.size() == 1 ? VisitSome<1>(keys, first_number, visitor)
+                            : VisitSome<kPeeksTogether>(keys, first_number, visitor);
+  }
+  template <size_t kTogether>
   size_t VisitSome(std::span<const std::string_view> keys, size_t first_number,
                    ValueVisitor& visitor) const;
   /// BeginLook of keys, from the first on. Returns of how many.
   size_t BeginLooks(std::span<const std::string_view> keys, std::span<Look> looks) const;
+  size_t BeginLooks(std::span<const std::string_view> keys, std::array<Look, 1>& look) const {
+    return BeginLook(keys[0], &look[0]) ? 1 : 0;
+  }
   /// Find, and begins to fetch what was found.
   void FindSome(std::span<const std::string_view> keys, std::span<Look> looks,
                 PageBuffer& image) const;
@@ -77,6 +86,7 @@ struct BlinkTree::AtPlace {
                                              std::string& replacement,
                                              const Decision& decide) const;
   /// ModifyAtOnce of a few.
+  template <size_t kTogether>
   size_t ChangeSome(std::span<const std::string_view> keys, size_t first_number, CurrentValue use,
                     KeyChanges& changes) const;
   /// Takes the lock, if nobody has it, and reads nothing.
@@ -92,23 +102,11 @@ struct BlinkTree::AtPlace {
   }
 };
 
-std::optional<GlobalAddress> BlinkTree::AtPlace::FetchLeaf(const SearchCache::Path& path) const {
-  if (!path.complete || path.node.is_null()) return std::nullopt;
+bool BlinkTree::AtPlace::BeginLookAt(GlobalAddress leaf, Look* look) const {
   const Geometry& geometry = tree.info_.geometry;
-  dsm::Transport& transport = op.worker.transport();
-  const std::byte* const page = transport.Mapped(path.node, geometry.page_bytes(0));
-  if (page == nullptr) return std::nullopt;
-  transport.Prefetch(path.node, kSlotsPrefetchBytes);
-  __builtin_prefetch(page + geometry.image_bytes(0));
-  return path.node;
-}
-
-bool BlinkTree::AtPlace::BeginLookAt(std::optional<GlobalAddress> leaf, Look* look) const {
-  if (!leaf) return false;
-  const Geometry& geometry = tree.info_.geometry;
-  const std::byte* const page = op.worker.transport().Mapped(*leaf, geometry.page_bytes(0));
+  const std::byte* const page = op.worker.transport().Mapped(leaf, geometry.page_bytes(0));
   if (page == nullptr) return false;
-  look->leaf = *leaf;
+  look->leaf = leaf;
   look->peek = LeafPeek(geometry, tree.info_.id, MappedPage(page));
   return true;
 }
@@ -116,7 +114,14 @@ bool BlinkTree::AtPlace::BeginLookAt(std::optional<GlobalAddress> leaf, Look* lo
 bool BlinkTree::AtPlace::BeginLook(std::string_view key, Look* look) const {
   if (!takes(key)) return false;
   const auto expected = tree.expected_.Find(op.worker.number(), key);
-  return BeginLookAt(expected ? expected : FetchLeaf(key), look);
+  return expected ? BeginLookAt(*expected, look) : BeginLookByCache(key, look);
+}
+
+bool BlinkTree::AtPlace::BeginLookByCache(std::string_view key, Look* look) const {
+  if (!BeginLookAt(tree.cache_.Find(key, Side::kAt, 0), look)) return false;
+  look->peek.PrefetchFirst(kSlotsPrefetchBytes);
+  look->peek.PrefetchLock();
+  return true;
 }
 
 std::optional<bool> BlinkTree::GetInPlace(OpContext& op, std::string_view key, std::string* value) {
@@ -137,7 +142,6 @@ std::optional<bool> BlinkTree::GetInPlace(OpContext& op, std::string_view key, s
 
 size_t BlinkTree::AtPlace::BeginLooks(std::span<const std::string_view> keys,
                                       std::span<Look> looks) const {
-  if (keys.size() == 1) return BeginLook(keys[0], &looks[0]) ? 1 : 0;
   if (!can_peek()) return 0;
   const size_t wanted = std::min({keys.size(), looks.size(), kPeeksTogether});
   std::array<SearchCache::Path, kPeeksTogether> paths;
@@ -147,8 +151,7 @@ size_t BlinkTree::AtPlace::BeginLooks(std::span<const std::string_view> keys,
   }
   for (; count < begun; ++count) {
     const SearchCache::Path path = tree.cache_.EndFind(keys[count], paths[count]);
-    const bool found = path.complete && !path.node.is_null();
-    if (!found || !BeginLookAt(path.node, &looks[count])) break;
+    if (!BeginLookAt(path, &looks[count])) break;
   }
   // A line of each first: what a page's address takes to be translated is waited for together.
   for (const Look& look : looks.first(count)) look.peek.PrefetchLock();
@@ -164,16 +167,18 @@ void BlinkTree::AtPlace::FindSome(std::span<const std::string_view> keys, std::s
   }
 }
 
+template <size_t kTogether>
 size_t BlinkTree::AtPlace::VisitSome(std::span<const std::string_view> keys, size_t first_number,
                                      ValueVisitor& visitor) const {
-  std::array<Look, kPeeksTogether> looks;
-  const size_t count = BeginLooks(keys, looks);
+  std::array<Look, kTogether> looks;
   PageBuffer image;
-  FindSome(keys, std::span(looks).first(count), image);
+  const size_t count = BeginLooks(keys, looks);
+  if constexpr (kTogether > 1) FindSome(keys, std::span(looks).first(count), image);
   size_t visited = 0;
   for (; visited < count; ++visited) {
-    const PeekOutcome outcome = *looks[visited].outcome;
     LeafPeek& peek = looks[visited].peek;
+    const auto& found = looks[visited].outcome;
+    const PeekOutcome outcome = found ? *found : Find(keys[visited], peek, image);
     std::optional<std::string_view> value;
     if (outcome == PeekOutcome::kFound) value = peek.Value(image);
     if (outcome == PeekOutcome::kNotHere || !peek.Holds()) break;
@@ -188,7 +193,7 @@ size_t BlinkTree::VisitAtOnce(OpContext& op, std::span<const std::string_view> k
                               ValueVisitor& visitor) {
   size_t done = 0;
   while (done < keys.size()) {
-    const size_t visited = AtPlace{*this, op}.VisitSome(keys.subspan(done), done, visitor);
+    const size_t visited = AtPlace{*this, op}.Visit(keys.subspan(done), done, visitor);
     if (visited == 0) break;
     done += visited;
   }
@@ -198,9 +203,9 @@ size_t BlinkTree::VisitAtOnce(OpContext& op, std::span<const std::string_view> k
 void BlinkTree::Expect(OpContext& op, std::string_view key) {
   // By the cached nodes alone: a place that was expected before would be so for ever.
   const AtPlace at{*this, op};
-  if (!at.takes(key)) return;
-  if (const auto leaf = at.FetchLeaf(key)) {
-    expected_.Note(op.worker.number(), key, *leaf);
+  AtPlace::Look look;
+  if (at.takes(key) && at.BeginLookByCache(key, &look)) {
+    expected_.Note(op.worker.number(), key, look.leaf);
   }
 }
 
@@ -210,7 +215,7 @@ Task<Status> BlinkTree::VisitValues(OpContext& op, std::span<const std::string_v
   std::string value;
   const AtPlace at{*this, op};
   while (done < keys.size() && at.can_peek()) {
-    const size_t visited = at.VisitSome(keys.subspan(done), done, visitor);
+    const size_t visited = at.Visit(keys.subspan(done), done, visitor);
     done += visited;
     if (visited > 0) continue;
     const auto found = co_await Get(op, keys[done], &value);
@@ -333,16 +338,18 @@ std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view 
   return result;
 }
 
+template <size_t kTogether>
 size_t BlinkTree::AtPlace::ChangeSome(std::span<const std::string_view> keys, size_t first_number,
                                       CurrentValue use, KeyChanges& changes) const {
-  std::array<Look, kPeeksTogether> looks;
+  std::array<Look, kTogether> looks;
   const size_t count = BeginLooks(keys, looks);
-  PageBuffer image;
-  FindSome(keys, std::span(looks).first(count), image);
-  std::string room;
+  if constexpr (kTogether > 1) {
+    PageBuffer image;
+    FindSome(keys, std::span(looks).first(count), image);
+  }
   for (size_t i = 0; i < count; ++i) {
     const auto result =
-        Change(keys[i], looks[i], use, room,
+        Change(keys[i], looks[i], use, changes.room(),
                [&](std::optional<std::string_view> current, std::string* replacement) {
                  return changes.Decide(first_number + i, current, replacement);
                });
@@ -358,7 +365,10 @@ size_t BlinkTree::ModifyAtOnce(OpContext& op, std::span<const std::string_view> 
   size_t done = 0;
   while (done < keys.size() && pool_->self().id != 0 && !HasUnfinished()) {
     const auto some = keys.subspan(done, std::min(keys.size() - done, kPeeksTogether));
-    const size_t changed = AtPlace{*this, op}.ChangeSome(some, done, use, changes);
+    const AtPlace at{*this, op};
+    const size_t changed = some.size() == 1
+                               ? at.ChangeSome<1>(some, done, use, changes)
+                               : at.ChangeSome<kPeeksTogether>(some, done, use, changes);
     done += changed;
     if (changed < some.size()) break;
   }

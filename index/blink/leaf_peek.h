@@ -82,7 +82,7 @@ class BasicLeafPeek {
     if (!LoadSlots(image)) return PeekOutcome::kNotHere;
     const ConstNode node(*geometry_, image.image(*geometry_, 0));
     if (node.tree() != tree_ || node.level() != 0 || node.dead() || node.version() != version_ ||
-        !node.Covers(key)) {
+        node.AtOrPastHigh(key)) {
       return PeekOutcome::kNotHere;
     }
     return Search(key, image);
@@ -162,17 +162,18 @@ class BasicLeafPeek {
   PeekOutcome Search(std::string_view key, PageBuffer& image) {
     const BytesPage page(*geometry_, image.image(*geometry_, 0));
     const internal::BytesProbe probe = page.Probe(key);
+    if (probe.below_low) return PeekOutcome::kNotHere;
     const uint64_t wanted = probe.order();
     size_t first = 0, end = count_;
     while (first < end) {
       const size_t middle = first + (end - first) / 2;
       const BytesSlot slot = page.Slot(middle);
-      if (slot.offset < heap_begin_ || slot.offset + slot.rest + slot.value > heap_end()) {
-        return PeekOutcome::kNotHere;
-      }
       const uint64_t order = internal::SlotOrder(slot.shared, slot.head);
       int compared = order < wanted ? -1 : 1;
       if (order == wanted) {  // most comparisons end with what stands in the slot
+        if (slot.offset < heap_begin_ || slot.offset + slot.rest + slot.value > heap_end()) {
+          return PeekOutcome::kNotHere;
+        }
         Load(slot.offset, slot.rest, image);
         compared = internal::CompareRests(page.Rest(slot), probe.rest);
       }

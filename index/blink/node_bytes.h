@@ -48,6 +48,13 @@ inline size_t CommonPrefix(std::string_view a, std::string_view b) {
         LoadLittle<uint64_t>(a.data() + i) ^ LoadLittle<uint64_t>(b.data() + i);
     if (difference != 0) return i + static_cast<size_t>(__builtin_ctzll(difference)) / 8;
   }
+  if (i < length &&
+      length >= 8) {  // the last ones once more with those before them, which are the same
+    i = length - 8;
+    const uint64_t difference =
+        LoadLittle<uint64_t>(a.data() + i) ^ LoadLittle<uint64_t>(b.data() + i);
+    return difference == 0 ? length : i + static_cast<size_t>(__builtin_ctzll(difference)) / 8;
+  }
   while (i < length && a[i] == b[i]) ++i;
   return i;
 }
@@ -155,6 +162,7 @@ class BytesPage {
   Status Validate() const;
 
   static uint32_t Head(std::string_view rest) {
+    if (rest.size() >= 4) return __builtin_bswap32(LoadLittle<uint32_t>(rest.data()));
     unsigned char raw[4] = {};
     std::copy_n(rest.begin(), std::min<size_t>(rest.size(), 4), raw);
     return __builtin_bswap32(LoadLittle<uint32_t>(raw));

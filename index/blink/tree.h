@@ -95,6 +95,13 @@ class BlinkTree final : public RangeIndex {
  private:
   // descent.cc: finding nodes.
   bool caching() const { return options_.cache == CacheMode::kSearchLayer; }
+  /// Whether this tree may have such a key.
+  bool IsKey(std::string_view key) const {
+    const Geometry& geometry = info_.geometry;
+    return geometry.layout == Layout::kFixed8
+               ? key.size() == 8
+               : !key.empty() && key.size() <= geometry.key_bytes_max;
+  }
   Status CheckKey(std::string_view key) const;
   uint64_t WaitDeadlineNs(const OpContext& op) const;
   enum class PageState : uint8_t { kRead, kForeign };

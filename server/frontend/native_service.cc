@@ -121,8 +121,9 @@ size_t NativeService::AnswerGets(NativeConnection& connection,
 
 class NativeService::Puts final : public index::KeyChanges {
  public:
-  Puts(NativeConnection& connection, std::span<const NativeConnection::Taken> puts)
-      : connection_(connection), puts_(puts) {}
+  Puts(NativeConnection& connection, std::span<const NativeConnection::Taken> puts,
+       std::string* room)
+      : KeyChanges(room), connection_(connection), puts_(puts) {}
   index::ModifyAction Decide(size_t number, std::optional<std::string_view>,
                              std::string* replacement) override {
     replacement->assign(puts_[number].request.value);
@@ -153,6 +154,7 @@ size_t NativeService::AnswerPuts(NativeConnection& connection,
                                  std::span<const NativeConnection::Taken> puts) {
   const HostedTree tree = FindTree(puts.front().request.tree);
   if (tree.index == nullptr) return 0;
+  std::string room;
   size_t answered = 0;
   for (bool all = true; all && answered < puts.size();) {
     const auto some =
@@ -162,7 +164,7 @@ size_t NativeService::AnswerPuts(NativeConnection& connection,
     for (const auto& put : some) keys_.push_back(put.request.key);
     OperationRecord record{protocol::Opcode::kPut, StatusCode::kOk, 0, {}};
     dsm::OpContext op{deps_.thread->worker(), record.counts};
-    Puts changes(connection, some);
+    Puts changes(connection, some, &room);
     const size_t done =
         tree.index->ModifyAtOnce(op, keys_, index::CurrentValue::kPresenceOnly, changes);
     const uint64_t now_ns = done > 0 ? deps_.clock->NowNs() : 0;

@@ -173,7 +173,7 @@ class OrderedConnection : public Connection {
   class SetAnswerer final : public RecordChanges {
    public:
     SetAnswerer(OrderedConnection* connection, size_t begin)
-        : connection_(connection), begin_(begin) {}
+        : RecordChanges(&connection->value_), connection_(connection), begin_(begin) {}
     RecordRule& RuleOf(size_t number) override { return connection_->RuleOfSet(begin_ + number); }
     void Done(size_t number, const Result<RecordUpdate>& update) override {
       connection_->AnswerSet(begin_ + number, update.ok() ? Status::Ok() : update.status());

@@ -86,7 +86,7 @@ namespace {
 class Updates final : public index::KeyChanges {
  public:
   Updates(RecordChanges& changes, uint64_t now_ns)
-      : changes_(changes), attempt_{nullptr, now_ns, {}, {}} {}
+      : KeyChanges(&changes.room()), changes_(changes), attempt_{nullptr, now_ns, {}, {}} {}
 
   ModifyAction Decide(size_t number, std::optional<std::string_view> current,
                       std::string* replacement) override {

@@ -45,10 +45,16 @@ class RecordVisitor {
 /// Changes of some keys, one after the other.
 class RecordChanges {
  public:
+  /// `room`: as of index::KeyChanges.
+  explicit RecordChanges(std::string* room) : room_(*room) {}
   virtual ~RecordChanges() = default;
+  std::string& room() const { return room_; }
   /// Of the key of this number; good until it is Done.
   virtual RecordRule& RuleOf(size_t number) = 0;
   virtual void Done(size_t number, const Result<RecordUpdate>& update) = 0;
+
+ private:
+  std::string& room_;
 };
 
 class RecordStore {

@@ -306,6 +306,8 @@ TEST(InPlace, AVisitTellsOfTheKeysInTheirOrder) {
 
 /// Appends a letter in the place of a value's first one, or stores `value`.
 struct Changes final : KeyChanges {
+  Changes() : KeyChanges(&replacement_room) {}
+  std::string replacement_room;
   std::string value;  ///< empty: a letter
   std::vector<bool> existed;
   StatusCode failure = StatusCode::kOk;
