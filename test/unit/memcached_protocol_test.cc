@@ -33,6 +33,22 @@ TEST_F(MemcachedProtocolTest, EveryRowOfTheTables) {
   }
 }
 
+TEST_F(MemcachedProtocolTest, AKeyHasNoSpaceAndNoControlCharacterAtAnyPlace) {
+  using server::memcached::IsKey;
+  for (size_t bytes = 1; bytes <= 20; ++bytes) {
+    for (size_t at = 0; at < bytes; ++at) {
+      for (int c = 0; c < 256; ++c) {
+        std::string key(bytes, '!');
+        key[at] = static_cast<char>(c);
+        EXPECT_EQ(IsKey(key), c > ' ' && c != 0x7f) << bytes << ' ' << at << ' ' << c;
+      }
+    }
+  }
+  EXPECT_FALSE(IsKey(""));
+  EXPECT_TRUE(IsKey(std::string(250, '\xff')));
+  EXPECT_FALSE(IsKey(std::string(251, 'a')));
+}
+
 TEST_F(MemcachedProtocolTest, TheAnswersAreTheSameHoweverTheBytesAreCut) {
   for (const auto& table : {ClassicTable(), MetaTable(), OwnTable()}) {
     std::string all;
