@@ -244,7 +244,8 @@ struct WakeTest : FileStorageTest {
     while (woken && ended < wanted) {
       if (worker.RunOnce(dsm::Worker::Idle::kReturn)) continue;
       worker.set_sleeping(true);
-      if (worker.may_block()) woken = ::epoll_wait(epoll.get(), &event, 1, 10'000) > 0;
+      // An I/O that ends may interrupt the wait instead (io_uring's task work): EINTR.
+      if (worker.may_block()) woken = ::epoll_wait(epoll.get(), &event, 1, 10'000) != 0;
       worker.set_sleeping(false);
     }
     worker.GoOffline();
