@@ -14,9 +14,12 @@
 #   RESULTS=results/compare_builds   where a JSON file and a log of each run are left
 set -euo pipefail
 case "${1-}" in
-  -h | --help | "") sed -n '2,15s/^# \{0,1\}//p' "$0"; [[ -n ${1-} ]] && exit 0; exit 2 ;;
+  -h | --help | "") sed -n '2,14s/^# \{0,1\}//p' "$0"; [[ -n ${1-} ]] && exit 0; exit 2 ;;
 esac
 (($# == 2)) || { echo "compare_builds.sh: expected BEFORE and AFTER; try --help" >&2; exit 2; }
+for folder in "$1" "$2"; do
+  [[ -x $folder/ycsb ]] || { echo "compare_builds.sh: '$folder' has no ycsb: give the folder of a build's programs" >&2; exit 2; }
+done
 declare -A bins=([before]=$(realpath "$1") [after]=$(realpath "$2"))
 cd "$(dirname "$0")/.."
 source scripts/local_pool.sh

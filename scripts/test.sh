@@ -2,7 +2,7 @@
 # Installs what is missing, builds, and runs the tests: all of them in the release build; those of
 # protocols, parsers and concurrency under the address and undefined-behaviour sanitizers; those of
 # concurrency under the thread sanitizer; then those of the virtual machine with an RDMA device. On two
-# idle cores 45 minutes if ccache has most of the builds.
+# idle cores an hour if ccache has half of the builds; an hour and a half without.
 #
 #   scripts/test.sh [--long] [--jobs N]
 #

@@ -48,8 +48,8 @@ inline size_t CommonPrefix(std::string_view a, std::string_view b) {
         LoadLittle<uint64_t>(a.data() + i) ^ LoadLittle<uint64_t>(b.data() + i);
     if (difference != 0) return i + static_cast<size_t>(__builtin_ctzll(difference)) / 8;
   }
-  if (i < length &&
-      length >= 8) {  // the last ones once more with those before them, which are the same
+  // The last ones, once more with those in front of them, which are the same.
+  if (i < length && length >= 8) {
     i = length - 8;
     const uint64_t difference =
         LoadLittle<uint64_t>(a.data() + i) ^ LoadLittle<uint64_t>(b.data() + i);

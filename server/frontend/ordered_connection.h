@@ -82,7 +82,8 @@ class OrderedConnection : public Connection {
   virtual void AnswerWanted(size_t i, const Record* record) = 0;
   /// Whether the next command stores a value of a key, whatever it has.
   virtual bool NextIsSet() const = 0;
-  /// The next command, and sets behind it, up to `max`, become those that are to be run together. Returns whether another command was taken, as of GatherRetrievals.
+  /// The next command, and sets behind it, up to `max`, become those that are to be run together. Returns whether another
+  /// command was taken, as of GatherRetrievals.
   virtual bool GatherSets(size_t max, size_t* count) = 0;
   virtual std::string_view SetKey(size_t i) const = 0;
   /// Good until the next call.

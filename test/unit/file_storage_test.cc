@@ -244,8 +244,11 @@ struct WakeTest : FileStorageTest {
     while (woken && ended < wanted) {
       if (worker.RunOnce(dsm::Worker::Idle::kReturn)) continue;
       worker.set_sleeping(true);
-      // An I/O that ends may interrupt the wait instead (io_uring's task work): EINTR.
-      if (worker.may_block()) woken = ::epoll_wait(epoll.get(), &event, 1, 10'000) != 0;
+      // An I/O that ends may interrupt the wait instead (io_uring's task work).
+      if (worker.may_block()) {
+        const int events = ::epoll_wait(epoll.get(), &event, 1, 10'000);
+        woken = events > 0 || (events < 0 && errno == EINTR);
+      }
       worker.set_sleeping(false);
     }
     worker.GoOffline();
