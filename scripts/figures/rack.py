@@ -49,9 +49,11 @@ def table_of(options, rows):
 
 # What the latency tables of the summary show: workload, keys, operation.
 SUMMARY_LATENCIES = [
-    [("c", "zipfian", "READ"), ("c", "uniform", "READ"), ("b", "zipfian", "READ"), ("b", "uniform", "READ"), ("d", "zipfian", "READ")],
-    [("a", "zipfian", "UPDATE"), ("a", "uniform", "UPDATE"), ("b", "zipfian", "UPDATE"), ("b", "uniform", "UPDATE")],
-    [("load", "any", "INSERT"), ("d", "zipfian", "INSERT"), ("e", "zipfian", "SCAN"), ("e", "uniform", "SCAN")]]
+    [(workload, keys, "READ") for workload in "ab" for keys in ("zipfian", "uniform")],
+    [(workload, keys, "READ") for workload in "cd" for keys in ("zipfian", "uniform")],
+    [(workload, keys, "UPDATE") for workload in "ab" for keys in ("zipfian", "uniform")],
+    [("load", "any", "INSERT"), *((workload, keys, "INSERT") for workload in "de" for keys in ("zipfian", "uniform"))],
+    [("e", "zipfian", "SCAN"), ("e", "uniform", "SCAN")]]
 # Whom the tree is compared with: not those that own leaves, nor itself.
 NOT_COMPARED = {"tree", "sorted", "uncached", "dex"}
 
