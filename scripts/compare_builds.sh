@@ -6,7 +6,9 @@
 #   scripts/compare_builds.sh BEFORE AFTER
 #
 # BEFORE, AFTER: the folders of the programs (build/release/bin). Settings, from the environment:
-#   RECORDS=10000000    records of 8-byte keys and values in each tree
+#   RECORDS=10000000    records of each tree
+#   PROPERTIES=         of ycsb, for other records than 8-byte keys and values: "-p farleaf.keys=bytes -p fieldcount=1 -p fieldlength=100"
+#   RECORD_BYTES=32     of a record in each memory server: 32, or more for such records
 #   OPERATIONS=1000000  operations of each run
 #   ROUNDS=7            runs of each build; a table of ratios is printed: geometric mean, least, largest
 #   SEED=1
@@ -14,7 +16,7 @@
 #   RESULTS=results/compare_builds   where a JSON file and a log of each run are left
 set -euo pipefail
 case "${1-}" in
-  -h | --help | "") sed -n '2,14s/^# \{0,1\}//p' "$0"; [[ -n ${1-} ]] && exit 0; exit 2 ;;
+  -h | --help | "") sed -n '2,16s/^# \{0,1\}//p' "$0"; [[ -n ${1-} ]] && exit 0; exit 2 ;;
 esac
 (($# == 2)) || { echo "compare_builds.sh: expected BEFORE and AFTER; try --help" >&2; exit 2; }
 for folder in "$1" "$2"; do
@@ -29,7 +31,9 @@ OPERATIONS=${OPERATIONS:-1000000}
 ROUNDS=${ROUNDS:-7}
 SEED=${SEED:-1}
 WORKLOADS=${WORKLOADS:-a b c d e f}
-require_counts RECORDS OPERATIONS ROUNDS SEED
+RECORD_BYTES=${RECORD_BYTES:-32}
+read -ra properties <<<"${PROPERTIES:-}"
+require_counts RECORDS OPERATIONS ROUNDS SEED RECORD_BYTES
 
 results=${RESULTS:-results/compare_builds}
 mkdir -p "$results"
@@ -42,7 +46,7 @@ all_work=$work
 for build in before after; do
   bin=${bins[$build]} work=$all_work/$build logs=$results/$build
   mkdir -p "$work" "$logs"
-  start_memory "$((128 + (RECORDS + 2 * ROUNDS * OPERATIONS) / 1000000 * 32))" --fabric shm
+  start_memory "$((128 + (RECORDS + 2 * ROUNDS * OPERATIONS) / 1000000 * RECORD_BYTES))" --fabric shm
   start_compute compute_server
   pools[$build]=$bootstrap
   records[$build]=$RECORDS
@@ -55,7 +59,7 @@ run() {
   shift 3
   echo "$name, $build, round $round"
   "${bins[$build]}/ycsb" --target "pool:${pools[$build]}" --json "$file.json" --seed "$((SEED + round))" \
-    --clock cpu -p recordcount="${records[$build]}" -p operationcount="$OPERATIONS" "$@" >"$file.log" ||
+    --clock cpu -p recordcount="${records[$build]}" -p operationcount="$OPERATIONS" "${properties[@]}" "$@" >"$file.log" ||
     { tail -n 5 "$file.log" >&2; return 1; }
   records[$build]=$(python3 scripts/compare_builds_table.py --records "$file.json" "${records[$build]}")
 }

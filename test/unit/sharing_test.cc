@@ -437,5 +437,30 @@ TEST_P(FairnessTest, ComputeServersThatWantOneLeafAllTheTimeShareIt) {
 
 INSTANTIATE_TEST_SUITE_P(ComputeServers, FairnessTest, testing::Values(2, 4, 8));
 
+// One operation at a time each, so that nothing is combined or handed over: all go for the remote lock.
+TEST(BackOffTest, UpdatesOfOneLeafAreNoFewerTheMoreComputeServersWantIt) {
+  constexpr uint64_t kUpdates = 1'500;  // of each
+  double of_two = 0;
+  for (const uint64_t members : {2, 4, 8, 16, 32}) {
+    Rack rack(members);
+    rack.Load(40);  // one leaf
+    const uint64_t took_ns = rack.Run({.kind = Kind::kUpdate, .operations = kUpdates, .keys = 40});
+    const double a_second =
+        static_cast<double>(members * kUpdates) * 1e9 / static_cast<double>(took_ns);
+    uint64_t atomics = 0, longest_ns = 0;
+    for (size_t i = 0; i < members; ++i) {
+      atomics += rack.member(i).counts.atomics;
+      longest_ns = std::max(longest_ns, rack.member(i).latency_ns_max);
+    }
+    const double atomics_each =
+        static_cast<double>(atomics) / static_cast<double>(members * kUpdates);
+    std::printf("%lu compute servers: %.0f updates a second, %.2f atomics each, longest %.0f us\n",
+                members, a_second, atomics_each, static_cast<double>(longest_ns) / 1e3);
+    if (members == 2) of_two = a_second;
+    EXPECT_GE(a_second, 0.95 * of_two) << members;
+    EXPECT_LE(atomics_each, 1 + static_cast<double>(members) / 2) << members;
+  }
+}
+
 }  // namespace
 }  // namespace farleaf::index
