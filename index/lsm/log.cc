@@ -306,11 +306,12 @@ Status Log::Synced(std::span<const Io> ios) {
   return first;
 }
 
-void Log::PlanFullSyncs(std::vector<Io>* ios) const {
+void Log::PlanFullSyncs(size_t most, std::vector<Io>* ios) const {
   std::lock_guard lock(lock_);
-  for (const LogSegment* at = first_; at != nullptr && at != tail_; at = at->next) {
-    if (at->buffer == nullptr && at->written > at->synced)
-      ios->push_back(Io{IoKind::kSync, at->id});
+  for (const LogSegment* at = first_; at != nullptr && at != tail_ && most > 0; at = at->next) {
+    if (at->buffer != nullptr || at->written <= at->synced) continue;
+    ios->push_back(Io{IoKind::kSync, at->id});
+    --most;
   }
 }
 

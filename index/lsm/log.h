@@ -185,8 +185,8 @@ class Log {
   Status Written(const Cut& cut, std::span<const storage::Io> ios);
   void PlanSyncs(const Cut& cut, std::vector<storage::Io>* ios);
   Status Synced(std::span<const storage::Io> ios);
-  /// Syncs of what is full and has left memory; and what became of them, whoever forgot it or synced it, too, meanwhile.
-  void PlanFullSyncs(std::vector<storage::Io>* ios) const;
+  /// Syncs of what is full and has left memory, the oldest first; and what became of them, whoever forgot it or synced it, too, meanwhile.
+  void PlanFullSyncs(size_t most, std::vector<storage::Io>* ios) const;
   Status FullSynced(std::span<const storage::Io> ios);
   /// All in front of the cut is durable, in the other log as well.
   void AdvanceSynced(const Cut& cut);

@@ -16,6 +16,8 @@ constexpr uint32_t kLooksMax = 2000;
 constexpr uint64_t kLookAgainNs = 20 * kNsPerUs;
 /// What is written while full segments are synced is synced by the next pass, up to so many; what is left then, by the round.
 constexpr int kPassesMax = 4;
+/// Of one pass: each has a file open.
+constexpr size_t kSyncsAtOnce = 64;
 }  // namespace
 
 LogGroup::LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability durability)
@@ -185,7 +187,7 @@ void LogGroup::EndTurn(const Status& round) {
 }
 
 dsm::Task<Status> LogGroup::SyncFull(dsm::Worker& worker) {
-  for (int pass = 0; pass < kPassesMax; ++pass) {
+  for (int pass = 0; pass < kPassesMax;) {
     std::vector<Io> ios;
     std::array<size_t, kLogsMax> counts{};
     Waiter planning{{Reach::kTurn, {}}, &worker};
@@ -193,11 +195,12 @@ dsm::Task<Status> LogGroup::SyncFull(dsm::Worker& worker) {
     co_await queueing;
     for (size_t i = 0; i < logs_.size(); ++i) {
       const size_t before = ios.size();
-      logs_[i]->PlanFullSyncs(&ios);
+      logs_[i]->PlanFullSyncs(kSyncsAtOnce - before, &ios);
       counts[i] = ios.size() - before;
     }
     EndTurn(Status::Ok());
     if (ios.empty()) break;
+    if (ios.size() < kSyncsAtOnce) ++pass;  // of what was there before, nothing is left behind it
     Status carried = co_await storage_->Run(worker, ios);
     (void)carried;  // each has its own
     Waiter noting{{Reach::kTurn, {}}, &worker};

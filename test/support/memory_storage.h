@@ -50,10 +50,12 @@ class MemoryStorage final : public index::storage::Storage {
     if (delay_ns > 0) co_await worker.Sleep(delay_ns);
     std::lock_guard lock(mutex_);
     Status first;
+    const uint64_t syncs = counts_.syncs;
     for (Io& io : ios) {
       io.status = One(io);
       if (first.ok()) first = io.status;
     }
+    syncs_of_a_run_max_ = std::max(syncs_of_a_run_max_, counts_.syncs - syncs);
     co_return first;
   }
 
@@ -87,6 +89,11 @@ class MemoryStorage final : public index::storage::Storage {
   index::storage::StorageCounts counts() const override {
     std::lock_guard lock(mutex_);
     return counts_;
+  }
+  /// The most syncs that one Run had.
+  uint64_t syncs_of_a_run_max() const {
+    std::lock_guard lock(mutex_);
+    return syncs_of_a_run_max_;
   }
   Result<index::storage::StorageSpace> Space() override {
     std::lock_guard lock(mutex_);
@@ -127,6 +134,7 @@ class MemoryStorage final : public index::storage::Storage {
   std::map<SegmentId, std::vector<std::byte>> segments_;
   std::map<std::string, std::string> files_;
   index::storage::StorageCounts counts_;
+  uint64_t syncs_of_a_run_max_ = 0;
 };
 
 }  // namespace farleaf::test

@@ -101,6 +101,19 @@ TEST_F(LsmLogTest, ASyncMayEndBehindFullSegmentsThatLeftMemoryEarlier) {
   EXPECT_EQ(storage.counts().syncs, 3u) << "of each segment once";
 }
 
+// Each takes a file descriptor while it goes on.
+TEST_F(LsmLogTest, FullSegmentsAreSyncedSoManyAtOnce) {
+  Open({.durability = Durability::kLocal});
+  for (int i = 0; i < 150; ++i) {
+    ASSERT_TRUE(AppendValue(std::to_string(i), std::string(1'900'000, 'v')).ok());
+    ASSERT_TRUE(worker->Run(logs->group.WriteFull(*worker)).ok());
+  }
+  ASSERT_EQ(storage.counts().syncs, 0u);
+  ASSERT_TRUE(Sync().ok());
+  EXPECT_EQ(storage.counts().syncs, 150u);
+  EXPECT_EQ(storage.syncs_of_a_run_max(), 64u);
+}
+
 // Its commits are in tables, which no manifest names yet: a recovery needs it to get to what is behind it.
 TEST_F(LsmLogTest, AFlushedSegmentIsSyncedAsLongAsItIsNotTrimmed) {
   Open({.durability = Durability::kLocal});
