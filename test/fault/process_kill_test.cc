@@ -25,10 +25,39 @@ constexpr uint64_t kBoundMs = 20'000;
 constexpr uint64_t kVictimDeadlineMs = 4'000;
 constexpr int kPatienceMs = 60'000;
 
-struct KillTest : ::testing::TestWithParam<std::string> {
-  ProcessCluster cluster{{.fabric = GetParam(), .chunk = "64KiB", .lease_ms = kLeaseMs}};
+struct KillCase {
+  std::string name;
+  std::string fabric;
+  client::TreeSpec tree = TestedTree();
+  std::vector<std::string> flags = {};  ///< of compute servers
+  test::Amount rounds{1, 1, 25};
+};
+
+/// Each of a compute server's flags that turn an option of its trees off.
+std::vector<std::string> AllOff() {
+  return {"--cache",     "none", "--share-reads",      "off", "--combine-writes",   "off",
+          "--hand-over", "off",  "--value-hint-bytes", "0",   "--value-list-bytes", "0",
+          "--in-place",  "off",  "--scan-leaves-max",  "1",   "--placement",        "hashed"};
+}
+
+std::vector<KillCase> KillCases() {
+  std::vector<KillCase> cases;
+  for (const std::string& fabric : dsm::ProcessFabricNames()) {
+    cases.push_back({fabric, fabric, TestedTree(), {}, {1, 2, 100}});
+  }
+  const auto parted = TestedFixed8(client::LeafLayout::kParted),
+             sorted = TestedFixed8(client::LeafLayout::kSorted);
+  cases.push_back({"shm_parted", "shm", parted});
+  cases.push_back({"shm_parted_all_off", "shm", parted, AllOff()});
+  cases.push_back({"tcp_sorted_all_off", "tcp", sorted, AllOff()});
+  return cases;
+}
+
+struct KillTest : ::testing::TestWithParam<KillCase> {
+  ProcessCluster cluster{{.fabric = GetParam().fabric, .chunk = "64KiB", .lease_ms = kLeaseMs}};
 
   void SetUp() override { cluster.StartMemoryServers(); }
+  ComputeServerProcess StartComputeServer() { return cluster.StartComputeServer(GetParam().flags); }
 
   static std::unique_ptr<client::Client> Connect(const ComputeServerProcess& server) {
     return ConnectTo(server, kBoundMs);
@@ -41,19 +70,21 @@ struct KillTest : ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(KillTest, WhatWasAcknowledgedSurvivesAndNobodyElseWaitsForLong) {
-  const uint64_t rounds = test::Amount{1, 2, 100};
+  const uint64_t rounds = GetParam().rounds;
+  const client::TreeLayout layout = GetParam().tree.layout;
   Random random(20'261);
   SCOPED_TRACE("seed 20261");
-  ComputeServerProcess survivor = cluster.StartComputeServer();
+  ComputeServerProcess survivor = StartComputeServer();
   auto survivor_client = Connect(survivor);
-  client::Tree tree = CreateTree(*survivor_client);
-  MixedLoad others({.seed = random.Next(), .owner = 0, .deadline_ms = kBoundMs});
-  MixedLoad killed({.seed = random.Next(), .owner = 1, .deadline_ms = kVictimDeadlineMs});
+  client::Tree tree = CreateTree(*survivor_client, GetParam().tree);
+  MixedLoad others({.seed = random.Next(), .owner = 0, .deadline_ms = kBoundMs, .layout = layout});
+  MixedLoad killed(
+      {.seed = random.Next(), .owner = 1, .deadline_ms = kVictimDeadlineMs, .layout = layout});
 
   uint64_t round = 0;
   for (; round < rounds && !HasFailure(); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    ComputeServerProcess victim = cluster.StartComputeServer();
+    ComputeServerProcess victim = StartComputeServer();
     const std::string id = victim.Id();
     auto victim_client = Connect(victim);
     others.Start(tree, MixedLoad::OnFailure::kGoOn);
@@ -83,7 +114,7 @@ TEST_P(KillTest, WhatWasAcknowledgedSurvivesAndNobodyElseWaitsForLong) {
   }
   EXPECT_LE(others.longest_wait_ms(), kBoundMs);
   std::printf("%s: %llu kills, %llu operations acknowledged, the longest wait of others %llu ms\n",
-              GetParam().c_str(), static_cast<unsigned long long>(round),
+              GetParam().name.c_str(), static_cast<unsigned long long>(round),
               static_cast<unsigned long long>(others.acknowledged() + killed.acknowledged()),
               static_cast<unsigned long long>(others.longest_wait_ms()));
   survivor.process->Signal(SIGTERM);
@@ -92,8 +123,8 @@ TEST_P(KillTest, WhatWasAcknowledgedSurvivesAndNobodyElseWaitsForLong) {
   cluster.StopMemoryServers();
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabric, KillTest, ::testing::ValuesIn(dsm::ProcessFabricNames()),
-                         [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(Fabric, KillTest, ::testing::ValuesIn(KillCases()),
+                         [](const auto& each) { return each.param.name; });
 
 }  // namespace
 }  // namespace farleaf

@@ -9,6 +9,7 @@
 
 #include "dsm/base/random.h"
 #include "index/blink/check.h"
+#include "test/support/options_off.h"
 #include "test/support/pool_pages.h"
 #include "test/support/shared_fabric.h"
 #include "test/support/tree_fixture.h"
@@ -25,9 +26,10 @@ bool Says(const Status& status, std::string_view words) {
 }
 
 /// A tree and operations with deadlines, whose failures are looked at.
-class TreeFaultTest : public testing::Test {
+class TreeFaultTest : public testing::TestWithParam<test::OptionsCase> {
  protected:
   void Open(LocalTree::Options options) {
+    GetParam().off.TurnOff(&options.tree);
     tree_ = std::make_unique<LocalTree>(options);
     pages_ = std::make_unique<PoolPages>(&tree_->fabric(), tree_->tree().info());
   }
@@ -35,6 +37,7 @@ class TreeFaultTest : public testing::Test {
     Open({.geometry = Geometry::Fixed8(256)});
     for (uint64_t i = 0; i < keys; ++i) tree_->Insert(Fixed(i), Fixed(i * 3));
   }
+  static bool caching() { return !GetParam().off.Has(test::TreeOption::kCache); }
   OpContext Op(uint64_t deadline_ms) {
     return {tree_->worker(), counts_, tree_->clock().NowNs() + deadline_ms * kNsPerMs};
   }
@@ -128,19 +131,23 @@ class TreeFaultTest : public testing::Test {
   dsm::FabricCounts counts_;
 };
 
-TEST_F(TreeFaultTest, FullPoolOfFixed8RefusesInsertsAndKeepsAll) {
+TEST_P(TreeFaultTest, FullPoolOfFixed8RefusesInsertsAndKeepsAll) {
   TestFullPool(Geometry::Fixed8(256), 8);
 }
 
-TEST_F(TreeFaultTest, FullPoolOfByteStringsRefusesInsertsAndKeepsAll) {
+TEST_P(TreeFaultTest, FullPoolOfPartedLeavesRefusesInsertsAndKeepsAll) {
+  TestFullPool(Geometry::Parted(4, 256), 8);
+}
+
+TEST_P(TreeFaultTest, FullPoolOfByteStringsRefusesInsertsAndKeepsAll) {
   TestFullPool({Layout::kBytes, 1024, 1024, 200, 100}, 60);
 }
 
-TEST_F(TreeFaultTest, FullPoolOfValueBlocksRefusesInsertsAndKeepsAll) {
+TEST_P(TreeFaultTest, FullPoolOfValueBlocksRefusesInsertsAndKeepsAll) {
   TestFullPool({Layout::kBytes, 1024, 1024, 200, 100}, 1'000);
 }
 
-TEST_F(TreeFaultTest, ValueTooLargeIsRefusedAndNamesTheLimit) {
+TEST_P(TreeFaultTest, ValueTooLargeIsRefusedAndNamesTheLimit) {
   Open({.geometry = Geometry::Bytes()});
   const Result<bool> put = Put("key", std::string((16 << 20) + 1, 'x'), kPlentyMs);
   ASSERT_FALSE(put.ok());
@@ -150,7 +157,7 @@ TEST_F(TreeFaultTest, ValueTooLargeIsRefusedAndNamesTheLimit) {
   EXPECT_TRUE(Check().ok());
 }
 
-TEST_F(TreeFaultTest, KeysAndValuesOfAWrongSizeAreRefused) {
+TEST_P(TreeFaultTest, KeysAndValuesOfAWrongSizeAreRefused) {
   OpenFixed8(10);
   for (const std::string& key : {std::string(), std::string("short"), std::string(9, 'k')}) {
     std::string value;
@@ -167,7 +174,7 @@ TEST_F(TreeFaultTest, KeysAndValuesOfAWrongSizeAreRefused) {
   EXPECT_TRUE(*Put(std::string(1'024, 'k'), "", kPlentyMs));
 }
 
-TEST_F(TreeFaultTest, LockOfADeadOwnerStopsWritersOfThatLeafOnly) {
+TEST_P(TreeFaultTest, LockOfADeadOwnerStopsWritersOfThatLeafOnly) {
   OpenFixed8(1'000);
   const GlobalAddress leaf = pages_->LeafOf(Fixed(500));
   pages_->SetWord(pages_->LockOf(leaf), kDeadOwner.Encode());
@@ -201,7 +208,7 @@ TEST_F(TreeFaultTest, LockOfADeadOwnerStopsWritersOfThatLeafOnly) {
   EXPECT_TRUE(report.ok()) << Describe(report);
 }
 
-TEST_F(TreeFaultTest, LockOfADeadOwnerStopsMergesButNoDeletes) {
+TEST_P(TreeFaultTest, LockOfADeadOwnerStopsMergesButNoDeletes) {
   OpenFixed8(1'000);
   const std::vector<GlobalAddress> leaves = pages_->Level(0);
   pages_->SetWord(pages_->LockOf(leaves[11]), kDeadOwner.Encode());
@@ -220,7 +227,7 @@ TEST_F(TreeFaultTest, LockOfADeadOwnerStopsMergesButNoDeletes) {
   EXPECT_EQ(report.keys(), 1'000 - victims.size());
 }
 
-TEST_F(TreeFaultTest, LockOfADeadOwnerOnAParentDefersSeparators) {
+TEST_P(TreeFaultTest, LockOfADeadOwnerOnAParentDefersSeparators) {
   OpenFixed8(1'000);
   std::vector<GlobalAddress> parents = pages_->Level(1);
   for (GlobalAddress parent : parents) {
@@ -240,10 +247,12 @@ TEST_F(TreeFaultTest, LockOfADeadOwnerOnAParentDefersSeparators) {
   for (uint64_t i = 0; i < 1'020; ++i) ASSERT_EQ(tree_->Get(Fixed(i)), Fixed(i * 3)) << i;
   report = Check();
   EXPECT_TRUE(report.ok()) << Describe(report);
-  EXPECT_EQ(report.trees[0].missing_separators(), 0u) << "whoever moved right completed none";
+  if (caching()) {  // without, nobody can tell a missing separator from one that is on its way
+    EXPECT_EQ(report.trees[0].missing_separators(), 0u) << "whoever moved right completed none";
+  }
 }
 
-TEST_F(TreeFaultTest, PageThatStaysTornEndsAtTheDeadlineAndNamesWhoHoldsIt) {
+TEST_P(TreeFaultTest, PageThatStaysTornEndsAtTheDeadlineAndNamesWhoHoldsIt) {
   OpenFixed8(1'000);
   const GlobalAddress leaf = pages_->LeafOf(Fixed(500));
   pages_->SetWord(pages_->LockOf(leaf), kDeadOwner.Encode());
@@ -260,7 +269,7 @@ TEST_F(TreeFaultTest, PageThatStaysTornEndsAtTheDeadlineAndNamesWhoHoldsIt) {
   EXPECT_EQ(tree_->Get(Fixed(100)), Fixed(300));
 }
 
-TEST_F(TreeFaultTest, PageThatIsDamagedIsCorruptionAndNamed) {
+TEST_P(TreeFaultTest, PageThatIsDamagedIsCorruptionAndNamed) {
   OpenFixed8(1'000);
   const GlobalAddress leaf = pages_->LeafOf(Fixed(500));
   pages_->Bytes(leaf, 256)[60] ^= std::byte{1};
@@ -273,7 +282,7 @@ TEST_F(TreeFaultTest, PageThatIsDamagedIsCorruptionAndNamed) {
   EXPECT_EQ(pages_->Word(pages_->LockOf(leaf)), dsm::kUnlockedWord);
 }
 
-TEST_F(TreeFaultTest, LostMemoryServerIsNamedAndTheOthersServe) {
+TEST_P(TreeFaultTest, LostMemoryServerIsNamedAndTheOthersServe) {
   OpenFixed8(2'000);
   dsm::FabricCounts counts;
   OpContext warm{tree_->worker(), counts};
@@ -292,7 +301,8 @@ TEST_F(TreeFaultTest, LostMemoryServerIsNamedAndTheOthersServe) {
     std::string value;
     const Result<bool> found = Get(Fixed(key), &value, kPlentyMs);
     const Result<bool> put = Put(Fixed(key), Fixed(key), kPlentyMs);
-    if (server == 0) {
+    // Without a cache the way to a leaf may be what is lost.
+    if (server == 0 && (caching() || found.ok())) {
       ASSERT_TRUE(found.ok() && *found) << key << ": " << found.status();
       ASSERT_EQ(value, Fixed(key * 3));
       ASSERT_TRUE(put.ok()) << key << ": " << put.status();
@@ -305,7 +315,9 @@ TEST_F(TreeFaultTest, LostMemoryServerIsNamedAndTheOthersServe) {
     }
     ++lost;
   }
-  EXPECT_GT(served, 500u);
+  if (caching()) {
+    EXPECT_GT(served, 500u);
+  }
   EXPECT_GT(lost, 500u);
   std::vector<KeyValue> rows;
   const Status scanned = Scan(kPlentyMs, &rows);
@@ -356,7 +368,7 @@ void OperateThroughLoss(LocalTree& tree, uint64_t parity, std::atomic<uint64_t>&
   }
 }
 
-TEST_F(TreeFaultTest, MemoryServerLostDuringARunGivesErrorsAndNoWrongAnswer) {
+TEST_P(TreeFaultTest, MemoryServerLostDuringARunGivesErrorsAndNoWrongAnswer) {
   OpenFixed8(4'000);
   std::atomic<uint64_t> finished{0};
   std::atomic<bool> killed{false};
@@ -372,12 +384,12 @@ TEST_F(TreeFaultTest, MemoryServerLostDuringARunGivesErrorsAndNoWrongAnswer) {
   for (std::thread& thread : threads) thread.join();
   for (const Witness& witness : seen) {
     EXPECT_EQ(witness.wrong, "");
-    EXPECT_GT(witness.done, 1'000u);
+    EXPECT_GT(witness.done, caching() ? 1'000u : 0u);
     EXPECT_GT(witness.refused, 100u);
   }
 }
 
-TEST_F(TreeFaultTest, LostCatalogServerIsNamed) {
+TEST_P(TreeFaultTest, LostCatalogServerIsNamed) {
   OpenFixed8(100);
   tree_->fabric().KillServer(0);
   OpContext op = Op(kPlentyMs);
@@ -386,7 +398,7 @@ TEST_F(TreeFaultTest, LostCatalogServerIsNamed) {
   EXPECT_TRUE(Says(opened.status(), "memory server 0")) << opened.status();
 }
 
-TEST_F(TreeFaultTest, CatalogLockOfADeadOwnerStopsCreationOnly) {
+TEST_P(TreeFaultTest, CatalogLockOfADeadOwnerStopsCreationOnly) {
   OpenFixed8(100);
   pages_->SetWord({dsm::kCatalogServer, dsm::kCatalogOffset}, kDeadOwner.Encode());
   OpContext soon = Op(kSoonMs);
@@ -400,7 +412,7 @@ TEST_F(TreeFaultTest, CatalogLockOfADeadOwnerStopsCreationOnly) {
   EXPECT_TRUE(Put(Fixed(1), Fixed(2), kPlentyMs).ok());
 }
 
-TEST_F(TreeFaultTest, ObserverReadsAndIsToldThatItCannotWrite) {
+TEST_P(TreeFaultTest, ObserverReadsAndIsToldThatItCannotWrite) {
   OpenFixed8(500);
   auto joined = dsm::Pool::Join(std::make_unique<dsm::SharedFabric>(&tree_->fabric()),
                                 {.role = dsm::PoolOptions::Role::kObserver}, &tree_->clock());
@@ -432,6 +444,9 @@ TEST_F(TreeFaultTest, ObserverReadsAndIsToldThatItCannotWrite) {
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_TRUE(report->ok()) << Describe(*report);
 }
+
+INSTANTIATE_TEST_SUITE_P(Options, TreeFaultTest, testing::ValuesIn(test::AllOnAndAllOff()),
+                         [](const auto& each) { return each.param.name; });
 
 }  // namespace
 }  // namespace farleaf::index

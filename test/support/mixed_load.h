@@ -21,6 +21,7 @@
 
 #include "benchmark/ycsb/distributions.h"
 #include "client/client.h"
+#include "dsm/base/bytes.h"
 #include "dsm/base/clock.h"
 #include "dsm/base/random.h"
 
@@ -34,6 +35,7 @@ class MixedLoad {
     uint64_t keys = 1'000;
     size_t window = 16;  ///< in flight, each on a key of its own
     uint64_t deadline_ms = 10'000;
+    client::TreeLayout layout = client::TreeLayout::kBytes;  ///< of the tree
   };
   enum class OnFailure : uint8_t { kEnd, kGoOn };
 
@@ -82,12 +84,24 @@ class MixedLoad {
   };
 
   std::string KeyName(uint64_t key) const {
-    return "key" + std::to_string(1'000'000 + key * static_cast<uint64_t>(options_.owners) +
-                                  static_cast<uint64_t>(options_.owner));
+    const uint64_t number =
+        key * static_cast<uint64_t>(options_.owners) + static_cast<uint64_t>(options_.owner);
+    return fixed8() ? Eight(number) : "key" + std::to_string(1'000'000 + number);
   }
-  static std::string ValueOf(uint64_t number) {
+  std::string ValueOf(uint64_t number) const {
+    if (fixed8()) return Eight(number);
     std::string value = std::to_string(number);
     return value + std::string(100 - value.size(), ' ');
+  }
+  uint64_t NumberOf(const std::string& value) const {
+    if (!fixed8()) return std::strtoull(value.c_str(), nullptr, 10);
+    return value.size() == 8 ? LoadBig64(value.data()) : 0;
+  }
+  bool fixed8() const { return options_.layout == client::TreeLayout::kFixed8; }
+  static std::string Eight(uint64_t number) {
+    std::string eight(8, 0);
+    StoreBig64(eight.data(), number);
+    return eight;
   }
 
   void RunWindow(client::Tree& tree) {
@@ -139,7 +153,7 @@ class MixedLoad {
   }
   void Judge(uint64_t key, const Held& held, const client::Value& read) {
     std::optional<uint64_t> number;
-    if (read) number = std::strtoull(read->c_str(), nullptr, 10);
+    if (read) number = NumberOf(*read);
     const bool whole = !read || *read == ValueOf(*number);
     if (whole && (number == held.settled || held.possible.contains(number))) return;
     wrong_ += KeyName(key) + ": read '" + (read ? *read : "nothing") + "', acknowledged " +

@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <initializer_list>
 #include <iterator>
+#include <ostream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "dsm/base/result.h"
 #include "index/blink/options.h"
@@ -145,6 +147,27 @@ inline Result<OptionSet> ParseOptionSet(std::string_view names) {
 inline index::TreeOptions Without(OptionSet options, index::TreeOptions others = {}) {
   options.TurnOff(&others);
   return others;
+}
+
+/// What a test runs with.
+struct OptionsCase {
+  std::string name;
+  OptionSet off;
+};
+inline void PrintTo(const OptionsCase& options, std::ostream* out) { *out << options.name; }
+
+inline std::vector<OptionsCase> AllOnAndAllOff() {
+  return {{"all_on", {}}, {"all_off", OptionSet::All()}};
+}
+/// All on, each by itself off, all shortcuts off, all off.
+inline std::vector<OptionsCase> EachOptionOff() {
+  std::vector<OptionsCase> cases{{"all_on", {}}};
+  for (size_t i = 0; i < kTreeOptions; ++i) {
+    cases.push_back({"without_" + std::string(kTreeOptionNames[i]), {static_cast<TreeOption>(i)}});
+  }
+  cases.push_back({"without_shortcuts", OptionSet::Shortcuts()});
+  cases.push_back({"all_off", OptionSet::All()});
+  return cases;
 }
 
 /// Does not compile with another option in the struct: one that may be off has its place above.

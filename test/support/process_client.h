@@ -24,13 +24,27 @@ inline std::unique_ptr<client::Client> ConnectTo(const ComputeServerProcess& ser
   return std::move(*client);
 }
 
-/// The tree "tested", of byte strings, with leaves so small that they lie on all memory servers soon.
-inline client::Tree CreateTree(client::Client& client) {
+/// "tested", of byte strings, with leaves so small that they lie on all memory servers soon.
+inline client::TreeSpec TestedTree() {
   client::TreeSpec spec;
   spec.name = "tested";
   spec.layout = client::TreeLayout::kBytes;
   spec.geometry.key_bytes_max = 64;
   spec.geometry.leaf_bytes = 1024;
+  return spec;
+}
+/// The same of keys of 8 bytes.
+inline client::TreeSpec TestedFixed8(client::LeafLayout leaves) {
+  client::TreeSpec spec;
+  spec.name = "tested";
+  spec.layout = client::TreeLayout::kFixed8;
+  spec.geometry.leaf_layout = leaves;
+  if (leaves == client::LeafLayout::kSorted) spec.geometry.leaf_bytes = 256;
+  return spec;
+}
+
+inline client::Tree CreateTree(client::Client& client,
+                               const client::TreeSpec& spec = TestedTree()) {
   auto tree = client.CreateTree(spec, {.deadline_ms = 30'000});
   FARLEAF_CHECK(tree.ok(), tree.status());
   return *tree;

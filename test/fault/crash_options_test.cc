@@ -1,0 +1,39 @@
+// A compute server dies at verbs of what it does, with each option of the tree off, with all of them on and with none: the
+// scenarios of crash_recovery_test.cc at some of their verbs, at all of them in long tests.
+#include "test/support/crash_test.h"
+#include "test/support/options_off.h"
+#include "test/support/test_scale.h"
+
+namespace farleaf::index {
+namespace {
+
+class CrashOptionsTest : public CrashTest, public ::testing::WithParamInterface<test::OptionsCase> {
+ protected:
+  Scenario With(Scenario scenario) const {
+    GetParam().off.TurnOff(&scenario.tree);
+    return scenario;
+  }
+  void DieAtSomeVerbs(const Geometry& geometry) {
+    DieAtEveryVerb(With(Updates(geometry)), test::Amount{11, 11, 1});
+    DieAtEveryVerb(With(LeafSplits(geometry)), test::Amount{19, 19, 1});
+    DieAtEveryVerb(With(Growth(geometry, 60)), test::Amount{67, 67, 1});
+    DieAtEveryVerb(With(Shrinking(geometry, 60)), test::Amount{67, 67, 1});
+    DieTwice(With(Updates(geometry)), test::Amount{17, 17, 3}, test::Amount{11, 11, 2});
+  }
+};
+
+TEST_P(CrashOptionsTest, LosesNothing) {
+  DieAtSomeVerbs(kParted);
+  // Each option by itself with the other layouts: long tests.
+  const bool by_itself = GetParam().name.starts_with("without_");
+  if (by_itself && test::ScaleOfTests() != test::Scale::kLong) return;
+  DieAtSomeVerbs(kFixed);
+  DieAtSomeVerbs(kBytes);
+  DieAtEveryVerb(With(LargeValues()), test::Amount{29, 29, 1});
+}
+
+INSTANTIATE_TEST_SUITE_P(Options, CrashOptionsTest, ::testing::ValuesIn(test::EachOptionOff()),
+                         [](const auto& each) { return each.param.name; });
+
+}  // namespace
+}  // namespace farleaf::index
