@@ -165,6 +165,13 @@ void AddPoolOptions(ConfigSchema& schema, ComputeServerOptions* options) {
   schema.AddEnum(
       "in_place", "over shared memory, leaves of byte strings are looked at where they are",
       &options->pool.tree.in_place, {{"on", index::InPlace::kOn}, {"off", index::InPlace::kOff}});
+  schema.AddEnum("small_write_backs",
+                 "of a page that is written to, what changed is written back, not all of it",
+                 &options->pool.tree.small_write_backs,
+                 {{"on", index::SmallWriteBacks::kOn}, {"off", index::SmallWriteBacks::kOff}});
+  schema.AddEnum(
+      "back_off", "who finds a page locked by another compute server waits longer each time",
+      &options->pool.tree.back_off, {{"on", index::BackOff::kOn}, {"off", index::BackOff::kOff}});
   schema.AddInteger("hop_threshold", "moves to the right after which the cache is refreshed",
                     &options->pool.tree.hop_threshold, 1, 64);
   schema.AddInteger("recover_after_ms",

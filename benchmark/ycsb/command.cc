@@ -20,7 +20,8 @@ constexpr uint64_t kOperationsMaxDefault = 20'000'000;
 struct RawFlags {
   std::vector<std::string> files, assignments;
   std::string phase = "run", cache = "on", share_reads = "on", combine_writes = "on",
-              hand_over = "on", in_place = "on", clock = "wall";
+              hand_over = "on", in_place = "on", small_write_backs = "on", back_off = "on",
+              clock = "wall";
   std::optional<double> confidence_percent;
 };
 
@@ -138,6 +139,14 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
                  "Over shared memory, leaves of byte strings are looked at where they are")
       ->capture_default_str()
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--small-write-backs", raw->small_write_backs,
+                 "Of a page that is written to, what changed is written back, not all of it")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--back-off", raw->back_off,
+                 "Who finds a page locked by another compute server waits longer each time")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--program", run.program,
                  "sim: the verb program of another design, its name or file")
       ->type_name("PROGRAM");
@@ -206,6 +215,8 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .value_list_bytes = run.value_list_bytes,
           .scan_leaves_max = run.scan_leaves_max,
           .in_place = run.in_place,
+          .small_write_backs = run.small_write_backs,
+          .back_off = run.back_off,
           .warm = run.warmup > 0,
           .seed = run.seed,
           .operation_timeout_ms = run.workload.operation_timeout_ms,
@@ -295,6 +306,8 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
   line.configuration.combine_writes = raw.combine_writes == "on";
   line.configuration.hand_over = raw.hand_over == "on";
   line.configuration.in_place = raw.in_place == "on";
+  line.configuration.small_write_backs = raw.small_write_backs == "on";
+  line.configuration.back_off = raw.back_off == "on";
   line.cpu_clock = raw.clock == "cpu";
   if (line.cpu_clock && line.configuration.threads > 1) {
     return Status::InvalidArgument(

@@ -39,6 +39,8 @@ index::TreeOptions TreeOptionsOf(const TargetOptions& options) {
   if (!options.combine_writes) tree.write_combining = index::WriteCombining::kOff;
   if (!options.hand_over) tree.hand_over = index::HandOver::kOff;
   if (!options.in_place) tree.in_place = index::InPlace::kOff;
+  if (!options.small_write_backs) tree.small_write_backs = index::SmallWriteBacks::kOff;
+  if (!options.back_off) tree.back_off = index::BackOff::kOff;
   tree.lock_wait_ms = options.operation_timeout_ms;
   return tree;
 }

@@ -66,8 +66,9 @@ PartMask BlinkTree::UsualWindow(const SearchCache::LeafPath& path, uint64_t key)
 
 PartMask BlinkTree::WindowToChange(const SearchCache::LeafPath& path,
                                    const EntryChange& change) const {
-  if (!change.may_create) return UsualWindow(path, change.number);
   const size_t parts = PartsOf(info_.geometry.leaf_bytes);
+  if (options_.small_write_backs == SmallWriteBacks::kOff) return AllParts(parts);
+  if (!change.may_create) return UsualWindow(path, change.number);
   if (!caching()) return AllParts(parts);  // or a split would need a round trip more
   const PartHints hints{hints_.Load(path.node)};
   return WindowToCreate(change.number, LeafHomes(parts, hints.placement(), path.range), hints);

@@ -318,7 +318,8 @@ std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view 
   }
   // What is empty has no place of its own.
   if (result.action != ModifyAction::kWrite || replacement.size() != current.size() ||
-      current.empty() || !Lock(look.leaf, leaf)) {
+      current.empty() || tree.options_.small_write_backs == SmallWriteBacks::kOff ||
+      !Lock(look.leaf, leaf)) {
     return std::nullopt;
   }
   Count(peek);

@@ -295,6 +295,10 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t gi
     }
     if (std::exchange(seen_word, old) != old) seen_ns = now_ns;
     const bool slow = now_ns - seen_ns >= kHolderIsSlowNs;
+    if (options_.back_off == BackOff::kOff && !slow) {
+      co_await op.worker.Sleep(0);  // lets this worker's other operations go on
+      continue;
+    }
     co_await op.worker.Sleep(wait_ns + op.worker.random().Below(wait_ns));
     wait_ns = std::min(2 * wait_ns, slow ? kBackoffNsMax : kBusyBackoffNsMax);
   }

@@ -208,6 +208,12 @@ void BlinkTree::AddPartsWriteBack(LockedPage& leaf, PartMask dirty, Batch& batch
   }
   const auto changed = std::span(extents).first(count);
   AddRedoRecord(leaf, dsm::EncodeRedo(RedoHeadOf(leaf), before, after, changed, leaf.redo), batch);
+  if (options_.small_write_backs == SmallWriteBacks::kOff && leaf.parts(info_.geometry).whole()) {
+    // Whoever reads another part meanwhile reads what stands there. The trailer is not in hand, and does not change.
+    batch.Write(leaf.address.offset(),
+                after.first(PartsOf(info_.geometry.leaf_bytes) * kPartBytes));
+    return;
+  }
   for (size_t i = 0; i < count; ++i) {
     batch.Write(leaf.address.offset() + extents[i].offset,
                 after.subspan(extents[i].offset, extents[i].length));

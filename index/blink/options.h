@@ -35,6 +35,16 @@ enum class InPlace : uint8_t {
   kOn,  ///< leaves of byte strings that lie in mapped memory are looked at where they are, and their values replaced there
 };
 
+enum class SmallWriteBacks : uint8_t {
+  kOff,
+  kOn,  ///< a page that stays what it is has what changed of it written back, not all of it
+};
+
+enum class BackOff : uint8_t {
+  kOff,
+  kOn,  ///< who finds a page locked by another compute server waits before the next attempt, each time longer
+};
+
 /// The most that value_hint_bytes and value_list_bytes may be.
 inline constexpr uint64_t kRememberedBytesMax = uint64_t{1} << 40;
 
@@ -70,6 +80,8 @@ struct TreeOptions {
   WriteCombining write_combining = WriteCombining::kOn;
   HandOver hand_over = HandOver::kOn;
   InPlace in_place = InPlace::kOn;
+  SmallWriteBacks small_write_backs = SmallWriteBacks::kOn;
+  BackOff back_off = BackOff::kOn;
   /// An ordered leaf in which a new key finds no room is hashed rather than split if it is filled less than
   /// this: its keys are not spread evenly. 0..1.
   double hash_below = 0.6;

@@ -56,9 +56,9 @@ void BlinkTree::AddWriteBack(LockedPage& locked, Batch& batch) {
     value_lists_.NoteWritten(locked.address, locked.node(info_.geometry), locked.replaced);
   const auto before = locked.before.image(info_.geometry, locked.level());
   const size_t redo_bytes = AddRedo(locked, before, raw, batch);
-  if (!locked.packed) {
+  if (!locked.packed && options_.small_write_backs == SmallWriteBacks::kOn) {
     AddChanged(locked, raw, redo_bytes, batch);
-  } else if (locked.added) {
+  } else if (locked.packed && locked.added) {
     AddLeafAndEntry(locked, raw, batch);
   } else {
     AddImage(locked, raw, batch);

@@ -35,9 +35,28 @@ struct KillCase {
 
 /// Each of a compute server's flags that turn an option of its trees off.
 std::vector<std::string> AllOff() {
-  return {"--cache",     "none", "--share-reads",      "off", "--combine-writes",   "off",
-          "--hand-over", "off",  "--value-hint-bytes", "0",   "--value-list-bytes", "0",
-          "--in-place",  "off",  "--scan-leaves-max",  "1",   "--placement",        "hashed"};
+  return {"--cache",
+          "none",
+          "--share-reads",
+          "off",
+          "--combine-writes",
+          "off",
+          "--hand-over",
+          "off",
+          "--value-hint-bytes",
+          "0",
+          "--value-list-bytes",
+          "0",
+          "--in-place",
+          "off",
+          "--scan-leaves-max",
+          "1",
+          "--placement",
+          "hashed",
+          "--small-write-backs",
+          "off",
+          "--back-off",
+          "off"};
 }
 
 std::vector<KillCase> KillCases() {

@@ -24,6 +24,8 @@ enum class TreeOption : uint8_t {
   kWriteCombining,
   kHandOver,
   kInPlace,
+  kSmallWriteBacks,
+  kBackOff,
   kValueHints,
   kValueLists,
   kOrderedLeaves,
@@ -34,8 +36,9 @@ enum class TreeOption : uint8_t {
   kCache,
 };
 inline constexpr std::string_view kTreeOptionNames[] = {
-    "share_reads",    "combine_writes", "hand_over",  "in_place",   "value_hints", "value_lists",
-    "ordered_leaves", "hashed_instead", "scan_ahead", "wide_cache", "merging",     "cache"};
+    "share_reads", "combine_writes", "hand_over",   "in_place",       "small_write_backs",
+    "back_off",    "value_hints",    "value_lists", "ordered_leaves", "hashed_instead",
+    "scan_ahead",  "wide_cache",     "merging",     "cache"};
 inline constexpr size_t kTreeOptions = std::size(kTreeOptionNames);
 
 inline void TurnOff(TreeOption option, index::TreeOptions* options) {
@@ -51,6 +54,12 @@ inline void TurnOff(TreeOption option, index::TreeOptions* options) {
       break;
     case TreeOption::kInPlace:
       options->in_place = index::InPlace::kOff;
+      break;
+    case TreeOption::kSmallWriteBacks:
+      options->small_write_backs = index::SmallWriteBacks::kOff;
+      break;
+    case TreeOption::kBackOff:
+      options->back_off = index::BackOff::kOff;
       break;
     case TreeOption::kValueHints:
       options->value_hint_bytes = 0;
@@ -81,8 +90,8 @@ inline void TurnOff(TreeOption option, index::TreeOptions* options) {
 /// A set of them.
 class OptionSet {
  public:
-  OptionSet() = default;
-  OptionSet(std::initializer_list<TreeOption> options) {
+  constexpr OptionSet() = default;
+  constexpr OptionSet(std::initializer_list<TreeOption> options) {
     for (const TreeOption option : options) Add(option);
   }
   static OptionSet All() {
@@ -96,9 +105,10 @@ class OptionSet {
     shortcuts.bits_ = (1u << static_cast<unsigned>(TreeOption::kWideCache)) - 1;
     return shortcuts;
   }
-  void Add(TreeOption option) { bits_ |= 1u << static_cast<unsigned>(option); }
+  constexpr void Add(TreeOption option) { bits_ |= 1u << static_cast<unsigned>(option); }
   void Add(OptionSet others) { bits_ |= others.bits_; }
   bool Has(TreeOption option) const { return bits_ >> static_cast<unsigned>(option) & 1; }
+  bool HasAnyOf(OptionSet others) const { return (bits_ & others.bits_) != 0; }
   bool empty() const { return bits_ == 0; }
   void TurnOff(index::TreeOptions* options) const {
     for (size_t i = 0; i < kTreeOptions; ++i) {
@@ -175,7 +185,7 @@ inline void EveryOptionIsKnown(const index::TreeOptions& options) {
   [[maybe_unused]] const auto& [cache, cache_bytes, hop_threshold, lock_wait_ms, merge_below,
                                 merge_up_to, scan_leaves_max, value_hint_bytes, value_list_bytes,
                                 placement, read_sharing, write_combining, hand_over, in_place,
-                                hash_below] = options;
+                                small_write_backs, back_off, hash_below] = options;
 }
 
 }  // namespace farleaf::test

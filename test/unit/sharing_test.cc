@@ -378,6 +378,37 @@ TEST(CombiningTest, EachOptionSavesItsShare) {
   }
 }
 
+/// Compute servers whose updates want one leaf: how often those that find it locked ask in vain.
+TEST(BackOffTest, AsksLessOftenInVain) {
+  for (const uint64_t servers : {8, 32}) {
+    double round_trips[2];
+    for (const BackOff back_off : {BackOff::kOff, BackOff::kOn}) {
+      TreeOptions options;
+      options.back_off = back_off;
+      Rack rack(servers, options);
+      rack.Load(20);  // all in one leaf
+      const uint64_t took_ns =
+          rack.Run({.kind = Kind::kUpdate, .clients = 1, .operations = 200, .keys = 20});
+      uint64_t found_locked = 0, trips = 0, done = 0;
+      for (size_t i = 0; i < servers; ++i) {
+        found_locked += rack.stats(i).lock_conflicts;
+        trips += rack.member(i).counts.round_trips;
+        done += rack.member(i).done;
+      }
+      const auto mean = [done](uint64_t sum) {
+        return static_cast<double>(sum) / static_cast<double>(done);
+      };
+      round_trips[static_cast<size_t>(back_off)] = mean(trips);
+      std::printf(
+          "%lu compute servers, back-off %s: found locked %.2f times, %.2f round trips, "
+          "%.2f us an update\n",
+          static_cast<unsigned long>(servers), back_off == BackOff::kOn ? "on" : "off",
+          mean(found_locked), mean(trips), mean(took_ns) / 1e3);
+    }
+    EXPECT_LT(round_trips[1], 0.8 * round_trips[0]);
+  }
+}
+
 TEST(HandOverTest, ALockIsHandedOnInOneComputeServerSixteenTimesAtMost) {
   Rack rack;
   using Turn = dsm::LocalLockTable::Turn;

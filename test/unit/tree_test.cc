@@ -96,6 +96,52 @@ TEST(TreeTest, CostsOfPartedLeavesOnAWarmCache) {
   EXPECT_LE(scan.bytes(), 4'000);
 }
 
+TEST(TreeTest, SmallWriteBacksWriteLessAndTakeNoRoundTripMore) {
+  for (const Geometry& geometry : {Geometry::Parted(), Geometry::Fixed8()}) {
+    double written[2];
+    for (const SmallWriteBacks small : {SmallWriteBacks::kOff, SmallWriteBacks::kOn}) {
+      TreeOptions options;
+      options.small_write_backs = small;
+      LocalTree tree({.geometry = geometry, .tree = options});
+      constexpr uint64_t kKeys = 20'000;
+      const auto key = [](uint64_t i) { return Fixed(Mix64(i)); };
+      for (uint64_t i = 0; i < kKeys; ++i) tree.Insert(key(i), Fixed(i));
+      MeanCost update, put, insert, remove;
+      for (uint64_t i = 0; i < kKeys; ++i) {
+        ASSERT_TRUE(tree.Update(key(i), Fixed(i + 1)));
+        update.Add(tree.cost());
+        ASSERT_FALSE(tree.Put(key(i), Fixed(i + 2)));
+        put.Add(tree.cost());
+      }
+      for (uint64_t i = kKeys; i < 2 * kKeys; ++i) {
+        tree.Insert(key(i), Fixed(i + 2));
+        insert.Add(tree.cost());
+      }
+      for (uint64_t i = 0; i < kKeys / 4; ++i) {
+        ASSERT_TRUE(tree.Delete(key(i)));
+        remove.Add(tree.cost());
+      }
+      std::printf("%s leaves, small write-backs %s\n",
+                  geometry.leaf_layout == LeafLayout::kParted ? "parted" : "sorted",
+                  small == SmallWriteBacks::kOn ? "on" : "off");
+      for (const auto& [name, mean] : {std::pair{"update", &update},
+                                       {"put", &put},
+                                       {"insert", &insert},
+                                       {"delete", &remove}}) {
+        mean->Print(name);
+      }
+      EXPECT_EQ(update.sum.round_trips, 2 * kKeys);
+      EXPECT_EQ(put.sum.round_trips, 2 * kKeys);
+      written[static_cast<size_t>(small)] = update.Mean(update.sum.bytes_written);
+      for (uint64_t i = kKeys / 4; i < 2 * kKeys; ++i) {
+        ASSERT_EQ(tree.Get(key(i)), Fixed(i + 2));
+      }
+    }
+    EXPECT_LT(written[1], 160);
+    EXPECT_GT(written[0], geometry.leaf_bytes - 64);
+  }
+}
+
 TEST(TreeTest, WithoutACacheALeafIsReadInPartAsItsParentSays) {
   LocalTree tree({.geometry = Geometry::Parted(), .tree = {.cache = CacheMode::kNone}});
   constexpr uint64_t kKeys = 60'000, kPartsMax = 7;  // four and three, by two placements
