@@ -10,7 +10,6 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,6 +17,7 @@
 #include "test/simulation/run_file.h"
 #include "test/simulation/seed_range.h"
 #include "test/simulation/tree_run.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf {
 
@@ -33,6 +33,7 @@ namespace {
 
 /// A run that takes longer, of processor time, is taken not to end.
 constexpr time_t kRunSecondsMax = 2;
+constexpr int kSkipped = 77;  ///< exit code
 
 using test::TreeOption;
 
@@ -45,59 +46,68 @@ struct Case {
   std::string_view faults;  ///< instead of the file's
   uint64_t seeds_max;
   Leaves leaves = Leaves::kSorted;
-  std::optional<TreeOption> option = {};  ///< without it the code that is at fault does not run
-  std::string_view file_without = {};     ///< instead of `file`, where any option is off
+  test::OptionSet needs = {};  ///< without any of them the code that is at fault does not run
+  std::string_view file_without = {};  ///< instead of `file`, where any option is off
 };
 
+constexpr test::OptionSet kNothing, kMerging{TreeOption::kMerging},
+    kHandOver{TreeOption::kHandOver}, kWriteCombining{TreeOption::kWriteCombining},
+    kReadSharing{TreeOption::kReadSharing}, kCache{TreeOption::kCache},
+    kCachedValueHints{TreeOption::kValueHints, TreeOption::kCache},
+    kCachedValueLists{TreeOption::kValueLists, TreeOption::kCache},
+    kCachedOrderedLeaves{TreeOption::kOrderedLeaves, TreeOption::kCache};
 constexpr Case kCases[] = {
     {Mutation::kSkipChecksum, "skip_checksum", "hot_key", "none", 50},
     {Mutation::kNoFenceCheckOnLeaf, "no_fence_check_on_leaf", "byte_keys", "none", 50},
-    {Mutation::kAbsentFromStaleLeaf, "absent_from_stale_leaf", "uniform", "none", 50},
+    {Mutation::kAbsentFromStaleLeaf, "absent_from_stale_leaf", "uniform", "none", 50,
+     Leaves::kSorted, kCache},
     {Mutation::kReadAheadOfLock, "read_ahead_of_lock", "tiny_tree", "none", 50},
     {Mutation::kUnlockBeforeWriteBack, "unlock_before_write_back", "hot_key", "none", 50},
     {Mutation::kIgnoreFailedBatch, "ignore_failed_batch", "hot_key", "drops", 100},
     {Mutation::kRightUnlockedBeforeLeft, "right_unlocked_before_left", "tiny_tree", "none", 1000},
     {Mutation::kSplitUnlocksBeforePublish, "split_unlocks_before_publish", "many_members", "none",
-     1500},
+     2500},
     {Mutation::kMergeKillsRightFirst, "merge_kills_right_first", "moving_window", "crashes", 2000,
-     Leaves::kSorted, TreeOption::kMerging},
+     Leaves::kSorted, kMerging, "many_members"},
     {Mutation::kMergeForgetsParents, "merge_forgets_parents", "moving_window", "none", 500,
-     Leaves::kSorted, TreeOption::kMerging},
+     Leaves::kSorted, kMerging},
     {Mutation::kRootSwappedByWrite, "root_swapped_by_write", "tiny_tree", "none", 1000},
-    {Mutation::kScanSkipsFences, "scan_skips_fences", "scans", "none", 100},
-    {Mutation::kReverseScanTrustsCache, "reverse_scan_trusts_cache", "scans", "none", 100},
+    {Mutation::kScanSkipsFences, "scan_skips_fences", "scans", "none", 100, Leaves::kSorted,
+     kCache},
+    {Mutation::kReverseScanTrustsCache, "reverse_scan_trusts_cache", "scans", "none", 100,
+     Leaves::kSorted, kCache},
     {Mutation::kValueIdUnchecked, "value_id_unchecked", "hot_key", "none", 100},
     {Mutation::kValueHintUnchecked, "value_hint_unchecked", "byte_keys", "none", 100,
-     Leaves::kSorted, TreeOption::kValueHints},
+     Leaves::kSorted, kCachedValueHints},
     {Mutation::kScanGuessUnchecked, "scan_guess_unchecked", "scans", "none", 300, Leaves::kSorted,
-     TreeOption::kValueLists},
+     kCachedValueLists},
     {Mutation::kValueFreedFirst, "value_freed_first", "hot_key", "crashes", 3000},
     {Mutation::kPageNeverFreed, "page_never_freed", "moving_window", "none", 500, Leaves::kSorted,
-     TreeOption::kMerging},
+     kMerging},
     {Mutation::kPageFreedTwice, "page_freed_twice", "moving_window", "none", 500, Leaves::kSorted,
-     TreeOption::kMerging},
+     kMerging},
     {Mutation::kTakeOverWithoutFence, "take_over_without_fence", "hot_key", "none", 100},
     {Mutation::kNoRedoRecord, "no_redo_record", "hot_key", "crashes", 500},
     {Mutation::kNoReplay, "no_replay", "hot_key", "crashes", 500},
     {Mutation::kNoRedoCopy, "no_redo_copy", "uniform", "crashes_again", 2000, Leaves::kSorted,
-     std::nullopt, "many_members"},
+     kNothing, "many_members"},
     {Mutation::kHandOverBeforeWriteBack, "hand_over_before_write_back", "hot_key", "none", 100,
-     Leaves::kSorted, TreeOption::kHandOver},
+     Leaves::kSorted, kHandOver},
     {Mutation::kFenceDigestUnchecked, "fence_digest_unchecked", "uniform", "none", 100,
      Leaves::kParted},
     {Mutation::kPassedMarkIgnored, "passed_mark_ignored", "uniform", "none", 100, Leaves::kParted},
     {Mutation::kPassedMarkForgotten, "passed_mark_forgotten", "uniform", "none", 100,
      Leaves::kParted},
     {Mutation::kCombinesOtherLeaves, "combines_other_leaves", "default", "none", 500,
-     Leaves::kParted, TreeOption::kWriteCombining},
+     Leaves::kParted, kWriteCombining},
     {Mutation::kServedBeforeWriteBack, "served_before_write_back", "hot_key", "none", 100,
-     Leaves::kParted, TreeOption::kWriteCombining},
+     Leaves::kParted, kWriteCombining},
     {Mutation::kScanTrustsOpenChains, "scan_trusts_open_chains", "scans", "none", 300,
-     Leaves::kParted, TreeOption::kOrderedLeaves},
+     Leaves::kParted, kCachedOrderedLeaves},
     {Mutation::kScanTrustsPlacementHint, "scan_trusts_placement_hint", "scans", "none", 300,
-     Leaves::kParted},
+     Leaves::kParted, kCache},
     {Mutation::kJoinsReadInFlight, "joins_read_in_flight", "hot_parts", "none", 100,
-     Leaves::kParted, TreeOption::kReadSharing},
+     Leaves::kParted, kReadSharing},
     {Mutation::kNoUpkeep, "no_upkeep", "hot_key", "partitions", 200},
 };
 static_assert(std::size(kCases) + 1 == kMutations, "each mutation, save none, is proven");
@@ -158,8 +168,12 @@ int Main(int argc, char** argv) {
   app.add_option("--faults", faults, "with --only: other faults");
   app.add_option("--without", without,
                  "options of the tree that are off: " + test::AllowedOptions());
+  bool long_tests = false;
+  app.add_flag("--long-tests", long_tests,
+               "only where FARLEAF_TEST_SCALE is long; else exit code 77, and nothing is done");
   app.add_option("--seeds", seeds_max, "at most, instead of each mutation's own number");
   CLI11_PARSE(app, argc, argv);
+  if (long_tests && test::ScaleOfTests() != test::Scale::kLong) return kSkipped;
   spdlog::set_level(spdlog::level::off);
   fmt::print("{:<30} {:<14} {:<14} {:>6}    {:<6} {:<32}\n", "mutation", "file", "faults", "seeds",
              "", "caught by");
@@ -176,7 +190,7 @@ int Main(int argc, char** argv) {
   for (Case one : kCases) {
     if (!only.empty() && one.name != only) continue;
     any = true;
-    if (one.option && off.Has(*one.option)) {
+    if (off.HasAnyOf(one.needs)) {
       fmt::print("{:<30} is of an option that is off\n", one.name);
       continue;
     }
