@@ -50,10 +50,11 @@ struct Case {
   std::string_view file_without = {};  ///< instead of `file`, where any option is off
 };
 
-constexpr test::OptionSet kNothing, kMerging{TreeOption::kMerging},
-    kHandOver{TreeOption::kHandOver}, kWriteCombining{TreeOption::kWriteCombining},
-    kReadSharing{TreeOption::kReadSharing}, kCache{TreeOption::kCache},
-    kCachedValueHints{TreeOption::kValueHints, TreeOption::kCache},
+// Of a page that is written whole a death seldom leaves what a copy of the record would mend.
+constexpr test::OptionSet kSmallWriteBacks{TreeOption::kSmallWriteBacks};
+constexpr test::OptionSet kMerging{TreeOption::kMerging}, kHandOver{TreeOption::kHandOver},
+    kWriteCombining{TreeOption::kWriteCombining}, kReadSharing{TreeOption::kReadSharing},
+    kCache{TreeOption::kCache}, kCachedValueHints{TreeOption::kValueHints, TreeOption::kCache},
     kCachedValueLists{TreeOption::kValueLists, TreeOption::kCache},
     kCachedOrderedLeaves{TreeOption::kOrderedLeaves, TreeOption::kCache};
 constexpr Case kCases[] = {
@@ -90,7 +91,7 @@ constexpr Case kCases[] = {
     {Mutation::kNoRedoRecord, "no_redo_record", "hot_key", "crashes", 500},
     {Mutation::kNoReplay, "no_replay", "hot_key", "crashes", 500},
     {Mutation::kNoRedoCopy, "no_redo_copy", "uniform", "crashes_again", 2000, Leaves::kSorted,
-     kNothing, "many_members"},
+     kSmallWriteBacks, "many_members"},
     {Mutation::kHandOverBeforeWriteBack, "hand_over_before_write_back", "hot_key", "none", 100,
      Leaves::kSorted, kHandOver},
     {Mutation::kFenceDigestUnchecked, "fence_digest_unchecked", "uniform", "none", 100,
@@ -108,7 +109,7 @@ constexpr Case kCases[] = {
      Leaves::kParted, kCache},
     {Mutation::kJoinsReadInFlight, "joins_read_in_flight", "hot_parts", "none", 100,
      Leaves::kParted, kReadSharing},
-    {Mutation::kNoUpkeep, "no_upkeep", "hot_key", "partitions", 200},
+    {Mutation::kNoUpkeep, "no_upkeep", "hot_key", "partitions", 500},
 };
 static_assert(std::size(kCases) + 1 == kMutations, "each mutation, save none, is proven");
 
