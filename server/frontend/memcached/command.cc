@@ -28,9 +28,31 @@ bool HasSpaceOrControl(uint64_t characters) {
   return ((small | ((other - kEachByte) & ~other)) & kTop) != 0;
 }
 
+/// How many characters `text` has in front of its first space.
+size_t WordBytes(std::string_view text) {
+  // Most verbs and numbers end sooner than a call of memchr begins.
+  const size_t few = std::min<size_t>(text.size(), 4);
+  for (size_t at = 0; at < few; ++at) {
+    if (text[at] == ' ') return at;
+  }
+  return std::min(text.find(' ', few), text.size());
+}
+
+/// A number of up to nine digits, and nothing but digits.
+bool ParseFewDigits(std::string_view text, uint32_t* number) {
+  if (text.empty() || text.size() > 9) return false;
+  for (const char character : text) {
+    const uint32_t digit = static_cast<uint32_t>(character) - '0';
+    if (digit > 9) return false;
+    *number = *number * 10 + digit;
+  }
+  return true;
+}
+
 Verb FindVerb(std::string_view word) {
+  if (word.empty()) return Verb::kNone;
   for (size_t i = 1; i < kVerbCount; ++i) {
-    if (kNames[i] == word) return static_cast<Verb>(i);
+    if (kNames[i].front() == word.front() && kNames[i] == word) return static_cast<Verb>(i);
   }
   return Verb::kNone;
 }
@@ -43,10 +65,13 @@ struct Words {
   bool last_is_noreply() const { return count > 1 && last == "noreply"; }
 };
 
-Words SplitWords(std::string_view line) {
+/// Of a line that begins with `first`, and goes on with `rest`.
+Words SplitWords(std::string_view first, std::string_view rest) {
   Words words;
+  words.word[0] = words.last = first;
+  words.count = 1;
   while (words.count < kTokensMax) {
-    const std::string_view word = TakeWord(&line);
+    const std::string_view word = TakeWord(&rest);
     if (word.empty()) break;
     if (words.count < words.word.size()) words.word[words.count] = word;
     words.last = word;
@@ -173,9 +198,11 @@ void ParseMeta(std::string_view rest, const ParseLimits& limits, Command* comman
 std::string_view VerbName(Verb verb) { return kNames[static_cast<size_t>(verb)]; }
 
 std::string_view TakeWord(std::string_view* text) {
-  while (!text->empty() && text->front() == ' ') text->remove_prefix(1);
-  const std::string_view word = text->substr(0, text->find(' '));
-  text->remove_prefix(word.size());
+  std::string_view rest = *text;
+  while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
+  const std::string_view word(rest.data(), WordBytes(rest));
+  rest.remove_prefix(word.size());
+  *text = rest;
   return word;
 }
 
@@ -194,6 +221,11 @@ bool IsKey(std::string_view text) {
 
 template <typename T>
 bool ParseNumber(std::string_view text, T* number) {
+  // Most are a few digits, which any of the types has room for.
+  if (uint32_t few = 0; ParseFewDigits(text, &few)) {
+    *number = few;
+    return true;
+  }
   T parsed{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
   if (error != std::errc() || end != text.data() + text.size()) return false;
@@ -207,7 +239,8 @@ template bool ParseNumber<uint32_t>(std::string_view, uint32_t*);
 Command ParseCommand(std::string_view line, const ParseLimits& limits) {
   Command command;
   std::string_view rest = line;
-  command.verb = FindVerb(TakeWord(&rest));
+  const std::string_view name = TakeWord(&rest);
+  command.verb = FindVerb(name);
   switch (command.verb) {
     case Verb::kNone:
       command.refusal = kError;
@@ -226,15 +259,15 @@ Command ParseCommand(std::string_view line, const ParseLimits& limits) {
     case Verb::kAppend:
     case Verb::kPrepend:
     case Verb::kCas:
-      ParseStorage(SplitWords(line), limits, &command);
+      ParseStorage(SplitWords(name, rest), limits, &command);
       break;
     case Verb::kIncr:
     case Verb::kDecr:
     case Verb::kTouch:
-      ParseKeyAndNumber(SplitWords(line), &command);
+      ParseKeyAndNumber(SplitWords(name, rest), &command);
       break;
     case Verb::kDelete:
-      ParseDelete(SplitWords(line), &command);
+      ParseDelete(SplitWords(name, rest), &command);
       break;
     case Verb::kMetaGet:
     case Verb::kMetaSet:
@@ -244,10 +277,10 @@ Command ParseCommand(std::string_view line, const ParseLimits& limits) {
       ParseMeta(rest, limits, &command);
       break;
     case Verb::kFlushAll:
-      ParseFlushAll(SplitWords(line), &command);
+      ParseFlushAll(SplitWords(name, rest), &command);
       break;
     case Verb::kVerbosity: {
-      const Words words = SplitWords(line);
+      const Words words = SplitWords(name, rest);
       command.quiet = words.last_is_noreply();
       if (words.count < 2 || words.count > 3) {
         command.refusal = kError;
