@@ -10,11 +10,13 @@
 
 #include <isa-l/crc.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
+
+#include "dsm/base/bytes.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -57,6 +59,12 @@ inline uint32_t ShiftCrcPortably(uint32_t crc, size_t words) {
   return words == 0 ? crc : MultiplyCrc(crc, kCrcPowers[words]);
 }
 
+/// What has changed in the word at `at`.
+inline uint64_t WordChange(std::span<const std::byte> before, std::span<const std::byte> after,
+                           size_t at) {
+  return LoadLittle<uint64_t>(before.data() + at) ^ LoadLittle<uint64_t>(after.data() + at);
+}
+
 #if defined(__x86_64__)
 /// The product of two reflected numbers comes out shifted by one, and the CRC instruction multiplies by x^32.
 inline constexpr auto kCrcPowersLess33 = CrcPowers(33);
@@ -73,12 +81,10 @@ __attribute__((target("sse4.2,pclmul"))) inline uint32_t ShiftCrcByInstructions(
 /// What ISA-L begins with costs more than all of a few words.
 inline constexpr size_t kCrcFewBytes = 256;
 __attribute__((target("sse4.2,pclmul"))) inline uint32_t CrcChangeOfFew(
-    std::span<const std::byte> difference, size_t words_behind) {
+    std::span<const std::byte> before, std::span<const std::byte> after, size_t words_behind) {
   uint64_t crc = 0;
-  for (size_t at = 0; at < difference.size(); at += 8) {
-    uint64_t word;
-    std::memcpy(&word, difference.data() + at, sizeof word);
-    crc = _mm_crc32_u64(crc, word);
+  for (size_t at = 0; at < before.size(); at += 8) {
+    crc = _mm_crc32_u64(crc, WordChange(before, after, at));
   }
   return ShiftCrcByInstructions(static_cast<uint32_t>(crc), words_behind);
 }
@@ -96,18 +102,27 @@ inline uint32_t ShiftCrc32c(uint32_t crc, size_t words) {
   return internal::ShiftCrcPortably(crc, words);
 }
 
-/// What the CRC32C of some bytes has to be xor-ed with, if those that `difference` (old xor new) is of change, and
-/// `words_behind` x 8 bytes stand behind them.
-inline uint32_t Crc32cChange(std::span<const std::byte> difference, size_t words_behind) {
+/// What the CRC32C of some bytes has to be xor-ed with, if `before` among them becomes `after`, and `words_behind` x 8
+/// bytes stand behind it. REQUIRES: both have the same length, a multiple of 8.
+inline uint32_t Crc32cChange(std::span<const std::byte> before, std::span<const std::byte> after,
+                             size_t words_behind) {
 #if defined(__x86_64__)
-  if (difference.size() <= internal::kCrcFewBytes && difference.size() % 8 == 0 &&
-      __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2")) {
-    return internal::CrcChangeOfFew(difference, words_behind);
+  if (before.size() <= internal::kCrcFewBytes && __builtin_cpu_supports("pclmul") &&
+      __builtin_cpu_supports("sse4.2")) {
+    return internal::CrcChangeOfFew(before, after, words_behind);
   }
 #endif
-  // ISA-L takes a non-const pointer and does not write through it.
-  auto* data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(difference.data()));
-  return ShiftCrc32c(crc32_iscsi(data, static_cast<int>(difference.size()), 0), words_behind);
+  uint32_t crc = 0;
+  std::array<unsigned char, 512> difference;
+  for (size_t done = 0; done < before.size();) {
+    const size_t bytes = std::min(before.size() - done, difference.size());
+    for (size_t at = 0; at < bytes; at += 8) {
+      StoreLittle(&difference[at], internal::WordChange(before, after, done + at));
+    }
+    crc = crc32_iscsi(difference.data(), static_cast<int>(bytes), crc);
+    done += bytes;
+  }
+  return ShiftCrc32c(crc, words_behind);
 }
 
 }  // namespace farleaf

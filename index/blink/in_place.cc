@@ -273,15 +273,10 @@ void BlinkTree::AtPlace::AddReplacedValue(LockedPage& leaf, const LeafPeek& peek
   std::memcpy(&after[peek.value_offset()], value.data(), value.size());
   Node(geometry, after).SetVersion(peek.version() + 1);
   auto checksum = LoadLittle<uint32_t>(before.data());
-  std::array<std::byte, kPageBytesMax> difference;
   for (dsm::RedoExtent extent : changed) {
     if (extent.offset == 0) extent = {8, 8};  // the checksum's own word has not changed otherwise
-    for (size_t at = 0; at < extent.length; at += 8) {
-      const std::byte* const old = &before[extent.offset + at];
-      StoreLittle(&difference[at],
-                  LoadLittle<uint64_t>(old) ^ LoadLittle<uint64_t>(&after[extent.offset + at]));
-    }
-    checksum ^= Crc32cChange(std::span(difference).first(extent.length),
+    checksum ^= Crc32cChange(before.subspan(extent.offset, extent.length),
+                             after.subspan(extent.offset, extent.length),
                              (image_bytes - extent.offset - extent.length) / 8);
   }
   StoreLittle(after.data(), checksum);
