@@ -30,8 +30,12 @@ std::optional<Range> FirstRange(std::span<const std::byte> rest) {
   return Range{offset, rest.subspan(kRedoRangeHeaderBytes, length)};
 }
 
-bool WordDiffers(std::span<const std::byte> before, std::span<const std::byte> after, size_t at) {
-  return LoadLittle<uint64_t>(before.data() + at) != LoadLittle<uint64_t>(after.data() + at);
+/// The first word from `at` on that has changed, or `end`.
+size_t NextChange(const std::byte* before, const std::byte* after, size_t at, size_t end) {
+  while (at < end && LoadLittle<uint64_t>(before + at) == LoadLittle<uint64_t>(after + at)) {
+    at += kWord;
+  }
+  return at;
 }
 
 /// Writes everything of a record but its ranges, which stand in `out` already.
@@ -69,22 +73,20 @@ size_t EncodeRedo(const RedoHead& head, std::span<const std::byte> before,
   for (const RedoExtent& extent : extents) {
     const size_t extent_end = size_t{extent.offset} + extent.length;
     FARLEAF_CHECK(extent_end <= after.size(), extent.offset, extent.length);
-    for (size_t at = extent.offset; at < extent_end;) {
-      if (!WordDiffers(before, after, at)) {
-        at += kWord;
-        continue;
-      }
+    size_t at = NextChange(before.data(), after.data(), extent.offset, extent_end);
+    while (at < extent_end) {
       // One equal word between two changed ones costs what a range header does.
-      size_t range_end = at + kWord;
-      for (size_t i = range_end; i < extent_end && i <= range_end + kWord; i += kWord) {
-        if (WordDiffers(before, after, i)) range_end = i + kWord;
-      }
+      size_t range_end = 0, next = at;
+      do {
+        range_end = next + kWord;
+        next = NextChange(before.data(), after.data(), range_end, extent_end);
+      } while (next < extent_end && next <= range_end + kWord);
       StoreLittle(out.data() + end, static_cast<uint16_t>(at));
       StoreLittle(out.data() + end + 2, static_cast<uint16_t>(range_end - at));
       StoreLittle(out.data() + end + 4, uint32_t{0});
       std::memcpy(out.data() + end + kRedoRangeHeaderBytes, after.data() + at, range_end - at);
       end += kRedoRangeHeaderBytes + (range_end - at);
-      at = range_end;
+      at = next;
     }
   }
   Finish(head, out, end);
