@@ -18,13 +18,27 @@
 
 namespace farleaf::dsm {
 
+namespace internal {
+
+/// What is wrong with a verb that does not lie in the region. Apart from ExecuteVerb, which would have to keep more
+/// registers for it.
+[[gnu::cold, gnu::noinline]] inline Status OutsideRegion(const Verb& verb, size_t region_bytes) {
+  return Status::InvalidArgument("verb on [" + std::to_string(verb.offset) + ", +" +
+                                 std::to_string(verb.length) + ") is outside the region of " +
+                                 std::to_string(region_bytes) + " bytes, or misaligned");
+}
+[[gnu::cold, gnu::noinline]] inline Status UnknownKind(const Verb& verb) {
+  return Status::InvalidArgument("unknown verb kind " +
+                                 std::to_string(static_cast<int>(verb.kind)));
+}
+
+}  // namespace internal
+
 /// Runs one verb on `region`. Out of bounds or misaligned: InvalidArgument, and nothing happens.
 inline Status ExecuteVerb(const Verb& verb, std::span<std::byte> region) {
-  if (verb.offset % 8 != 0 || verb.length % 8 != 0 || verb.length > region.size() ||
+  if ((verb.offset | verb.length) % 8 != 0 || verb.length > region.size() ||
       verb.offset > region.size() - verb.length) [[unlikely]] {
-    return Status::InvalidArgument("verb on [" + std::to_string(verb.offset) + ", +" +
-                                   std::to_string(verb.length) + ") is outside the region of " +
-                                   std::to_string(region.size()) + " bytes, or misaligned");
+    return internal::OutsideRegion(verb, region.size());
   }
   std::byte* shared = region.data() + verb.offset;
   switch (verb.kind) {
@@ -48,8 +62,7 @@ inline Status ExecuteVerb(const Verb& verb, std::span<std::byte> region) {
       return Status::Ok();
     }
   }
-  return Status::InvalidArgument("unknown verb kind " +
-                                 std::to_string(static_cast<int>(verb.kind)));
+  return internal::UnknownKind(verb);
 }
 
 /// Runs a batch in order; the first failure ends it.
