@@ -124,20 +124,31 @@ Level1 CountLevel1(LocalTree& local, const BlinkTree& view, uint64_t keys) {
   return {nodes.size(), view.cache().bytes() - least.cache().bytes() + one};
 }
 
-TEST(CacheBudgetTest, RoundTripsGrowAsArithmeticSays) {
-  constexpr uint64_t kKeys = 300'000, kGets = 40'000, kSeed = 3;
+struct Cached {
+  const char* name;
+  Geometry geometry;
+  uint64_t
+      keys;  ///< so many that a tenth of what all nodes take has room for six or more above the leaves
+  uint64_t region_bytes;
+};
+void PrintTo(const Cached& cached, std::ostream* out) { *out << cached.name; }
+class CacheBudgetTest : public testing::TestWithParam<Cached> {};
+
+TEST_P(CacheBudgetTest, RoundTripsGrowAsArithmeticSays) {
+  constexpr uint64_t kGets = 40'000, kSeed = 3;
+  const uint64_t keys = GetParam().keys;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  LocalTree local(
-      {.geometry = Geometry::Fixed8(1024),
-       .fabric = {
-           .servers = 2, .region_bytes = uint64_t{6} << 20, .chunk_bytes = dsm::kChunkBytesMin}});
-  for (uint64_t i = 0; i < kKeys; ++i) ASSERT_TRUE(local.Insert(Fixed(Mix64(i)), Fixed(i)));
+  LocalTree local({.geometry = GetParam().geometry,
+                   .fabric = {.servers = 2,
+                              .region_bytes = GetParam().region_bytes,
+                              .chunk_bytes = dsm::kChunkBytesMin}});
+  for (uint64_t i = 0; i < keys; ++i) ASSERT_TRUE(local.Insert(Fixed(Mix64(i)), Fixed(i)));
   BlinkTree whole(&local.pool(), local.tree().info(), {});
   dsm::FabricCounts counts;
   OpContext op{local.worker(), counts};
   ASSERT_TRUE(local.worker().Run(whole.WarmCache(op)).ok());
   const uint64_t full_bytes = whole.cache().bytes();
-  const Level1 all = CountLevel1(local, whole, kKeys);
+  const Level1 all = CountLevel1(local, whole, keys);
   for (const uint64_t percent : {100, 50, 25, 10}) {
     const uint64_t budget = full_bytes * percent / 100 + (percent == 100);
     BlinkTree view(&local.pool(), local.tree().info(), {.cache_bytes = budget});
@@ -146,14 +157,14 @@ TEST(CacheBudgetTest, RoundTripsGrowAsArithmeticSays) {
     GetRun run(&local, &view);
     Random random(kSeed + percent);
     for (uint64_t i = 0; i < kGets; ++i) {  // until what is above level 1 is there
-      ASSERT_NO_FATAL_FAILURE(run.Get(random.Below(kKeys)));
+      ASSERT_NO_FATAL_FAILURE(run.Get(random.Below(keys)));
     }
     run.Restart();
-    for (uint64_t i = 0; i < kGets; ++i) ASSERT_NO_FATAL_FAILURE(run.Get(random.Below(kKeys)));
+    for (uint64_t i = 0; i < kGets; ++i) ASSERT_NO_FATAL_FAILURE(run.Get(random.Below(keys)));
     const double uniform = run.RoundTripsPerGet();
-    for (uint64_t i = 0; i < kGets; ++i) ASSERT_NO_FATAL_FAILURE(run.Get(Zipfian(random, kKeys)));
+    for (uint64_t i = 0; i < kGets; ++i) ASSERT_NO_FATAL_FAILURE(run.Get(Zipfian(random, keys)));
     run.Restart();
-    for (uint64_t i = 0; i < kGets; ++i) ASSERT_NO_FATAL_FAILURE(run.Get(Zipfian(random, kKeys)));
+    for (uint64_t i = 0; i < kGets; ++i) ASSERT_NO_FATAL_FAILURE(run.Get(Zipfian(random, keys)));
     const double zipfian = run.RoundTripsPerGet();
     // What the budget leaves for level 1 is the share of gets that need no second round trip.
     const double fixed = static_cast<double>(full_bytes - all.bytes);
@@ -162,7 +173,7 @@ TEST(CacheBudgetTest, RoundTripsGrowAsArithmeticSays) {
     // Of zipfian gets the k most wanted of n keys get ln k / ln n, nearly; no two of them in one node, at
     // worst. The others are as uniform ones. The clock is not clairvoyant: three quarters of that.
     const double kept = std::max(1.0, share * static_cast<double>(all.nodes));
-    const double hot = std::log(kept) / std::log(static_cast<double>(kKeys));
+    const double hot = std::log(kept) / std::log(static_cast<double>(keys));
     const double zipfian_hits = hot + (1 - hot) * share;
     std::printf(
         "%lu%% of %lu bytes: room for %.1f%% of level 1; round trips: uniform %.3f (%.3f by "
@@ -174,6 +185,12 @@ TEST(CacheBudgetTest, RoundTripsGrowAsArithmeticSays) {
     EXPECT_LE(zipfian, 2 - 0.75 * zipfian_hits);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Leaves, CacheBudgetTest,
+    testing::Values(Cached{"sorted", Geometry::Fixed8(1024), 300'000, uint64_t{6} << 20},
+                    Cached{"parted", Geometry::Parted(), 600'000, uint64_t{16} << 20}),
+    [](const auto& each) { return each.param.name; });
 
 /// A load of several compute servers at once, on one thread in random order.
 struct Load {
