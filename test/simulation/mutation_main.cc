@@ -68,7 +68,7 @@ constexpr Case kCases[] = {
     {Mutation::kRightUnlockedBeforeLeft, "right_unlocked_before_left", "tiny_tree", "none", 1000},
     {Mutation::kSplitUnlocksBeforePublish, "split_unlocks_before_publish", "many_members", "none",
      2500},
-    {Mutation::kMergeKillsRightFirst, "merge_kills_right_first", "moving_window", "crashes", 2000,
+    {Mutation::kMergeKillsRightFirst, "merge_kills_right_first", "moving_window", "crashes", 3000,
      Leaves::kSorted, kMerging, "many_members"},
     {Mutation::kMergeForgetsParents, "merge_forgets_parents", "moving_window", "none", 500,
      Leaves::kSorted, kMerging},
