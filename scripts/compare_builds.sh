@@ -12,11 +12,12 @@
 #   OPERATIONS=1000000  operations of each run
 #   ROUNDS=7            runs of each build; a table of ratios is printed: geometric mean, least, largest
 #   SEED=1
+#   WARMUP=RECORDS/20   random reads of each run before it is timed
 #   WORKLOADS="a b c d e f"
 #   RESULTS=results/compare_builds   where a JSON file and a log of each run are left
 set -euo pipefail
 case "${1-}" in
-  -h | --help | "") sed -n '2,16s/^# \{0,1\}//p' "$0"; [[ -n ${1-} ]] && exit 0; exit 2 ;;
+  -h | --help | "") sed -n '2,17s/^# \{0,1\}//p' "$0"; [[ -n ${1-} ]] && exit 0; exit 2 ;;
 esac
 (($# == 2)) || { echo "compare_builds.sh: expected BEFORE and AFTER; try --help" >&2; exit 2; }
 for folder in "$1" "$2"; do
@@ -32,8 +33,9 @@ ROUNDS=${ROUNDS:-7}
 SEED=${SEED:-1}
 WORKLOADS=${WORKLOADS:-a b c d e f}
 RECORD_BYTES=${RECORD_BYTES:-32}
+WARMUP=${WARMUP:-$((RECORDS / 20 + 1))}
 read -ra properties <<<"${PROPERTIES:-}"
-require_counts RECORDS OPERATIONS ROUNDS SEED RECORD_BYTES
+require_counts RECORDS OPERATIONS ROUNDS SEED RECORD_BYTES WARMUP
 
 results=${RESULTS:-results/compare_builds}
 mkdir -p "$results"
@@ -70,7 +72,7 @@ for ((round = 1; round <= ROUNDS; round++)); do
   ((round % 2 == 0)) && order=(after before)
   for workload in $WORKLOADS; do
     for build in "${order[@]}"; do
-      run "$build" "$workload" "$round" -P "benchmark/workloads/workload$workload" --warmup "$((RECORDS / 20 + 1))"
+      run "$build" "$workload" "$round" -P "benchmark/workloads/workload$workload" --warmup "$WARMUP"
     done
   done
 done
