@@ -81,6 +81,9 @@ size_t EncodeRedo(const RedoHead& head, std::span<const std::byte> before,
         range_end = next + kWord;
         next = NextChange(before.data(), after.data(), range_end, extent_end);
       } while (next < extent_end && next <= range_end + kWord);
+      // There is room, unless extents touch each other.
+      FARLEAF_CHECK(end + kRedoRangeHeaderBytes + (range_end - at) <= out.size(), end, at,
+                    range_end);
       StoreLittle(out.data() + end, static_cast<uint16_t>(at));
       StoreLittle(out.data() + end + 2, static_cast<uint16_t>(range_end - at));
       StoreLittle(out.data() + end + 4, uint32_t{0});

@@ -13,6 +13,7 @@
 #include "dsm/base/crc32c_change.h"
 #include "index/blink/leaf_peek.h"
 #include "index/blink/tree.h"
+#include "index/blink/value_block.h"
 
 namespace farleaf::index {
 
@@ -94,6 +95,10 @@ struct BlinkTree::AtPlace {
   /// WRITEs of `value` in the place of what was looked at into `leaf.before`, which has its length.
   void AddReplacedValue(LockedPage& leaf, const LeafPeek& peek, std::string_view value,
                         Batch& batch) const;
+  /// Reads the value that a look at its leaf has found to be there. It is one round trip with the look where it was guessed,
+  /// and another one where not. False: it is not there any more, and nothing is known.
+  bool ReadBlock(std::string_view key, const OutOfLineValue& where, const GuessedValue& guess,
+                 std::string* value) const;
   /// Posts on a fabric that completes batches at once.
   Status Post(Batch& batch) const {
     auto trip = op.worker.RoundTrip(batch, op.counts);
@@ -130,14 +135,39 @@ std::optional<bool> BlinkTree::GetInPlace(OpContext& op, std::string_view key, s
   if (!at.BeginLook(key, &look)) return std::nullopt;
   LeafPeek& peek = look.peek;
   PageBuffer image;
+  const GuessedValue guess = value_hints_.bytes() > 0 ? GuessValue(key) : GuessedValue{};
+  if (guess.hint) op.worker.transport().Prefetch(guess.hint->block, guess.hint->bytes);
   const PeekOutcome outcome = at.Find(key, peek, image);
   std::string_view found;
-  if (outcome == PeekOutcome::kFound) found = peek.Value(image);
+  if (outcome != PeekOutcome::kNotHere && outcome != PeekOutcome::kAbsent)
+    found = peek.Value(image);
   if (outcome == PeekOutcome::kNotHere || !peek.Holds()) return std::nullopt;
+  if (outcome == PeekOutcome::kOutOfLine) {
+    if (!at.ReadBlock(key, DecodeOutOfLine(found), guess, value)) return std::nullopt;
+    at.Count(peek);
+    return true;
+  }
+  ForgetGuess(guess);
   at.Count(peek);
   ++op.counts.round_trips;
   if (outcome == PeekOutcome::kFound) value->assign(found);
   return outcome == PeekOutcome::kFound;
+}
+
+bool BlinkTree::AtPlace::ReadBlock(std::string_view key, const OutOfLineValue& where,
+                                   const GuessedValue& guess, std::string* value) const {
+  if (where.length > kValueBytesMax) return false;  // the usual way tells what is wrong
+  std::vector<std::byte> block(BlockReadBytes(where.length));
+  Batch batch(where.block.server());
+  batch.Read(where.block.offset(), block);
+  if (!Post(batch).ok() || OpenBlock(block, where, value) != ValueState::kRead) return false;
+  const bool guessed = guess.hint && guess.hint->block == where.block;
+  if (guess.hint && !guessed) tree.stats_.stale_value_hints.fetch_add(1, std::memory_order_relaxed);
+  if (!guessed) ++op.counts.round_trips;
+  if (!guessed && tree.value_hints_.enabled()) {
+    tree.NoteValue(guess.hash != 0 ? guess.hash : ValueHints::HashOf(tree.info_.id, key), where);
+  }
+  return true;
 }
 
 size_t BlinkTree::AtPlace::BeginLooks(std::span<const std::string_view> keys,
@@ -181,7 +211,9 @@ size_t BlinkTree::AtPlace::VisitSome(std::span<const std::string_view> keys, siz
     const PeekOutcome outcome = found ? *found : Find(keys[visited], peek, image);
     std::optional<std::string_view> value;
     if (outcome == PeekOutcome::kFound) value = peek.Value(image);
-    if (outcome == PeekOutcome::kNotHere || !peek.Holds()) break;
+    if (outcome == PeekOutcome::kNotHere || outcome == PeekOutcome::kOutOfLine || !peek.Holds()) {
+      break;
+    }
     Count(peek);
     visitor.Visit(first_number + visited, value);
   }

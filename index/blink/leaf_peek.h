@@ -61,6 +61,7 @@ class MappedPage {
 
 enum class PeekOutcome : uint8_t {
   kFound,
+  kOutOfLine,  ///< found; what Value() loads is not the value, but where it is
   kAbsent,
   kNotHere,  ///< nothing is known: locked, another leaf's key, or not to be told by a peek
 };
@@ -93,7 +94,7 @@ class BasicLeafPeek {
     Load(0, kEndBytes, image);
     Load(image_bytes() - internal::kTailBytes, internal::kTailBytes, image);
   }
-  /// Loads the value that was found. REQUIRES: Find gave kFound.
+  /// Loads the value that was found. REQUIRES: Find gave kFound or kOutOfLine.
   std::string_view Value(PageBuffer& image) {
     Load(slot_.offset + slot_.rest, slot_.value, image);
     return internal::PageChars(image.bytes, slot_.offset + slot_.rest, slot_.value);
@@ -179,7 +180,8 @@ class BasicLeafPeek {
       }
       if (compared == 0) {
         slot_ = slot;
-        return slot.out_of_line ? PeekOutcome::kNotHere : PeekOutcome::kFound;
+        if (!slot.out_of_line) return PeekOutcome::kFound;
+        return slot.value == kOutOfLineBytes ? PeekOutcome::kOutOfLine : PeekOutcome::kNotHere;
       }
       if (compared < 0) {
         first = middle + 1;

@@ -141,6 +141,10 @@ TEST(BytesCostTest, LeavesAreLookedAtAndValuesReplacedInPlace) {
   ExpectRoundTripsOfPointOperations(large);
   EXPECT_LE(large.scan.round_trips(), 1.1);
   ExpectBytes(large, {450, 345, 790, 5'700, 4'600, 30'000});
+  const Costs out_of_line = CostsOf(Geometry::Bytes(), 1'000, InPlace::kOn);
+  ExpectRoundTripsOfPointOperations(out_of_line, 0.004);
+  EXPECT_LE(out_of_line.scan.round_trips(), 1.1);
+  ExpectBytes(out_of_line, {1'700, 640, 5'350, 6'400, 4'900, 116'000});
 }
 
 }  // namespace

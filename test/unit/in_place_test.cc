@@ -283,6 +283,45 @@ TEST(InPlace, ValuesOfOtherLengthsAndDeletesGoTheUsualWay) {
   EXPECT_EQ(tree.Get(KeyOf(4)), std::string(3'000, 'm'));
 }
 
+// The block is named by the leaf; a hint lets it be fetched beside the look, and only then is it one round trip.
+TEST(InPlace, ValuesOutOfLineAreReadWithoutTheirLeaf) {
+  LocalTree tree({.geometry = Geometry::Bytes()});
+  const auto value_of = [](uint64_t i, char letter) {
+    return std::to_string(i) + std::string(1'000, letter);
+  };
+  constexpr uint64_t kKeys = 300;
+  for (uint64_t i = 0; i < kKeys; ++i) tree.Put(KeyOf(i), value_of(i, 'a'));
+  BlinkTree other(&tree.pool(), tree.tree().info(), {});
+  dsm::FabricCounts counts;
+  OpContext op{tree.worker(), counts};
+  const auto get = [&](BlinkTree& from, uint64_t i, uint64_t round_trips) {
+    counts = {};
+    std::string value;
+    const auto found = tree.worker().Run(from.Get(op, KeyOf(i), &value));
+    EXPECT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(counts.round_trips, round_trips) << i;
+    EXPECT_LT(counts.bytes_read, 2'000u) << i;
+    return found.ok() && *found ? value : "absent";
+  };
+  std::string unused;
+  EXPECT_TRUE(tree.worker().Run(other.Get(op, KeyOf(0), &unused)).ok());  // the cached nodes
+  for (uint64_t i = 1; i < kKeys; ++i) {
+    EXPECT_EQ(get(tree.tree(), i, 1), value_of(i, 'a'));
+    EXPECT_EQ(get(other, i, 2), value_of(i, 'a'));
+    EXPECT_EQ(get(other, i, 1), value_of(i, 'a'));
+  }
+  const uint64_t stale = tree.tree().stats().stale_value_hints;
+  for (uint64_t i = 1; i < kKeys; ++i) {
+    const bool stays = i % 3 != 0;
+    auto changed = stays ? tree.worker().Run(other.Put(op, KeyOf(i), value_of(i, 'b')))
+                         : tree.worker().Run(other.Delete(op, KeyOf(i)));
+    EXPECT_TRUE(changed.ok()) << changed.status();
+    EXPECT_EQ(get(tree.tree(), i, stays ? 2 : 1), stays ? value_of(i, 'b') : "absent");
+    EXPECT_EQ(get(tree.tree(), i, 1), stays ? value_of(i, 'b') : "absent");
+  }
+  EXPECT_EQ(tree.tree().stats().stale_value_hints - stale, (kKeys - 1) * 2 / 3 + 1);
+}
+
 TEST(InPlace, EmptyValuesAreReplacedByEmptyOnes) {
   LocalTree tree({.geometry = Geometry::Bytes()});
   for (uint64_t i = 0; i < 100; ++i) {  // at whatever place of the leaf their end is
