@@ -13,7 +13,7 @@ LocalLockTable::Entry* LocalLockTable::Find(Shard& shard, GlobalAddress address)
 
 bool LocalLockTable::TryAcquire(GlobalAddress address, LockClass lock_class) {
   Shard& shard = ShardOf(address);
-  std::lock_guard lock(shard.mutex);
+  std::lock_guard lock(shard.lock);
   if (Find(shard, address)) return false;
   shard.held.push_back({.address = address, .last_class = lock_class});
   return true;
@@ -25,7 +25,7 @@ bool LocalLockTable::Acquiring::await_ready() {
 
 bool LocalLockTable::Acquiring::await_suspend(std::coroutine_handle<> handle) {
   Shard& shard = table_->ShardOf(address_);
-  std::lock_guard lock(shard.mutex);
+  std::lock_guard lock(shard.lock);
   Entry* entry = Find(shard, address_);
   if (entry == nullptr) {  // released since await_ready looked
     shard.held.push_back({.address = address_, .last_class = turn_.slot_class});
@@ -36,6 +36,7 @@ bool LocalLockTable::Acquiring::await_suspend(std::coroutine_handle<> handle) {
     return false;
   }
   handle_ = handle;
+  AddWaiting(shard, 1);
   (entry->last ? entry->last->next_ : entry->first) = this;
   entry->last = this;
   entry->last_class = turn_.slot_class;
@@ -45,7 +46,8 @@ bool LocalLockTable::Acquiring::await_suspend(std::coroutine_handle<> handle) {
 bool LocalLockTable::ShouldHandOver(GlobalAddress address, const Turn& turn) {
   if (turn.handovers >= kHandoversMax) return false;
   Shard& shard = ShardOf(address);
-  std::lock_guard lock(shard.mutex);
+  if (!AnyoneWaits(shard)) return false;
+  std::lock_guard lock(shard.lock);
   const Entry* entry = Find(shard, address);
   FARLEAF_CHECK(entry, address);
   if (entry->first == nullptr) return false;
@@ -62,6 +64,7 @@ LocalLockTable::Acquiring* LocalLockTable::PopWaiter(Shard& shard, GlobalAddress
     shard.held.pop_back();
     return nullptr;
   }
+  AddWaiting(shard, size_t{0} - 1);
   entry->first = waiter->next_;
   if (entry->first == nullptr) entry->last = nullptr;
   return waiter;
@@ -73,7 +76,7 @@ void LocalLockTable::HandOver(GlobalAddress address, Turn turn, std::span<const 
   Acquiring* waiter;
   {
     Shard& shard = ShardOf(address);
-    std::lock_guard lock(shard.mutex);
+    std::lock_guard lock(shard.lock);
     waiter = PopWaiter(shard, address);
   }
   FARLEAF_CHECK(waiter, "handed over to nobody", address);
@@ -91,7 +94,7 @@ void LocalLockTable::Release(GlobalAddress address) {
   Acquiring* waiter;
   {
     Shard& shard = ShardOf(address);
-    std::lock_guard lock(shard.mutex);
+    std::lock_guard lock(shard.lock);
     waiter = PopWaiter(shard, address);
   }
   if (waiter) Resume(waiter);
@@ -100,11 +103,13 @@ void LocalLockTable::Release(GlobalAddress address) {
 void LocalLockTable::TakeWork(GlobalAddress address, size_t max, TakenWork* taken) {
   taken->clear();
   Shard& shard = ShardOf(address);
-  std::lock_guard lock(shard.mutex);
+  if (!AnyoneWaits(shard)) return;
+  std::lock_guard lock(shard.lock);
   Entry* entry = Find(shard, address);
   FARLEAF_CHECK(entry, "took work for a page that is not held", address);
   Acquiring* at = entry->first;
   for (; at && at->work_ && taken->size() < max; at = at->next_) taken->push_back(at);
+  AddWaiting(shard, size_t{0} - taken->size());
   entry->first = at;
   if (at == nullptr) entry->last = nullptr;
 }
@@ -113,9 +118,10 @@ void LocalLockTable::PutBack(GlobalAddress address, std::span<Acquiring* const> 
   if (taken.empty()) return;
   for (size_t i = 0; i + 1 < taken.size(); ++i) taken[i]->next_ = taken[i + 1];
   Shard& shard = ShardOf(address);
-  std::lock_guard lock(shard.mutex);
+  std::lock_guard lock(shard.lock);
   Entry* entry = Find(shard, address);
   FARLEAF_CHECK(entry, "put work back for a page that is not held", address);
+  AddWaiting(shard, taken.size());
   taken.back()->next_ = entry->first;
   if (entry->first == nullptr) entry->last = taken.back();
   entry->first = taken.front();

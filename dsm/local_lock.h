@@ -33,6 +33,7 @@
 
 #include "dsm/address.h"
 #include "dsm/base/check.h"
+#include "dsm/base/spin_lock.h"
 #include "dsm/remote_lock.h"
 #include "dsm/worker.h"
 
@@ -104,11 +105,12 @@ class LocalLockTable {
   using TakenWork = std::vector<Acquiring*>;
   static Work& WorkOf(Acquiring* taken) { return *taken->work_; }
   /// Shows the holder of the turn the work of those who wait first, up to the first waiter that brought
-  /// none, at most `max`. `see` is called under a mutex.
+  /// none, at most `max`. `see` is called under a spin lock.
   template <typename See>
   void ForEachWork(GlobalAddress address, size_t max, const See& see) {
     Shard& shard = ShardOf(address);
-    std::lock_guard lock(shard.mutex);
+    if (!AnyoneWaits(shard)) return;
+    std::lock_guard lock(shard.lock);
     const Entry* entry = Find(shard, address);
     FARLEAF_CHECK(entry, address);
     for (Acquiring* at = entry->first; at && at->work_ && max > 0; at = at->next_, --max) {
@@ -141,13 +143,23 @@ class LocalLockTable {
     LockClass last_class = 0;  ///< of the waiter that came last, or of the holder
   };
   struct alignas(64) Shard {
-    std::mutex mutex;
-    std::vector<Entry> held;  // short: the locks in hand at this moment that hash here
+    SpinLock lock;
+    std::atomic<uint32_t> waiting{0};  // changed under `lock`
+    std::vector<Entry> held;           // short: the locks in hand at this moment that hash here
   };
   static constexpr size_t kShards = 256;
 
   Shard& ShardOf(GlobalAddress address) { return shards_[Mix64(address.word()) % kShards]; }
   static Entry* Find(Shard& shard, GlobalAddress address);
+  /// False: nobody waits for what hashes here. Who begins to wait at this moment may be missed: Release finds him.
+  static bool AnyoneWaits(const Shard& shard) {
+    return shard.waiting.load(std::memory_order_relaxed) > 0;
+  }
+  /// REQUIRES: shard locked.
+  static void AddWaiting(Shard& shard, size_t more) {
+    const uint32_t waiting = shard.waiting.load(std::memory_order_relaxed);
+    shard.waiting.store(waiting + static_cast<uint32_t>(more), std::memory_order_relaxed);
+  }
   /// Removes the first waiter, or the entry if there is none. REQUIRES: shard locked.
   static Acquiring* PopWaiter(Shard& shard, GlobalAddress address);
   static void Resume(Acquiring* waiter);

@@ -1,5 +1,7 @@
 #include "dsm/region_layout.h"
 
+#include <sys/random.h>
+
 #include <bit>
 #include <string>
 
@@ -70,6 +72,16 @@ Result<RegionLayout> RegionLayout::Parse(std::span<const std::byte> bytes) {
     return Status::Corruption(name + ": geometry does not add up");
   }
   return layout;
+}
+
+Result<uint64_t> DrawIncarnation() {
+  uint64_t incarnation = 0;
+  while (incarnation == 0) {
+    if (::getrandom(&incarnation, sizeof incarnation, 0) != sizeof incarnation) {
+      return Status::IoError("the system gives no random numbers");
+    }
+  }
+  return incarnation;
 }
 
 void FormatRegion(const RegionLayout& layout, std::span<std::byte> region) {

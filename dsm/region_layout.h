@@ -236,6 +236,9 @@ inline bool IsFenced(uint64_t fence_word, MemberId owner, uint16_t short_incarna
   return owner != 0 && fence_word != 0 && (fence_word & 0xfff) == short_incarnation;
 }
 
+/// Of a fresh region: random, not 0. IoError: the system gives no random numbers.
+Result<uint64_t> DrawIncarnation();
+
 /// Writes header and empty tables into a fresh (all zero) region. REQUIRES: layout fits.
 void FormatRegion(const RegionLayout& layout, std::span<std::byte> region);
 

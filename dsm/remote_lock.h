@@ -39,7 +39,7 @@ class RedoSlots {
   }
   /// A fresh locked word; nullopt while too many slots are in use for a lock of this class.
   std::optional<uint64_t> Take(LockClass lock_class) {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(lock_);
     if (free_.size() <= kLockClasses - 1u - lock_class) return std::nullopt;
     const Slot slot = free_.back();
     free_.pop_back();
@@ -60,7 +60,7 @@ class RedoSlots {
   void Give(uint64_t word) {
     const LockWord used = LockWord::Decode(word);
     if (used.sequence == kLockSequenceMax) return;
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(lock_);
     free_.push_back({used.redo_slot, used.sequence + 1});
   }
 
@@ -71,7 +71,7 @@ class RedoSlots {
   };
   MemberIdentity self_;
   std::atomic<uint64_t> area_{0};
-  std::mutex mutex_;  // guards free_
+  SpinLock lock_;  // guards free_
   std::vector<Slot> free_;
 };
 

@@ -187,7 +187,8 @@ class Batch {
 
 /// The batch for `server` among the batches of one round trip, added if there is none. The reference
 /// is good until the next call.
-inline Batch& BatchFor(std::vector<Batch>& batches, ServerId server) {
+template <typename Batches>
+Batch& BatchFor(Batches& batches, ServerId server) {
   for (Batch& batch : batches) {
     if (batch.server() == server) return batch;
   }

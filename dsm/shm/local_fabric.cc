@@ -62,7 +62,9 @@ Result<std::unique_ptr<LocalFabric>> LocalFabric::Create(const Options& options)
     const auto server = static_cast<ServerId>(i);
     auto layout = RegionLayout::For(server, options.region_bytes, options.chunk_bytes);
     if (!layout.ok()) return layout.status();
-    layout->incarnation = 1;  // a local server never restarts
+    auto incarnation = DrawIncarnation();
+    if (!incarnation.ok()) return incarnation.status();
+    layout->incarnation = *incarnation;
     layout->lease_ms = options.lease_ms;
     auto region = MemoryRegion::Create({options.region_bytes, options.hugepages, ""});
     if (!region.ok()) return region.status();

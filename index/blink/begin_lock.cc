@@ -1,9 +1,12 @@
-// A lock that is taken beside something else, in the same round trip: the parent's, beside the write-back
-// that it is to be told of.
+// The first try at a lock: what is posted if nobody in this process has the page.
 //
-// It is asked for once, and not waited for; without it the publication finds and locks the parent. Nobody may
-// read anything into the parent's image but what it is at the time of the lock: it is edited only behind the
-// write-back's completion.
+// By itself it is what usually takes a lock (LockPage, ModifyInParts). It may also stand beside something else,
+// in the same round trip: the parent's, beside the write-back that it is to be told of. That one is asked for
+// once, and not waited for; without it the publication finds and locks the parent. Nobody may read anything
+// into the parent's image but what it is at the time of the lock: it is edited only behind the write-back's
+// completion.
+#include <utility>
+
 #include "index/blink/publication.h"
 #include "index/blink/tree.h"
 
@@ -11,7 +14,9 @@ namespace farleaf::index {
 
 bool BlinkTree::BeginLock(GlobalAddress address, LockClass lock_class, LockedPage& locked,
                           Batch& batch) {
-  FARLEAF_CHECK(!locked.held() && locked.wanted == 0, locked.address);
+  FARLEAF_CHECK(!locked.held() && locked.begun.word == 0, locked.address);
+  if (pool_->self().id == 0) [[unlikely]]
+    return false;
   dsm::RedoSlots& slots = pool_->redo_slots(address.server());
   if (slots.area() == 0 || !pool_->locks().TryAcquire(address, lock_class)) return false;
   const auto word = slots.Take(lock_class);
@@ -25,6 +30,13 @@ bool BlinkTree::BeginLock(GlobalAddress address, LockClass lock_class, LockedPag
   locked.BeginTurn(info_.geometry, &pool_->locks());
   locked.begun.word = *word;
   AddLockVerbs(locked, *word, &locked.begun.old, batch);
+  return true;
+}
+
+bool BlinkTree::TakeBegunParts(LockedPage& leaf) {
+  if (!leaf.begun.status.ok() || leaf.begun.old != dsm::kUnlockedWord) return false;
+  leaf.lock_word = std::exchange(leaf.begun, {}).word;
+  leaf.BeginPartChanges(leaf.wanted);
   return true;
 }
 

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kStateUnused = 0;
 constexpr size_t kStateAt = 0, kRootAt = kCatalogRootAt, kCrcAt = 16, kBodyAt = 20, kFormatAt = 22,
                  kNameAt = 32;
-constexpr uint8_t kEntryFormat = 3;
+constexpr uint8_t kEntryFormat = 4;
 constexpr uint64_t kCatalogBytes = uint64_t{dsm::kCatalogEntries} * dsm::kCatalogEntryBytes;
 constexpr int kTornReadsMax = 1'000;
 
@@ -69,6 +69,10 @@ CatalogEntry EncodeCatalogEntry(const TreeInfo& info, uint64_t root_word) {
   return entry;
 }
 
+uint64_t DigestKeyOf(const dsm::Pool& pool) {
+  return Mix64(pool.layouts()[dsm::kCatalogServer].incarnation);
+}
+
 Task<Status> ClaimRedoAreas(OpContext& op, dsm::Pool& pool) {
   if (pool.self().id == 0) co_return Status::Ok();  // an observer takes no locks
   for (const dsm::RegionLayout& layout : pool.layouts()) {
@@ -79,7 +83,7 @@ Task<Status> ClaimRedoAreas(OpContext& op, dsm::Pool& pool) {
   co_return Status::Ok();
 }
 
-Task<Result<std::vector<TreeInfo>>> ListTrees(OpContext& op, dsm::Pool& /*pool*/) {
+Task<Result<std::vector<TreeInfo>>> ListTrees(OpContext& op, dsm::Pool& pool) {
   std::vector<std::byte> area(kCatalogBytes);
   Status torn;
   for (int attempt = 0; attempt < kTornReadsMax; ++attempt) {
@@ -96,6 +100,7 @@ Task<Result<std::vector<TreeInfo>>> ListTrees(OpContext& op, dsm::Pool& /*pool*/
         torn = entry.status();
       } else if (entry->has_value()) {
         trees.push_back(std::move(**entry));
+        trees.back().geometry.digest_key = DigestKeyOf(pool);
       }
     }
     if (torn.ok()) co_return trees;

@@ -10,7 +10,7 @@
 //   16      4      CRC32C of bytes [20, 32 + name length)
 //   20      1      layout
 //   21      1      name length, 1..255
-//   22      1      format of the entry: 3; another one is refused
+//   22      1      format of the entry and of the tree's pages: 4; another one is refused
 //   23      1      leaf layout: 1 sorted, 2 parted
 //   24      2      leaf bytes: of a leaf's page
 //   26      2      node bytes: of an internal node's page

@@ -24,6 +24,10 @@ inline constexpr int kCatalogAttemptsMax = 8;
 
 CatalogEntry EncodeCatalogEntry(const TreeInfo& info, uint64_t root_word);
 
+/// Geometry::digest_key of all trees of the pool: Mix64 of the incarnation of the memory server that has the catalog,
+/// which is drawn at random and lasts as long as the catalog does.
+uint64_t DigestKeyOf(const dsm::Pool& pool);
+
 /// A member's lock words name slots of its redo area, so it claims one on every memory server before
 /// it opens a tree. No round trip after the first time.
 Task<Status> ClaimRedoAreas(OpContext& op, dsm::Pool& pool);

@@ -188,6 +188,7 @@ Task<Result<TreeInfo>> CreateTree(OpContext& op, dsm::Pool& pool, std::string na
   TreeInfo info;
   info.name = std::move(name);
   info.geometry = geometry;
+  info.geometry.digest_key = DigestKeyOf(pool);
   auto created = co_await CreateLocked(op, pool, std::move(info));
   co_await ReleaseCatalog(op, pool, lock_word);
   co_return created;

@@ -198,7 +198,10 @@ Task<Result<SearchCache::LeafPath>> BlinkTree::DescendFromRoot(OpContext& op, st
     SearchCache::LeafPath path;
     path.node = root.address;
     path.level = root.level;
-    if (root.level == 0) path.fence_digest = FenceDigest(info_.id, std::nullopt, std::nullopt);
+    if (root.level == 0) {
+      path.fence_digest =
+          FenceDigest({info_.geometry.digest_key, info_.id}, std::nullopt, std::nullopt);
+    }
     while (path.level > level) {
       PageBuffer page;
       const uint64_t read_before = op.counts.bytes_read;

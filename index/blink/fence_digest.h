@@ -2,9 +2,10 @@
 // in one word: a compute server by the separators that it has cached (SearchCache::FindLeaf), and the
 // leaf by its own.
 //
-// It is a function of the bytes alone: fences of 8 bytes take a short way, whatever the layout is, all
-// others are read eight bytes at a time. Never 0, which so says "none". Two different triples of (tree,
-// low, high) agree by chance, one in 2^48; it keeps no secret from who chooses keys to make them agree.
+// It is a function of the bytes alone, and of a key: fences of 8 bytes take a short way, whatever the layout
+// is, all others are read eight bytes at a time. Never 0, which so says "none". Two different triples of (tree,
+// low, high) agree by chance, one in 2^48. The key is random, the same for all who use the pool, and told to
+// no client: without it, who chooses keys could make factors zero, and so digests agree, as often as he likes.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -30,6 +31,10 @@ inline uint64_t FoldedProduct(uint64_t a, uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
+
+/// The other word of the key, for the high fence. Rotated, it would differ from the first by few numbers, and
+/// factors can change places.
+inline uint64_t OtherDigestKey(uint64_t key) { return key * 0x9e3779b97f4a7c15; }
 
 /// Tree, which fences there are, and which of the two ways was taken.
 enum class DigestWay : uint64_t { kFixed8 = 0, kBytes = 4 };
@@ -63,34 +68,42 @@ inline uint64_t CutDigest(uint64_t mixed) {
 
 inline constexpr int kFenceDigestBits = 48;
 
+/// What digests differ by besides the fences.
+struct DigestScope {
+  uint64_t key = 0;  ///< Geometry::digest_key
+  TreeId tree = 0;
+};
+
 /// The same as below for fences that are numbers, big-endian as keys of fixed8 are.
-inline uint64_t FenceDigestFixed8(TreeId tree, std::optional<uint64_t> low,
+inline uint64_t FenceDigestFixed8(DigestScope scope, std::optional<uint64_t> low,
                                   std::optional<uint64_t> high) {
   using internal::kDigestKeys;
-  const uint64_t seed =
-      internal::DigestSeed(tree, low.has_value(), high.has_value(), internal::DigestWay::kFixed8);
+  const uint64_t seed = internal::DigestSeed(scope.tree, low.has_value(), high.has_value(),
+                                             internal::DigestWay::kFixed8);
   // Two multiplications, as wyhash mixes 16 bytes.
-  const auto product = static_cast<unsigned __int128>(low.value_or(0) ^ kDigestKeys[0]) *
-                       (high.value_or(0) ^ kDigestKeys[1]);
+  const uint64_t low_factor = low.value_or(0) ^ kDigestKeys[0] ^ scope.key;
+  const uint64_t high_factor =
+      high.value_or(0) ^ kDigestKeys[1] ^ internal::OtherDigestKey(scope.key);
+  const auto product = static_cast<unsigned __int128>(low_factor) * high_factor;
   return internal::CutDigest(
       internal::FoldedProduct(static_cast<uint64_t>(product) ^ seed ^ kDigestKeys[2],
                               static_cast<uint64_t>(product >> 64) ^ kDigestKeys[3]));
 }
 
-/// Of a node of `tree` that covers low <= key < high; nullopt: there is no such fence.
-inline uint64_t FenceDigest(TreeId tree, std::optional<std::string_view> low,
+/// Of a node that covers low <= key < high; nullopt: there is no such fence.
+inline uint64_t FenceDigest(DigestScope scope, std::optional<std::string_view> low,
                             std::optional<std::string_view> high) {
   if ((!low || low->size() == 8) && (!high || high->size() == 8)) {
     std::optional<uint64_t> low_number, high_number;
     if (low) low_number = LoadBig64(low->data());
     if (high) high_number = LoadBig64(high->data());
-    return FenceDigestFixed8(tree, low_number, high_number);
+    return FenceDigestFixed8(scope, low_number, high_number);
   }
-  const uint64_t seed =
-      internal::DigestSeed(tree, low.has_value(), high.has_value(), internal::DigestWay::kBytes);
+  const uint64_t seed = internal::DigestSeed(scope.tree, low.has_value(), high.has_value(),
+                                             internal::DigestWay::kBytes);
   // Multiplied first: flags and lengths are small numbers, which could make up for each other.
-  uint64_t state =
-      internal::FoldedProduct(seed ^ internal::kDigestKeys[0], internal::kDigestKeys[3]);
+  uint64_t state = internal::FoldedProduct(seed ^ internal::kDigestKeys[0] ^ scope.key,
+                                           internal::kDigestKeys[3]);
   if (low) state = internal::DigestBytes(state, *low);
   if (high) state = internal::DigestBytes(state, *high);
   return internal::CutDigest(

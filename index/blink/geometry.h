@@ -1,5 +1,6 @@
 // Geometry: the properties of a tree that fix its pages' format. Stored in the tree's catalog
-// entry, chosen when the tree is created, never by a rebuild.
+// entry, chosen when the tree is created, never by a rebuild; but for the key of its digests, which is
+// the pool's.
 //
 // Thread rule: a value type.
 #pragma once
@@ -43,12 +44,15 @@ struct Geometry {
   uint32_t key_bytes_max = 8;           ///< kFixed8: 8
   uint32_t inline_value_bytes_max = 8;  ///< longer values go to a block; kFixed8: 8
   LeafLayout leaf_layout = LeafLayout::kSorted;
+  /// Of the digests in parted leaves (fence_digest.h): nobody who only chooses keys knows it. CreateTree and
+  /// ListTrees set it.
+  uint64_t digest_key = 0;
   bool operator==(const Geometry&) const = default;
 
   /// Pages of one size.
   static Geometry Fixed8(uint32_t page_bytes = 1024) { return Fixed8(page_bytes, page_bytes); }
   static Geometry Fixed8(uint32_t leaf_bytes, uint32_t node_bytes) {
-    return {Layout::kFixed8, leaf_bytes, node_bytes, 8, 8};
+    return {Layout::kFixed8, leaf_bytes, node_bytes, 8, 8, LeafLayout::kSorted};
   }
   /// Leaves of this many parts, 4..31.
   static Geometry Parted(uint32_t parts = 16, uint32_t node_bytes = 1024) {

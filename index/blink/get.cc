@@ -63,7 +63,8 @@ Task<Status> BlinkTree::ReadLeafAndGuess(OpContext& op, GlobalAddress leaf,
 
 Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::string* value) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
-  if (const auto found = GetInPlace(op, key, value)) co_return *found;
+  const auto at_once = parted() ? GetPartsInPlace(op, key, value) : GetInPlace(op, key, value);
+  if (at_once) co_return *at_once;
   const Geometry& geometry = info_.geometry;
   PageBuffer page;
   uint64_t give_up_ns = 0;

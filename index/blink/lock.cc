@@ -44,27 +44,17 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
     if (!claimed.ok()) co_return claimed;
   }
   // What usually happens, in one frame: nobody has the page.
-  FirstTry first;
   const bool announces = locked.redo_kind != dsm::RedoKind::kChange;
-  if (locked.begun.word != 0) [[unlikely]] {
-    first = std::exchange(locked.begun, {});
-  } else if (!announces && pool_->locks().TryAcquire(address, lock_class)) {
-    locked.BeginTurn(info_.geometry, &pool_->locks());
-    if (const auto word = pool_->redo_slots(address.server()).Take(lock_class)) {
-      first.word = *word;
-      Batch batch(address.server());
-      AddLockVerbs(locked, first.word, &first.old, batch);
-      Status status = co_await op.worker.RoundTrip(batch, op.counts);
-      if (status.ok() && first.old == dsm::kUnlockedWord && locked.wanted != 0) [[likely]] {
-        locked.lock_word = first.word;
-        locked.BeginPartChanges(locked.wanted);
-        co_return status;
-      }
-      first.status = std::move(status);
-    } else {
-      pool_->locks().Release(address);
+  if (locked.begun.word == 0 && !announces) [[likely]] {
+    Batch batch(address.server());
+    if (BeginLock(address, lock_class, locked, batch)) {
+      Status posted = co_await op.worker.RoundTrip(batch, op.counts);
+      locked.begun.status = std::move(posted);
+      if (locked.wanted != 0 && TakeBegunParts(locked)) [[likely]]
+        co_return Status::Ok();
     }
   }
+  FirstTry first = std::exchange(locked.begun, {});
   if (give_up_ns == kFromFirstWait) give_up_ns = WaitDeadlineNs(op);
   if (give_up_ns == kNoWait && first.word == 0) {
     co_return Status::DeadlineExceeded("page " + address.ToString() + " of tree '" + info_.name +

@@ -25,7 +25,7 @@
 namespace farleaf::index {
 
 namespace {
-/// A hashed leaf filled less than this takes a key away from its usual parts rather than being split.
+/// A leaf filled less than this takes a key away from its usual parts rather than being split.
 constexpr size_t kSlotsPercentBeforeSplit = 40;
 /// Runs of parts that are written one by one; more are written as one, if the whole leaf is in hand.
 constexpr size_t kWritesMax = 2;
@@ -35,6 +35,11 @@ bool HasEmptyPart(const LeafParts& leaf, PartMask among) {
     if (leaf.part(static_cast<size_t>(std::countr_zero(among))).used() == 0) return true;
   }
   return false;
+}
+
+/// Whether the change has taken away the last entry of a part.
+bool Empties(const EntryChange& change, const LeafParts& leaf, PartMask dirty) {
+  return change.result.action == ModifyAction::kDelete && HasEmptyPart(leaf, dirty);
 }
 }  // namespace
 
@@ -74,9 +79,6 @@ BlinkTree::Applied BlinkTree::Apply(LeafParts& leaf, EntryChange& change, PartMa
   LeafParts::Place room = leaf.FindRoom(change.number, kChainParts);
   if (room.outcome == Outcome::kNo && leaf.whole()) {
     const size_t percent = leaf.count() * 100 / (leaf.parts() * kPartSlots);
-    if (leaf.homes().ordered() && static_cast<double>(percent) < 100 * options_.hash_below) {
-      return Applied::kNeedsHashing;
-    }
     if (percent < kSlotsPercentBeforeSplit) room = leaf.FindRoom(change.number, leaf.parts());
   }
   if (room.outcome == Outcome::kNotLoaded) return Applied::kNeedsLeaf;
@@ -86,11 +88,24 @@ BlinkTree::Applied BlinkTree::Apply(LeafParts& leaf, EntryChange& change, PartMa
   return Applied::kDone;
 }
 
-Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedPage& leaf) {
+void BlinkTree::ExpectParts(OpContext& op, const SearchCache::LeafPath& path, EntryChange& change,
+                            LockedPage& leaf) const {
+  change.fence_digest = path.fence_digest;
+  // Ahead of the CAS, behind which the READ would wait for its own cache miss.
+  op.worker.transport().Prefetch(GlobalAddress(path.node.server(), LockWordOffset(path.node, 0)),
+                                 8);
+  PrefetchHome(op, path, change.number);
+  change.window = WindowToChange(path, change);
+  leaf.range = path.range;
+  leaf.wanted = change.window;
+  if (options_.write_combining == WriteCombining::kOn) leaf.work = &change;
+}
+
+Task<Status> BlinkTree::LockPartsFor(OpContext& op, SearchCache::LeafPath path, EntryChange& change,
+                                     LockedPage& leaf) {
   // A second time where the leaf was another's: its parent has been read again by then.
   for (int attempt = 0; attempt < 2; ++attempt) {
-    SearchCache::LeafPath path;
-    if (caching()) path = cache_.FindLeaf(change.key);
+    if (attempt > 0) path = caching() ? cache_.FindLeaf(change.key) : SearchCache::LeafPath{};
     if (!path.complete || path.node.is_null()) {
       auto found = co_await FindNode(op, change.key, Side::kAt, 0, Freshness::kCached);
       if (!found.ok()) co_return found.status();
@@ -98,18 +113,13 @@ Task<Status> BlinkTree::LockPartsFor(OpContext& op, EntryChange& change, LockedP
     }
     if (attempt > 0 && path.fence_digest == change.fence_digest) [[unlikely]]
       break;
-    change.fence_digest = path.fence_digest;
-    // Ahead of the CAS, behind which the READ would wait for its own cache miss.
-    op.worker.transport().Prefetch(GlobalAddress(path.node.server(), LockWordOffset(path.node, 0)),
-                                   8);
-    PrefetchHome(op, path, change.number);
-    change.window = WindowToChange(path, change);
-    leaf.range = path.range;
-    leaf.wanted = change.window;
-    if (options_.write_combining == WriteCombining::kOn) leaf.work = &change;
-    Status status = co_await LockPage(op, path.node, LeftLockClass(0), kFromFirstWait, leaf);
-    if (!status.ok() || leaf.turn.served) co_return status;
-    if (!leaf.held()) break;
+    Status status;
+    if (!leaf.held()) {
+      if (leaf.begun.word == 0) ExpectParts(op, path, change, leaf);
+      status = co_await LockPage(op, path.node, LeftLockClass(0), kFromFirstWait, leaf);
+      if (!status.ok() || leaf.turn.served) co_return status;
+      if (!leaf.held()) break;
+    }
     if (leaf.parts(info_.geometry).Fits(change.fence_digest)) [[likely]]
       co_return status;
     stats_.stale_parts.fetch_add(1, std::memory_order_relaxed);
@@ -186,6 +196,16 @@ void BlinkTree::Combine(LockedPage& leaf, LeafParts& parts, uint64_t fence_diges
   stats_.combined.fetch_add(served->size(), std::memory_order_relaxed);
 }
 
+void BlinkTree::CombineWaiting(LockedPage& leaf, LeafParts& parts, const EntryChange& change,
+                               PartMask* dirty, dsm::LocalLockTable::TakenWork* served) {
+  NoteHints(leaf.address, parts);
+  Combine(leaf, parts, change.fence_digest, dirty, served);
+  if (Mutated(Mutation::kServedBeforeWriteBack)) {
+    dsm::LocalLockTable::Serve(*served);
+    served->clear();
+  }
+}
+
 void BlinkTree::AddPartsWriteBack(LockedPage& leaf, PartMask dirty, Batch& batch) {
   const auto before = leaf.before.image(info_.geometry, 0),
              after = leaf.raw.image(info_.geometry, 0);
@@ -229,26 +249,6 @@ void BlinkTree::AddPartsWriteBackAndUnlock(LockedPage& leaf, PartMask dirty, Pag
   if (look) batch.Read(leaf.address.offset(), look->image(info_.geometry, 0));
 }
 
-Task<Status> BlinkTree::HashAndInsert(OpContext& op, LockedPage& leaf,
-                                      const PendingEntry& pending) {
-  Node node = leaf.node(info_.geometry);
-  Status status = node.ValidateOpened();  // what comes from the pool is not trusted
-  if (!status.ok()) {
-    Status unlocked = co_await Unlock(op, leaf);
-    if (!unlocked.ok()) co_return unlocked;
-    co_return status;
-  }
-  const bool fits = node.Insert(node.Search(pending.key).index, pending.key, pending.value);
-  FARLEAF_CHECK(fits, leaf.address, node.count());
-  Seal(leaf);
-  leaf.placement = Placement::kHashed;
-  leaf.added = LoadBig64(pending.key.data());
-  stats_.leaves_hashed.fetch_add(1, std::memory_order_relaxed);
-  Batch batch(leaf.address.server());
-  status = co_await WriteBackAndUnlock(op, leaf, batch);
-  co_return status;
-}
-
 void BlinkTree::Answer(dsm::LocalLockTable::TakenWork& served, const Status& status) {
   for (auto* waiter : served) {
     auto& done = static_cast<EntryChange&>(dsm::LocalLockTable::WorkOf(waiter));
@@ -269,21 +269,56 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInParts(OpContext& op, std::string_v
   EntryChange change(key, modify);
   change.may_create = use != CurrentValue::kMustExist;
   LockedPage leaf;
-  Status status = co_await LockPartsFor(op, change, leaf);
-  if (!status.ok()) co_return status;
+  SearchCache::LeafPath path;
+  if (caching()) path = cache_.FindLeaf(key);
+  // What usually happens, in one frame: nobody has the leaf, and it is the one expected.
+  bool in_hand = false;
+  if (path.complete && !path.node.is_null()) {
+    ExpectParts(op, path, change, leaf);
+    Batch batch(path.node.server());
+    if (BeginLock(path.node, LeftLockClass(0), leaf, batch)) {
+      Status posted = co_await op.worker.RoundTrip(batch, op.counts);
+      leaf.begun.status = std::move(posted);
+      in_hand = TakeBegunParts(leaf) && leaf.parts(info_.geometry).Fits(change.fence_digest);
+    }
+  }
+  if (!in_hand) {
+    Status locked = co_await LockPartsFor(op, path, change, leaf);
+    if (!locked.ok()) co_return locked;
+  }
   if (!leaf.turn.served) {
-    status = co_await ChangeLocked(op, leaf, change);
+    PartMask dirty = 0;
+    LeafParts parts = leaf.parts(info_.geometry);
+    const Applied applied = Apply(parts, change, &dirty);
+    Status status;
+    dsm::LocalLockTable::TakenWork served;
+    if (applied == Applied::kDone) CombineWaiting(leaf, parts, change, &dirty, &served);
+    if (applied != Applied::kDone) {
+      status = co_await ChangeLocked(op, leaf, change, applied);
+    } else if (dirty == 0 || Empties(change, parts, dirty)) {
+      status = co_await WriteChanged(op, leaf, change, dirty, served);
+    } else {
+      Batch batch(leaf.address.server());
+      AddPartsWriteBackAndUnlock(leaf, dirty, nullptr, batch);
+      if (leaf.handing_over) {
+        status = co_await PostAndFinish(op, leaf, batch);
+      } else {
+        Status posted = co_await op.worker.RoundTrip(batch, op.counts);
+        if (!LetGo(leaf, posted)) status = co_await Finish(op, leaf, batch);
+      }
+      Answer(served, status);
+    }
     if (!status.ok()) co_return status;
   }
   if (!change.status.ok()) co_return change.status;
   co_return change.result;
 }
 
-Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change) {
+Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change,
+                                     Applied applied) {
   const Geometry& geometry = info_.geometry;
   PartMask dirty = 0;
   LeafParts parts = leaf.parts(geometry);
-  Applied applied = Apply(parts, change, &dirty);
   if (applied == Applied::kNeedsLeaf) {
     const CachedParent no_parent;
     Status status = co_await ReadWholeLeaf(op, leaf, no_parent);
@@ -301,24 +336,23 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
     PendingEntry pending;
     pending.key = change.key;
     pending.value = {change.replacement, false};
-    if (applied == Applied::kNeedsHashing) {
-      Status status = co_await HashAndInsert(op, leaf, pending);
-      co_return status;
-    }
     Batch batch(leaf.address.server());
     Status status = co_await SplitAndInsert(op, leaf, pending, batch);
     co_return status;
   }
-  NoteHints(leaf.address, parts);
   dsm::LocalLockTable::TakenWork served;
-  Combine(leaf, parts, change.fence_digest, &dirty, &served);
-  if (Mutated(Mutation::kServedBeforeWriteBack)) {
-    dsm::LocalLockTable::Serve(served);
-    served.clear();
-  }
+  CombineWaiting(leaf, parts, change, &dirty, &served);
+  Status status = co_await WriteChanged(op, leaf, change, dirty, served);
+  co_return status;
+}
+
+Task<Status> BlinkTree::WriteChanged(OpContext& op, LockedPage& leaf, const EntryChange& change,
+                                     PartMask dirty, dsm::LocalLockTable::TakenWork& served) {
+  const Geometry& geometry = info_.geometry;
+  const LeafParts parts = leaf.parts(geometry);
   // A leaf that loses entries is looked at when one of its parts becomes empty: behind its unlock.
   PageBuffer look;
-  const bool emptied = change.result.action == ModifyAction::kDelete && HasEmptyPart(parts, dirty);
+  const bool emptied = Empties(change, parts, dirty);
   if (emptied && ExpectsMerge(leaf)) {
     Status changed = co_await ChangeAndMerge(op, leaf, dirty, change.key, served);
     co_return changed;
@@ -333,16 +367,8 @@ Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChang
     status = std::move(unlocked);
   } else {
     AddPartsWriteBackAndUnlock(leaf, dirty, emptied ? &look : nullptr, batch);
-    if (leaf.handing_over) {
-      Status finished = co_await PostAndFinish(op, leaf, batch);
-      status = std::move(finished);
-    } else {  // what usually happens, in one frame
-      Status posted = co_await op.worker.RoundTrip(batch, op.counts);
-      if (!LetGo(leaf, posted)) {
-        Status finished = co_await Finish(op, leaf, batch);
-        status = std::move(finished);
-      }
-    }
+    Status finished = co_await PostAndFinish(op, leaf, batch);
+    status = std::move(finished);
   }
   Answer(served, status);
   if (status.ok() && emptied) {

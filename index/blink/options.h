@@ -32,7 +32,9 @@ enum class HandOver : uint8_t {
 
 enum class InPlace : uint8_t {
   kOff,
-  kOn,  ///< leaves of byte strings that lie in mapped memory are looked at where they are, and their values replaced there
+  /// Leaves in mapped memory are looked at where they are: the parts that a get wants; of byte strings some lines, and
+  /// values are replaced there.
+  kOn,
 };
 
 enum class SmallWriteBacks : uint8_t {
@@ -82,9 +84,6 @@ struct TreeOptions {
   InPlace in_place = InPlace::kOn;
   SmallWriteBacks small_write_backs = SmallWriteBacks::kOn;
   BackOff back_off = BackOff::kOn;
-  /// An ordered leaf in which a new key finds no room is hashed rather than split if it is filled less than
-  /// this: its keys are not spread evenly. 0..1.
-  double hash_below = 0.6;
 
   Status Validate() const;
 };

@@ -82,7 +82,7 @@ struct LockedPage {
     uint64_t word = 0, old = 0;
     Status status;
   };
-  FirstTry begun;  ///< beside something else (BlinkTree::BeginLock)
+  FirstTry begun;                                                    ///< by BlinkTree::BeginLock
   alignas(16) std::byte redo[dsm::RedoBytesMax(kPageBytesMax - 8)];  ///< the last record
 
   LockedPage() = default;

@@ -35,14 +35,14 @@ uint32_t TrailerChecksum(const std::byte* trailer) {
   return Crc32c({trailer + 4, kTrailerImageBytes - 4});
 }
 
-uint64_t TrailerDigest(const std::byte* trailer) {
+uint64_t TrailerDigest(const Geometry& geometry, const std::byte* trailer) {
   if ((internal::PageFlags(trailer) & internal::kFlagDead) != 0) return 0;
   const auto fence = [&](uint8_t none, size_t offset) {
     return (internal::PageFlags(trailer) & none) != 0
                ? std::nullopt
                : std::optional(internal::PageChars(trailer, offset, 8));
   };
-  return FenceDigest(Field<uint16_t>(trailer, offsetof(PageHeader, tree)),
+  return FenceDigest({geometry.digest_key, Field<uint16_t>(trailer, offsetof(PageHeader, tree))},
                      fence(internal::kFlagNoLow, kLow), fence(internal::kFlagNoHigh, kHigh));
 }
 
@@ -204,7 +204,7 @@ OpenOutcome OpenPartedLeaf(const Geometry& geometry, std::span<const std::byte> 
   if (const OpenOutcome opened = CheckTrailer(trailer); opened != OpenOutcome::kValid)
     return opened;
   const auto version = Field<uint64_t>(trailer, offsetof(PageHeader, version));
-  const uint64_t digest = TrailerDigest(trailer);
+  const uint64_t digest = TrailerDigest(geometry, trailer);
   const Placement placement = ConstPart(raw.data()).placement();
   const LeafHomes homes(parts, placement, TrailerRange(trailer));
   if (homes.ordered() != (placement == Placement::kOrdered)) return OpenOutcome::kTorn;
@@ -309,7 +309,7 @@ void PackPartedLeaf(const Geometry& geometry, const ConstNode& node,
   internal::SetPageCount(trailer, 0);
   StoreLittle(trailer + kTail, node.version());
   StoreLittle(trailer, TrailerChecksum(trailer));
-  const uint64_t digest = TrailerDigest(trailer);
+  const uint64_t digest = TrailerDigest(geometry, trailer);
   const Placement placement = ordered ? Placement::kOrdered : Placement::kHashed;
   for (size_t p = 0; p < parts; ++p) {
     Part part(raw.data() + p * kPartBytes);

@@ -10,7 +10,7 @@
 //           0       6      check of bytes [6, 128)
 //           6       1      slots in use (bits 0..6); bit 7: entries went past this part
 //           7       1      structure, bits 16..23
-//           8       6      digest of tree and fences (fence_digest.h); 0: the leaf is dead
+//           8       6      keyed digest of tree and fences (fence_digest.h); 0: the leaf is dead
 //           14      2      structure, bits 0..15
 //           16      7 x 16 slots: key (big-endian), value
 //
@@ -41,6 +41,7 @@
 // Thread rule: views; as thread-safe as the bytes behind them.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -89,11 +90,7 @@ class ConstPart {
   uint32_t used() const { return LoadLittle<uint8_t>(data_ + 6) & kSlotMask; }  ///< bit i: slot i
   bool full() const { return used() == kSlotMask; }
   /// Bits in used(); without an instruction for it, which not every processor has, std::popcount is a call.
-  size_t count() const {
-    const uint32_t pairs = used() - (used() >> 1 & 0x55);
-    const uint32_t nibbles = (pairs & 0x33) + (pairs >> 2 & 0x33);
-    return (nibbles + (nibbles >> 4)) & 0x0f;
-  }
+  size_t count() const { return kBitsOf[used()]; }
   bool passed() const { return (LoadLittle<uint8_t>(data_ + 6) & kPassed) != 0; }
   uint64_t key(size_t slot) const { return LoadBig64(data_ + SlotOffset(slot)); }
   const std::byte* key_bytes(size_t slot) const { return data_ + SlotOffset(slot); }
@@ -113,6 +110,11 @@ class ConstPart {
 
  protected:
   static constexpr uint8_t kSlotMask = 0x7f, kPassed = 0x80;
+  static constexpr std::array<uint8_t, kSlotMask + 1> kBitsOf = [] {
+    std::array<uint8_t, kSlotMask + 1> bits{};
+    for (size_t i = 1; i < bits.size(); ++i) bits[i] = static_cast<uint8_t>(bits[i / 2] + i % 2);
+    return bits;
+  }();
   uint64_t Check() const;
   const std::byte* data_;
 };

@@ -41,7 +41,7 @@ std::string HighestKey(const Geometry& geometry) {
 }  // namespace
 
 Task<Status> BlinkTree::Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) {
-  ScanState state(range, rows);
+  ScanState state(op, range, rows);
   FARLEAF_CO_RETURN_IF_ERROR(CheckBound(info_, range.start));
   if (range.end) {
     FARLEAF_CO_RETURN_IF_ERROR(CheckBound(info_, *range.end));
@@ -96,7 +96,7 @@ void BlinkTree::ChooseScanLeaves(OpContext& op, ScanState& state) const {
   } else {
     const auto from =
         state.from_last ? std::nullopt : std::optional<std::string_view>(state.position);
-    cache_.LeavesBefore(from, count, &state.cached);
+    cache_.LeavesBefore(from, state.range.start, count, &state.cached);
   }
   if (parted()) {
     PrefetchScan(op, state, remaining / std::max(per_leaf, 1.0));
@@ -165,20 +165,12 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
     TakeAndNoteScanLeaf(state, unplanned, found);
     co_return Status::Ok();
   }
-  const size_t image_bytes = geometry.image_bytes(0);
-  // Not cleared: most of it is neither written nor read.
-  if (state.images_max < state.leaves.size()) {
-    state.images_max = state.leaves.size();
-    state.images = std::make_unique_for_overwrite<std::byte[]>(state.images_max * image_bytes);
-  }
-  const auto image_of = [&](size_t i) {
-    return std::span(state.images.get() + i * image_bytes, image_bytes);
-  };
-  std::vector<Batch> batches;
+  state.images.MakeRoom(state.leaves.size(), geometry.image_bytes(0));
+  std::pmr::vector<Batch> batches(&state.memory);
   batches.reserve(std::min(state.leaves.size(), pool_->layouts().size()));
   for (size_t i = 0; i < state.leaves.size(); ++i) {
     const ScanLeaf& leaf = state.leaves[i];
-    const auto image = image_of(i);
+    const auto image = state.images[i];
     Batch& batch = dsm::BatchFor(batches, leaf.address.server());
     if (leaf.window != 0) {
       AddPartReads(leaf.address, leaf.window, image, batch);
@@ -194,7 +186,7 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
     if (state.guess) state.guess->Fail();
   }
   for (size_t i = 0; i < state.leaves.size() && !state.done && !state.full(); ++i) {
-    const auto image = image_of(i);
+    const auto image = state.images[i];
     if (state.leaves[i].window != 0) {
       const ScanTaken taken = TakeScanParts(state, state.leaves[i], image);
       const bool stalls = i == 0 && taken == ScanTaken::kTooLittle;

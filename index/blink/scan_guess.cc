@@ -16,7 +16,7 @@ std::vector<ValueHint>& ScanGuess::Begin() {
   return blocks_;
 }
 
-void ScanGuess::AddReads(std::vector<dsm::Batch>& batches) {
+void ScanGuess::AddReads(std::pmr::vector<dsm::Batch>& batches) {
   if (!std::exchange(unread_, false) || blocks_.empty()) return;
   offsets_.clear();
   size_t bytes = 0;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -29,7 +30,7 @@ class ScanGuess {
   /// scan will want them.
   std::vector<ValueHint>& Begin();
   /// READs of those that Begin was told, behind what is in `batches` already.
-  void AddReads(std::vector<dsm::Batch>& batches);
+  void AddReads(std::pmr::vector<dsm::Batch>& batches);
   /// They were not read.
   void Fail() { Begin(); }
   /// Whether the block that an entry names is among those that were read; `value` is then in it.

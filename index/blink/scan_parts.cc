@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "dsm/base/mutation.h"
+#include "index/blink/part_entries.h"
 #include "index/blink/scan_plan.h"
 #include "index/blink/scan_state.h"
 #include "index/blink/tree.h"
@@ -21,22 +22,6 @@ namespace {
 /// Of each leaf, while it is thought about which of them to read.
 constexpr size_t kPartsFetchedAhead = 4;
 constexpr uint64_t kRowBytes = 16;
-
-/// Entries by where they stand, in the order of keys: of each the key's offset from the low fence, as far as it
-/// fits, then part and slot. These 61 bits, below bit 62, are those of a positive double, so that they are
-/// ordered as numbers are: for which processors have instructions without a jump, as few have for words.
-struct Entries {
-  static constexpr int kPlaceBits = 8, kSlotBits = 3, kOffsetBits = 53;
-  static constexpr uint64_t kEntry = uint64_t{1} << 62, kNone = uint64_t{7} << 60;
-  static constexpr uint64_t kPlaceMask = (1 << kPlaceBits) - 1, kSlotMask = (1 << kSlotBits) - 1;
-  static_assert(kLeafPartsMax < 1 << (kPlaceBits - kSlotBits) && kPartSlots < 1 << kSlotBits);
-
-  std::array<uint64_t, kLeafPartsMax * kPartSlots> entries;
-  size_t count = 0;
-
-  size_t part(size_t i) const { return (entries[i] & kPlaceMask) >> kSlotBits; }
-  size_t slot(size_t i) const { return entries[i] & kSlotMask; }
-};
 
 /// Of the parts, by homes: [first, end).
 struct Homes {
@@ -76,48 +61,15 @@ bool WayIsMarked(const LeafParts& leaf, size_t home, size_t part) {
   return true;
 }
 
-/// Sorts the entries of a part: 16 comparisons, none of which is a jump that could be predicted wrongly.
-inline void SortSlots(const double (&slots)[kPartSlots], uint64_t* out) {
-  static_assert(kPartSlots == 7);
-  double a = slots[0], b = slots[1], c = slots[2], d = slots[3], e = slots[4], f = slots[5],
-         g = slots[6];
-  const auto order = [](double& x, double& y) {
-    const double low = x < y ? x : y, high = x > y ? x : y;
-    x = low;
-    y = high;
-  };
-  order(a, g), order(c, d), order(e, f);
-  order(a, c), order(b, e), order(d, g);
-  order(a, b), order(c, f), order(d, e);
-  order(b, c), order(e, g);
-  order(c, d), order(e, f);
-  order(b, c), order(d, e), order(f, g);
-  // One by one from registers: a wider copy would wait for these stores.
-  size_t i = 0;
-  for (const double entry : {a, b, c, d, e, f, g}) out[i++] = std::bit_cast<uint64_t>(entry);
-}
-
-/// Puts entries that are nearly in order into the order of their keys. False: a key stands twice.
-bool SortByKeys(const LeafParts& leaf, Entries* out) {
-  const auto key = [&](size_t i) { return leaf.part(out->part(i)).key(out->slot(i)); };
-  for (size_t i = 1; i < out->count; ++i) {
-    for (size_t at = i; at > 0 && key(at - 1) >= key(at); --at) {
-      if (key(at - 1) == key(at)) return false;
-      std::swap(out->entries[at - 1], out->entries[at]);
-    }
-  }
-  return true;
-}
-
-/// Of the entries of `part`, from `first` on: whether the way to each from its home is marked.
+/// Of the entries [first, end), those of `part`: whether the way to each from its home is marked.
 bool StraysAreMarked(const LeafParts& leaf, const LeafHomes& homes, size_t part,
-                     const Entries& entries, size_t first) {
+                     const PartEntries& entries, size_t first, size_t end) {
   const auto home = [&](size_t i) { return homes.Of(leaf.part(part).key(entries.slot(i))); };
   const auto marked = [&](size_t i) {
     return WayIsMarked(leaf, home(i), part) || Mutated(Mutation::kScanTrustsPlacementHint);
   };
   // In an ordered leaf homes are in the order of keys: those between two that are at home are, too.
-  size_t i = first, end = entries.count;
+  size_t i = first;
   const bool ordered = homes.ordered();
   for (; i < end && (!ordered || home(i) != part); ++i) {
     if (!marked(i)) return false;
@@ -131,44 +83,25 @@ bool StraysAreMarked(const LeafParts& leaf, const LeafHomes& homes, size_t part,
 /// The entries with these keys in the order of keys. False: torn; an entry stands where nobody looks for it
 /// yet, or twice, since it was deleted and stored again meanwhile.
 bool Collect(const LeafParts& leaf, const LeafHomes& homes, LeafRange range, WantedKeys wanted,
-             Entries* out) {
-  const int shift = std::max(
-      0, static_cast<int>(std::bit_width(range.high - 1 - range.low)) - Entries::kOffsetBits);
-  const uint64_t first = wanted.first - range.low, span = wanted.end - wanted.first;
-  uint64_t* const all = out->entries.data();
-  size_t count = out->count = 0;
-  for (PartMask rest = leaf.loaded(); rest != 0; rest &= rest - 1) {
-    const auto p = static_cast<size_t>(std::countr_zero(rest));
-    const ConstPart part = leaf.part(p);
-    const uint64_t used = part.used(), base = Entries::kEntry | p << Entries::kSlotBits;
-    uint64_t taken = 0;
-    double slots[kPartSlots];
-#pragma GCC unroll 7
-    for (size_t slot = 0; slot < kPartSlots; ++slot) {
-      const uint64_t offset = part.key(slot) - range.low;
-      const uint64_t takes = uint64_t{offset - first < span} & used >> slot;
-      const uint64_t mask = takes - 1;  // of those that are not taken: all bits
-      const uint64_t entry = offset >> shift << Entries::kPlaceBits | base | slot;
-      slots[slot] = std::bit_cast<double>((entry & ~mask) | (Entries::kNone & mask));
-      taken += takes;
+             PartEntries* out) {
+  const EntryWindow window{range.low, PartEntries::ShiftOf(range), wanted.first - range.low,
+                           wanted.end - wanted.first};
+  out->Clear();
+  for (PartMask rest = leaf.loaded(); rest != 0;) {
+    PartEntries::Parts parts{};
+    PartEntries::Ends ends;
+    size_t number = 0, first = out->count();
+    for (; number < parts.size() && rest != 0; rest &= rest - 1) {
+      parts[number++] = static_cast<uint8_t>(std::countr_zero(rest));
     }
-    SortSlots(slots, all + count);
-    out->count = count + taken;
-    if (!StraysAreMarked(leaf, homes, p, *out, count)) return false;
-    count = out->count;
+    out->Add(leaf, parts, number, window, &ends);
+    for (size_t i = 0; i < number; first = ends[i++]) {
+      if (!StraysAreMarked(leaf, homes, parts[i], *out, first, ends[i])) return false;
+    }
   }
-  if (!homes.ordered()) std::sort(all, all + count);
   // Parts of an ordered leaf are in order, but for what went past its home.
-  bool equal = false;
-  for (size_t i = 1; i < count; ++i) {
-    const uint64_t entry = all[i];
-    size_t at = i;
-    for (; at > 0 && all[at - 1] > entry; --at) all[at] = all[at - 1];
-    all[at] = entry;
-    equal |= at > 0 && (all[at - 1] ^ entry) >> Entries::kPlaceBits == 0;
-    equal |= at < i && (all[at + 1] ^ entry) >> Entries::kPlaceBits == 0;
-  }
-  return !equal || SortByKeys(leaf, out);
+  if (!homes.ordered()) out->Sort();
+  return !out->SortNearly() || out->SortByKeys(leaf);
 }
 
 /// Without a call where the string has the length of all keys and values already.
@@ -269,10 +202,10 @@ BlinkTree::ScanTaken BlinkTree::TakeScanParts(ScanState& state, const ScanLeaf& 
     keys.low = homes.FirstKeyOf(proven.first);
   }
   const WantedKeys taken{std::max(wanted->first, keys.low), std::min(wanted->end, keys.high)};
-  Entries entries;
+  PartEntries entries;
   if (!Collect(leaf, homes, range, taken, &entries)) return ScanTaken::kNoLeaf;
-  const auto at = [&](size_t i) { return state.forward() ? i : entries.count - 1 - i; };
-  const size_t count = std::min(entries.count, state.RowsMissing(kRowBytes));
+  const auto at = [&](size_t i) { return state.forward() ? i : entries.count() - 1 - i; };
+  const size_t count = std::min(entries.count(), state.RowsMissing(kRowBytes));
   KeyValue* row = state.rows.Add(count);
   for (size_t i = 0; i < count; ++i, ++row) {
     const ConstPart part = leaf.part(entries.part(at(i)));
@@ -281,7 +214,7 @@ BlinkTree::ScanTaken BlinkTree::TakeScanParts(ScanState& state, const ScanLeaf& 
     Assign8(part.value(slot), &row->value);
   }
   state.bytes += count * kRowBytes;
-  if (count < entries.count) {  // reverse: up to the key itself, exclusive
+  if (count < entries.count()) {  // reverse: up to the key itself, exclusive
     const ConstPart part = leaf.part(entries.part(at(count)));
     const uint64_t key = part.key(entries.slot(at(count)));
     StoreBig64(state.position.data(), key + (state.forward() ? 0 : 1));

@@ -4,14 +4,16 @@
 #pragma once
 
 #include <algorithm>
-#include <boost/container/small_vector.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "dsm/frame_memory.h"
 #include "index/blink/scan_guess.h"
 #include "index/blink/tree.h"
 #include "index/blink/value_lists.h"
@@ -67,10 +69,38 @@ class ScanRows {
   size_t count_ = 0;
 };
 
-struct BlinkTree::ScanState {
-  explicit ScanState(const ScanRange& wanted, std::vector<KeyValue>* into)
-      : range(wanted), rows(into) {}
+/// Room for the images of the leaves that are read in one round trip.
+class LeafImages {
+ public:
+  explicit LeafImages(std::pmr::memory_resource* memory) : memory_(memory) {}
+  LeafImages(const LeafImages&) = delete;
+  ~LeafImages() { Free(); }
+  /// Not cleared: most of it is neither written nor read.
+  void MakeRoom(size_t leaves, size_t image_bytes) {
+    image_bytes_ = image_bytes;
+    if (bytes_ >= leaves * image_bytes) return;
+    Free();
+    data_ = static_cast<std::byte*>(memory_->allocate(leaves * image_bytes));
+    bytes_ = leaves * image_bytes;
+  }
+  std::span<std::byte> operator[](size_t leaf) const {
+    return {data_ + leaf * image_bytes_, image_bytes_};
+  }
 
+ private:
+  void Free() {
+    if (data_ != nullptr) memory_->deallocate(std::exchange(data_, nullptr), bytes_);
+  }
+  std::pmr::memory_resource* const memory_;
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0, image_bytes_ = 0;
+};
+
+struct BlinkTree::ScanState {
+  ScanState(OpContext& op, const ScanRange& wanted, std::vector<KeyValue>* into)
+      : memory(op.frame_pool()), range(wanted), rows(into) {}
+
+  dsm::FrameMemory memory;  ///< of the lists below
   ScanRange range;
   ScanRows rows;
   std::string position;    ///< forward: the next key to cover; reverse: keys below it are next
@@ -78,10 +108,9 @@ struct BlinkTree::ScanState {
   bool done = false;
   bool find_one_leaf = false;  ///< the cache's chain broke
   bool stalled = false;        ///< the last round trip brought no parts that suffice
-  std::vector<CachedLeaf> cached;
-  boost::container::small_vector<ScanLeaf, 6> leaves;       ///< to be read in one round trip
-  std::unique_ptr<std::byte[]> images;                      ///< a leaf's each
-  size_t images_max = 0;                                    ///< that there is room for
+  CachedLeaves cached{&memory};
+  std::pmr::vector<ScanLeaf> leaves{&memory};               ///< to be read in one round trip
+  LeafImages images{&memory};                               ///< of these
   std::vector<std::pair<size_t, OutOfLineValue>> to_fetch;  ///< row, where its value is
   std::unique_ptr<ScanGuess> guess;                         ///< none while nothing was ever guessed
   ListVerdict verdict;                                      ///< of the leaf that is taken

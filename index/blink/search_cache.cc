@@ -17,6 +17,9 @@ constexpr int kCachedHopsMax = 16;
 
 constexpr size_t kGuestsMax = 32;
 constexpr std::align_val_t kNodeAlignment{64};
+/// With one entry, whose line of keys would end here.
+constexpr size_t kNodeBytesMin =
+    sizeof(CachedNode) + internal::Fixed8::kKeys + 8 * (1 + CachedNode::kLineKeys);
 
 /// What an allocator takes for so much: four sizes in each power of two, as jemalloc has them, and a
 /// little for its own tables. A function of the size alone, so that simulated runs repeat exactly.
@@ -25,11 +28,8 @@ uint64_t AllocatedBytes(uint64_t bytes) {
   return RoundUp(bytes, step) + 8;
 }
 
-/// Header and the first entries' keys, all at once instead of one miss after another as the binary
-/// search goes: a level-1 node is rarely in the nearer caches.
-void PrefetchKeys(const std::byte* image, size_t bytes = 512) {
-  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(image + line);
-}
+/// Header and the first entries' keys.
+constexpr size_t kKeysPrefetchBytes = 512;
 /// Of a node of byte strings: header, fences and the slots of a hundred entries.
 constexpr size_t kSlotsPrefetchBytes = 1'088;
 
@@ -53,6 +53,7 @@ class KeyBuffer {
 };
 
 internal::BytesPage BytesPageOf(const ConstNode& node) { return {node.geometry(), node.image()}; }
+DigestScope ScopeOf(const ConstNode& node) { return {node.geometry().digest_key, node.tree()}; }
 }  // namespace
 
 uint64_t FenceDigestOf(const ConstNode& node) {
@@ -61,13 +62,13 @@ uint64_t FenceDigestOf(const ConstNode& node) {
     std::optional<uint64_t> low, high;
     if (node.has_low()) low = internal::Fixed8::Low(page);
     if (node.has_high()) high = internal::Fixed8::High(page);
-    return FenceDigestFixed8(node.tree(), low, high);
+    return FenceDigestFixed8(ScopeOf(node), low, high);
   }
   const internal::BytesPage bytes = BytesPageOf(node);
   std::optional<std::string_view> low, high;
   if (node.has_low()) low = bytes.Low();
   if (node.has_high()) high = bytes.High();
-  return FenceDigest(node.tree(), low, high);
+  return FenceDigest(ScopeOf(node), low, high);
 }
 
 uint64_t ChildFenceDigest(const ConstNode& node, size_t i) {
@@ -92,7 +93,7 @@ uint64_t ChildFenceDigest(const ConstNode& node, size_t i, LeafRange* range) {
       high = internal::Fixed8::High(page);
     }
     if (low && high) *range = {*low, *high};
-    return FenceDigestFixed8(node.tree(), low, high);
+    return FenceDigestFixed8(ScopeOf(node), low, high);
   }
   const internal::BytesPage bytes = BytesPageOf(node);
   KeyBuffer low_buffer, high_buffer;
@@ -107,7 +108,7 @@ uint64_t ChildFenceDigest(const ConstNode& node, size_t i, LeafRange* range) {
   } else if (node.has_high()) {
     high = bytes.High();
   }
-  return FenceDigest(node.tree(), low, high);
+  return FenceDigest(ScopeOf(node), low, high);
 }
 
 SearchCache::SearchCache(const Geometry& geometry, TreeId tree,
@@ -132,11 +133,16 @@ SearchCache::~SearchCache() {
   }
 }
 
-SearchCache::CachedNode* SearchCache::MakeNode(const ConstNode& node) {
+CachedNode* SearchCache::MakeNode(const ConstNode& node) {
   const size_t image_bytes = TrimmedImageBytes(node);
-  void* memory = ::operator new(sizeof(CachedNode) + image_bytes, kNodeAlignment);
+  const size_t children = node.dead() ? 0 : CachedNode::SlotsOf(node.level(), node.count());
+  // A line of keys is looked at as a whole: there is no node that ends within one.
+  const size_t bytes = std::max(CachedNode::BytesOf(image_bytes, children), kNodeBytesMin);
+  void* memory = ::operator new(bytes, kNodeAlignment);
   auto* fresh = new (memory) CachedNode{static_cast<uint32_t>(image_bytes), node.level()};
   TrimImage(node, {fresh->image(), image_bytes});
+  if (geometry_.layout == Layout::kFixed8) fresh->MakeGuide(internal::PageCount(fresh->image()));
+  for (size_t i = 0; i < children; ++i) fresh->SetChildSlot(i, SlotFor(node.Child(i)));
   return fresh;
 }
 
@@ -145,7 +151,7 @@ void SearchCache::DestroyNode(const CachedNode* node) {
 }
 
 uint64_t SearchCache::ChargeOf(const CachedNode* node) {
-  return AllocatedBytes(sizeof(CachedNode) + node->image_bytes);
+  return AllocatedBytes(std::max(node->bytes(), kNodeBytesMin));
 }
 
 uint64_t SearchCache::RoomBytes() const {
@@ -153,7 +159,7 @@ uint64_t SearchCache::RoomBytes() const {
   return budget_bytes_ - std::min(budget_bytes_, bytes());
 }
 
-const SearchCache::CachedNode* SearchCache::Load(GlobalAddress address) const {
+const CachedNode* SearchCache::Load(GlobalAddress address) const {
   if (address.server() >= regions_.size() || !regions_[address.server()]) [[unlikely]]
     return nullptr;
   const CachedRegion& region = *regions_[address.server()];
@@ -245,7 +251,8 @@ void SearchCache::Evict(const Slot* keep, std::vector<const CachedNode*>* evicte
   }
   // So often around, at most, until one is found that was not used.
   size_t slots_left = 0;
-  for (const CachedChunk* chunk : chunks_) slots_left += (kUsesMax + 1) * chunk->slots.size();
+  for (const CachedChunk* chunk : chunks_)
+    slots_left += (CachedNode::kUsesMax + 1) * chunk->slots.size();
   for (; over() && slots_left > 0; --slots_left) {
     if (hand_slot_ == chunks_[hand_chunk_]->slots.size()) {
       hand_slot_ = 0;
@@ -289,7 +296,7 @@ SearchCache::Path SearchCache::BeginFind(std::string_view key) const {
   Parent parent;
   Path path = Descend(key, Side::kAt, 1, &parent);
   const CachedNode* const next = path.complete && path.level == 1 ? Load(path.node) : nullptr;
-  if (next) PrefetchKeys(next->image(), kSlotsPrefetchBytes);
+  if (next) next->Prefetch(kSlotsPrefetchBytes);
   return path;
 }
 
@@ -300,10 +307,10 @@ SearchCache::Path SearchCache::DescendFrom(Path path, std::string_view key, Side
   if (path.stale) [[unlikely]]
     return path;
   int hops = 0;
+  const CachedNode* cached = path.level > level ? Load(path.node) : nullptr;
   while (path.level > level) {
-    const CachedNode* cached = Load(path.node);
     if (!cached) return path;
-    PrefetchKeys(cached->image());
+    cached->Prefetch(kKeysPrefetchBytes);
     NoteUse(cached);
     const ConstNode node = View(cached);
     const bool below = node.BelowLow(key) || (side == Side::kBefore && node.LowEquals(key));
@@ -320,6 +327,7 @@ SearchCache::Path SearchCache::DescendFrom(Path path, std::string_view key, Side
         return path;
       }
       path.node = node.right();
+      cached = Load(path.node);
       continue;
     }
     const size_t i = side == Side::kAt ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
@@ -328,27 +336,19 @@ SearchCache::Path SearchCache::DescendFrom(Path path, std::string_view key, Side
     path.parent_version = node.version();
     path.node = node.Child(i);
     --path.level;
+    if (path.level > level) cached = cached->Child(i);
   }
   path.complete = true;
   return path;
 }
 
-SearchCache::LeafPath SearchCache::FindLeaf(std::string_view key) const {
-  Parent parent;
-  LeafPath path{Descend(key, Side::kAt, 0, &parent)};
-  if (!path.complete) return path;
-  path.fence_digest = parent.node ? ChildFenceDigest(View(parent.node), parent.entry, &path.range)
-                                  : FenceDigest(tree_, std::nullopt, std::nullopt);
-  return path;
-}
-
-const SearchCache::CachedNode* SearchCache::FindLevel1(std::string_view key, Side side) const {
+const CachedNode* SearchCache::FindLevel1(std::string_view key, Side side) const {
   const Path path = Find(key, side, 1);
   if (!path.complete || path.stale || root().level < 1) return nullptr;
   const CachedNode* cached = Load(path.node);
   // The path may end one hop left of the node that covers the key.
   for (int hops = 0; cached && hops < kCachedHopsMax; ++hops) {
-    PrefetchKeys(cached->image());
+    cached->Prefetch(kKeysPrefetchBytes);
     NoteUse(cached);
     const ConstNode node = View(cached);
     if (node.dead() || node.level() != 1 || node.BelowLow(key)) return nullptr;
@@ -359,7 +359,7 @@ const SearchCache::CachedNode* SearchCache::FindLevel1(std::string_view key, Sid
   return nullptr;
 }
 
-const SearchCache::CachedNode* SearchCache::LastLevel1() const {
+const CachedNode* SearchCache::LastLevel1() const {
   RootWord at = root();
   // Images of different ages may name each other as right siblings: bound the hops.
   for (int hops = 0; at.level >= 1 && hops < kCachedHopsMax;) {
@@ -378,7 +378,7 @@ const SearchCache::CachedNode* SearchCache::LastLevel1() const {
   return nullptr;
 }
 
-void SearchCache::AddLeaf(const ConstNode& node, size_t i, std::vector<CachedLeaf>* leaves) const {
+void SearchCache::AddLeaf(const ConstNode& node, size_t i, CachedLeaves* leaves) const {
   // One child may stand in a run of entries (index/blink/README.md): read it once.
   const GlobalAddress child = node.Child(i);
   if (!leaves->empty() && leaves->back().address == child) return;
@@ -389,7 +389,7 @@ void SearchCache::AddLeaf(const ConstNode& node, size_t i, std::vector<CachedLea
 }
 
 void SearchCache::LeavesFrom(std::string_view from, std::optional<std::string_view> end, size_t max,
-                             std::vector<CachedLeaf>* leaves) const {
+                             CachedLeaves* leaves) const {
   leaves->clear();
   if (root().level == 0) {
     leaves->push_back({root().address});
@@ -415,8 +415,8 @@ void SearchCache::LeavesFrom(std::string_view from, std::optional<std::string_vi
   }
 }
 
-void SearchCache::LeavesBefore(std::optional<std::string_view> from, size_t max,
-                               std::vector<CachedLeaf>* leaves) const {
+void SearchCache::LeavesBefore(std::optional<std::string_view> from, std::string_view start,
+                               size_t max, CachedLeaves* leaves) const {
   leaves->clear();
   if (root().level == 0) {
     leaves->push_back({root().address});
@@ -430,6 +430,7 @@ void SearchCache::LeavesBefore(std::optional<std::string_view> from, size_t max,
     for (;; --i) {
       AddLeaf(node, i, leaves);
       if (leaves->size() >= max) return;
+      if (!start.empty() && node.CompareKey(i, start) <= 0) return;
       if (i == 0) break;
     }
     if (!node.has_low()) return;

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <span>
 #include <string_view>
@@ -36,6 +37,7 @@
 #include "dsm/base/random.h"
 #include "dsm/epoch.h"
 #include "dsm/region_layout.h"
+#include "index/blink/cached_node.h"
 #include "index/blink/geometry.h"
 #include "index/blink/leaf_homes.h"
 #include "index/blink/node.h"
@@ -72,6 +74,7 @@ struct CachedLeaf {
   uint64_t fence_digest = 0;
   LeafRange range;
 };
+using CachedLeaves = std::pmr::vector<CachedLeaf>;
 
 /// A parent that led to a node.
 struct CachedParent {
@@ -120,13 +123,14 @@ class SearchCache {
   };
   LeafPath FindLeaf(std::string_view key) const;
 
-  /// Leaves, as FindLeaf has them (fences and digest of parted ones only), in key order from the one that covers `from` (kForward), or the one before
-  /// `from` and those left of it (kReverse; nullopt: from the last). At most `max`; fewer where the
-  /// cache ends. Forward stops before a leaf whose separator is >= `end`.
+  /// Leaves, as FindLeaf has them (fences and digest of parted ones only), in key order from the one that covers
+  /// `from`, or the one before `from` and those left of it (nullopt: from the last). At most `max`; fewer where
+  /// the cache ends. Forward stops before a leaf whose separator is >= `end`, reverse behind one whose separator
+  /// is <= `start`.
   void LeavesFrom(std::string_view from, std::optional<std::string_view> end, size_t max,
-                  std::vector<CachedLeaf>* leaves) const;
-  void LeavesBefore(std::optional<std::string_view> from, size_t max,
-                    std::vector<CachedLeaf>* leaves) const;
+                  CachedLeaves* leaves) const;
+  void LeavesBefore(std::optional<std::string_view> from, std::string_view start, size_t max,
+                    CachedLeaves* leaves) const;
 
   /// Puts an image that ConstNode::Open accepted into its slot, unless the slot holds a newer one, or the same
   /// with nothing learned.
@@ -154,22 +158,7 @@ class SearchCache {
   uint64_t evictions() const { return evictions_.load(std::memory_order_relaxed); }
 
  private:
-  struct CachedNode {
-    uint32_t image_bytes;
-    Level level;
-    /// How often it was used, of late: counted up to kUsesMax, down each time the clock's hand comes by.
-    /// Written only if there is a budget.
-    mutable std::atomic<uint8_t> uses{0};
-    mutable bool guest = false;               ///< guarded by install_mutex_
-    mutable std::atomic<uint8_t> learned{0};  ///< calls of LearnSplit since it was read
-    // The trimmed image follows. A fixed8 page's key 1 is 56 bytes into it, the first key that is
-    // searched: the keys begin with a cache line.
-    std::byte* image() { return reinterpret_cast<std::byte*>(this + 1); }
-    const std::byte* image() const { return reinterpret_cast<const std::byte*>(this + 1); }
-  };
-  static_assert(sizeof(CachedNode) == 8);
-  static constexpr uint8_t kUsesMax = 7;
-  using Slot = std::atomic<const CachedNode*>;
+  using Slot = CachedNode::Slot;
   struct CachedChunk {
     CachedChunk(GlobalAddress chunk, size_t pages) : address(chunk), slots(pages) {}
     const GlobalAddress address;
@@ -192,6 +181,9 @@ class SearchCache {
   }
   Path DescendFrom(Path path, std::string_view key, Side side, Level level, Parent* parent) const;
   const CachedNode* Load(GlobalAddress address) const;
+  /// FindLeaf of fixed8, where the cached nodes lead straight to the leaf: false, and nothing is said, if a node is missing, or does not
+  /// cover the key.
+  bool FindLeafFixed8(uint64_t key, LeafPath* path) const;
   ConstNode View(const CachedNode* node) const {
     return ConstNode(geometry_, {node->image(), node->image_bytes});
   }
@@ -199,13 +191,14 @@ class SearchCache {
     if (budget_bytes_ == 0) return;
     // Two threads at once may count one use for two: what is wanted often is seen all the same.
     const uint8_t uses = node->uses.load(std::memory_order_relaxed);
-    if (uses < kUsesMax) {
+    if (uses < CachedNode::kUsesMax) {
       node->uses.store(static_cast<uint8_t>(uses + 1), std::memory_order_relaxed);
     }
   }
   /// Whether what was read is to take the place of what is cached.
   bool IsNewer(const ConstNode& node, const CachedNode& cached) const;
-  static CachedNode* MakeNode(const ConstNode& node);
+  /// REQUIRES: install_mutex_ held.
+  CachedNode* MakeNode(const ConstNode& node);
   /// Puts `fresh` in the place of `replaced`, with what is known of how often it is used.
   /// REQUIRES: install_mutex_ held.
   void Replace(Slot* slot, const CachedNode* replaced, const CachedNode* fresh);
@@ -222,7 +215,7 @@ class SearchCache {
   const CachedNode* FindLevel1(std::string_view key, Side side) const;
   const CachedNode* LastLevel1() const;
   /// Adds the child of entry i, unless it is there already.
-  void AddLeaf(const ConstNode& node, size_t i, std::vector<CachedLeaf>* leaves) const;
+  void AddLeaf(const ConstNode& node, size_t i, CachedLeaves* leaves) const;
 
   Geometry geometry_;
   TreeId tree_;

@@ -18,9 +18,6 @@ Status TreeOptions::Validate() const {
   if (!(merge_up_to >= merge_below && merge_up_to <= 1)) {
     return refuse("merge_up_to", std::to_string(merge_up_to), "merge_below..1");
   }
-  if (!(hash_below >= 0 && hash_below <= 1)) {
-    return refuse("hash_below", std::to_string(hash_below), "0..1");
-  }
   if (scan_leaves_max < 1 || scan_leaves_max > 256) {
     return refuse("scan_leaves_max", std::to_string(scan_leaves_max), "1..256");
   }

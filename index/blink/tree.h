@@ -167,6 +167,9 @@ class BlinkTree final : public RangeIndex {
   Task<Result<std::optional<bool>>> GetFromParts(OpContext& op, std::string_view key,
                                                  std::string* value, PageBuffer& page,
                                                  bool* covers);
+  // get_parts_in_place.cc
+  /// Whether the key is there; nullopt: it cannot be told in place.
+  std::optional<bool> GetPartsInPlace(OpContext& op, std::string_view key, std::string* value);
 
   // in_place.cc
   struct AtPlace;
@@ -188,22 +191,30 @@ class BlinkTree final : public RangeIndex {
   Task<Status> FetchWanted(OpContext& op, MultiGetState& state);
 
   // modify_parts.cc
-  enum class Applied : uint8_t { kDone, kNeedsLeaf, kNeedsHashing, kNeedsSplit };
+  enum class Applied : uint8_t { kDone, kNeedsLeaf, kNeedsSplit };
   void Decide(EntryChange& change, std::optional<std::string_view> current) const;
   /// Makes the change in the parts in hand, and notes which of them it changed; or nothing.
   Applied Apply(LeafParts& leaf, EntryChange& change, PartMask* dirty) const;
   Task<Result<ModifyResult>> ModifyInParts(OpContext& op, std::string_view key,
                                            const ModifyFunction& modify, CurrentValue use);
+  /// What the change is to read of the leaf that `path` leads to; begins to fetch it.
+  void ExpectParts(OpContext& op, const SearchCache::LeafPath& path, EntryChange& change,
+                   LockedPage& leaf) const;
   /// Locks the leaf that covers the change's key, and has parts of it in hand that are known to be
   /// its. Or the change was made by who held the lock (leaf.turn.served).
-  Task<Status> LockPartsFor(OpContext& op, EntryChange& change, LockedPage& leaf);
+  Task<Status> LockPartsFor(OpContext& op, SearchCache::LeafPath path, EntryChange& change,
+                            LockedPage& leaf);
   /// Reads a locked leaf whole, and its parent beside it, if that is given. Without loaded parts: it is
   /// no leaf of this tree. Lets it go if it fails.
   Task<Status> ReadWholeLeaf(OpContext& op, LockedPage& leaf, CachedParent parent);
-  /// Makes a change under its leaf's lock, and those that wait for it, and lets the leaf go.
-  Task<Status> ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change);
-  /// Writes an ordered leaf whole, hashed, with a new entry that finds no room in it as it is.
-  Task<Status> HashAndInsert(OpContext& op, LockedPage& leaf, const PendingEntry& pending);
+  /// Makes the change where the parts in hand do not suffice for it, as `applied` says, and lets the leaf go.
+  Task<Status> ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change, Applied applied);
+  /// Writes back what was changed, answers, lets the leaf go, and merges it if it has become too empty.
+  Task<Status> WriteChanged(OpContext& op, LockedPage& leaf, const EntryChange& change,
+                            PartMask dirty, dsm::LocalLockTable::TakenWork& served);
+  /// The changes that wait for the leaf, along with one that was made in the parts.
+  void CombineWaiting(LockedPage& leaf, LeafParts& parts, const EntryChange& change,
+                      PartMask* dirty, dsm::LocalLockTable::TakenWork* served);
   // merge_parts.cc
   bool ExpectsMerge(const LockedPage& leaf) const;
   /// Writes a delete back, answers, merges the leaf with its right sibling, lets go.
@@ -233,9 +244,12 @@ class BlinkTree final : public RangeIndex {
                         uint64_t give_up_ns, LockedPage& locked);
   /// This member's redo slots on `server` are there to be written.
   Task<Status> ClaimRedoArea(OpContext& op, dsm::ServerId server);
-  /// Puts the verbs that lock a page into `batch`, to be posted beside something else, if nobody in this
-  /// process has it. Then its status goes into `locked.begun`, and LockPage is called in any case.
+  // begin_lock.cc
+  /// Puts the verbs that lock a page into `batch`, if nobody in this process has it. Then the batch's status
+  /// goes into `locked.begun`, which TakeBegunParts or LockPage takes up.
   bool BeginLock(GlobalAddress address, LockClass lock_class, LockedPage& locked, Batch& batch);
+  /// Whether the lock that was begun is had, with the parts in hand; else it stays begun.
+  bool TakeBegunParts(LockedPage& leaf);
   static constexpr uint64_t kNoWait = 1;  ///< of LockPage: DeadlineExceeded where it would wait
   GlobalAddress CachedParentOf(const Publication& publication) const;  ///< null: not known
   /// Posts batches[0], and beside it what locks `known`. Then publication.parent is begun, or null.

@@ -5,7 +5,7 @@
 
 #include "dsm/base/check.h"
 #include "index/lsm/block_fetch.h"
-#include "index/lsm/spin_lock.h"
+#include "dsm/base/spin_lock.h"
 
 namespace farleaf::index::lsm {
 

@@ -17,7 +17,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "index/lsm/spin_lock.h"
+#include "dsm/base/spin_lock.h"
 #include "index/lsm/types.h"
 
 namespace farleaf::index::lsm {

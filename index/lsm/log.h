@@ -33,7 +33,7 @@
 #include "dsm/worker.h"
 #include "index/lsm/log_buffer.h"
 #include "index/lsm/log_record.h"
-#include "index/lsm/spin_lock.h"
+#include "dsm/base/spin_lock.h"
 #include "index/storage/storage.h"
 
 namespace farleaf::index::lsm {

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "dsm/base/bytes.h"
-#include "index/lsm/spin_lock.h"
+#include "dsm/base/spin_lock.h"
 #include "index/lsm/types.h"
 
 namespace farleaf::index::lsm::memtable_internal {

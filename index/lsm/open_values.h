@@ -17,7 +17,7 @@
 #include <mutex>
 
 #include "index/lsm/log.h"
-#include "index/lsm/spin_lock.h"
+#include "dsm/base/spin_lock.h"
 
 namespace farleaf::index::lsm {
 

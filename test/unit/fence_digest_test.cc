@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dsm/base/random.h"
+#include "index/blink/parted_leaf.h"
 #include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
@@ -20,10 +21,65 @@ TEST(FenceDigestTest, NumbersAndTheirBytesAgree) {
   Random random(3);
   for (int i = 0; i < 1'000; ++i) {
     const uint64_t low = random.Next(), high = random.Next();
-    EXPECT_EQ(FenceDigestFixed8(7, low, high), FenceDigest(7, Fixed(low), Fixed(high)));
-    EXPECT_EQ(FenceDigestFixed8(7, std::nullopt, high), FenceDigest(7, std::nullopt, Fixed(high)));
-    EXPECT_EQ(FenceDigestFixed8(7, low, std::nullopt), FenceDigest(7, Fixed(low), std::nullopt));
+    const DigestScope scope{random.Next(), 7};
+    EXPECT_EQ(FenceDigestFixed8(scope, low, high), FenceDigest(scope, Fixed(low), Fixed(high)));
+    EXPECT_EQ(FenceDigestFixed8(scope, std::nullopt, high),
+              FenceDigest(scope, std::nullopt, Fixed(high)));
+    EXPECT_EQ(FenceDigestFixed8(scope, low, std::nullopt),
+              FenceDigest(scope, Fixed(low), std::nullopt));
   }
+}
+
+// Who knows the key can choose a low fence that makes a factor zero: then the high fence does not matter. The
+// same fences are told apart by any other key.
+TEST(FenceDigestTest, ChosenFencesAgreeOnlyForTheKeyThatTheyWereChosenFor) {
+  constexpr uint64_t kChosenFor = 0x5eed;
+  const uint64_t low = internal::kDigestKeys[0] ^ kChosenFor;
+  const auto agree = [&](uint64_t key, uint64_t a, uint64_t b) {
+    return FenceDigestFixed8({key, 1}, low, a) == FenceDigestFixed8({key, 1}, low, b);
+  };
+  Random random(4);
+  for (int i = 0; i < 10'000; ++i) {
+    const uint64_t a = random.Next(), b = random.Next(), key = random.Next();
+    EXPECT_TRUE(agree(kChosenFor, a, b));
+    EXPECT_FALSE(agree(key, a, b)) << key;
+  }
+}
+
+// Factors change places where fences differ by what the two words of the key do: that is another number for each
+// key, not one of few.
+TEST(FenceDigestTest, TheWordsOfTheKeyDifferByANumberOfAllBits) {
+  Random random(5);
+  std::set<uint32_t> upper, lower;
+  constexpr size_t kKeys = 1'000;
+  for (size_t i = 0; i < kKeys; ++i) {
+    const uint64_t key = random.Next(), low = random.Next(), high = random.Next();
+    const uint64_t differ =
+        internal::kDigestKeys[0] ^ internal::kDigestKeys[1] ^ key ^ internal::OtherDigestKey(key);
+    EXPECT_EQ(FenceDigestFixed8({key, 1}, low, high),
+              FenceDigestFixed8({key, 1}, high ^ differ, low ^ differ));
+    upper.insert(static_cast<uint32_t>(differ >> 32));
+    lower.insert(static_cast<uint32_t>(differ));
+    EXPECT_NE(differ >> 32, differ & UINT32_MAX) << key;
+  }
+  EXPECT_GT(upper.size(), kKeys - 10);
+  EXPECT_GT(lower.size(), kKeys - 10);
+}
+
+TEST(FenceDigestTest, TheKeyIsThePools) {
+  LocalTree one({.geometry = Geometry::Parted()}), other({.geometry = Geometry::Parted()});
+  const uint64_t key = one.tree().info().geometry.digest_key;
+  EXPECT_NE(key, other.tree().info().geometry.digest_key);
+  dsm::FabricCounts counts;
+  OpContext op{one.worker(), counts};
+  const auto opened = one.worker().Run(OpenTree(op, one.pool(), "test"));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->geometry.digest_key, key);
+  // It is in the leaves: the first one has no fences.
+  EXPECT_EQ(one.Get(Fixed(1)), std::nullopt);
+  const dsm::GlobalAddress root = one.tree().cache().root().address;
+  const std::byte* const leaf = one.fabric().region_bytes(root.server()).data() + root.offset();
+  EXPECT_EQ(ConstPart(leaf).digest(), FenceDigest({key, 1}, std::nullopt, std::nullopt));
 }
 
 TEST(FenceDigestTest, WhatLooksAlikeHasADigestOfItsOwn) {
@@ -31,7 +87,7 @@ TEST(FenceDigestTest, WhatLooksAlikeHasADigestOfItsOwn) {
   size_t made = 0;
   const auto add = [&](TreeId tree, std::optional<std::string> low,
                        std::optional<std::string> high) {
-    const uint64_t digest = FenceDigest(tree, low, high);
+    const uint64_t digest = FenceDigest({17, tree}, low, high);
     EXPECT_GT(digest, 0u);
     EXPECT_EQ(digest >> kFenceDigestBits, 0u);
     digests.insert(digest);
@@ -87,7 +143,7 @@ TEST_P(StructuredKeys, CollideAsRandomNumbersDo) {
   std::string low = GetParam().key(0), high;
   for (uint64_t i = 0; i < kLeaves; ++i, low.swap(high)) {
     high = GetParam().key(i + 1);
-    digests[i] = FenceDigest(1, low, high);
+    digests[i] = FenceDigest({17, 1}, low, high);
   }
   EXPECT_EQ(Collisions(digests, kFenceDigestBits, true), 0u);
   for (const bool lowest : {true, false}) {

@@ -33,6 +33,8 @@ const Load kLoads[] = {
     {"descending", [](uint64_t i) { return kKeys - i; }},
     {"near bursts", [](uint64_t i) { return Burst(i, 2); }},
     {"wide bursts", [](uint64_t i) { return Burst(i, uint64_t{1} << 40); }},
+    {"clusters", [](uint64_t i) { return Mix64(i % 300) + Mix64(i) % 4096; }},
+    {"growing clusters", [](uint64_t i) { return Mix64(i / 40 % 500) + i * 3; }},
     {"common high bytes", [](uint64_t i) { return (Mix64(i % 7) << 32) + (Mix64(i) >> 40); }},
     {"squares", [](uint64_t i) { return (Mix64(i) >> 33) * (Mix64(i) >> 33); }},
 };
@@ -40,7 +42,6 @@ const Load kLoads[] = {
 struct Loaded {
   MeanCost insert;
   double bytes_per_key = 0;
-  uint64_t hashed = 0;
 };
 
 Loaded LoadWith(const Load& load, Placement placement) {
@@ -53,7 +54,6 @@ Loaded LoadWith(const Load& load, Placement placement) {
   }
   const TreeStats& stats = tree.tree().stats();
   loaded.bytes_per_key = 2112.0 * static_cast<double>(stats.splits + 1) / static_cast<double>(keys);
-  loaded.hashed = stats.leaves_hashed;
   return loaded;
 }
 
@@ -63,10 +63,9 @@ TEST(LeafPlacementTest, OrderedLeavesAreAsFullAsHashedOnesAndInsertsCostNoMoreRo
     const Loaded ordered = LoadWith(load, Placement::kOrdered);
     std::printf(
         "%-18s bytes a key %.1f hashed, %.1f ordered; insert %.3f and %.3f round trips, "
-        "%.0f and %.0f bytes; %.4f leaves hashed a key\n",
+        "%.0f and %.0f bytes\n",
         load.name, hashed.bytes_per_key, ordered.bytes_per_key, hashed.insert.round_trips(),
-        ordered.insert.round_trips(), hashed.insert.bytes(), ordered.insert.bytes(),
-        static_cast<double>(ordered.hashed) / kKeys);
+        ordered.insert.round_trips(), hashed.insert.bytes(), ordered.insert.bytes());
     EXPECT_LE(ordered.bytes_per_key, 1.06 * hashed.bytes_per_key) << load.name;
     EXPECT_LE(ordered.insert.round_trips(), hashed.insert.round_trips() + 0.02) << load.name;
   }

@@ -130,11 +130,12 @@ TEST_F(PoolTest, MissingServersAreNamed) {
 
 TEST_F(PoolTest, ARegionThatIsNotTheAnnouncedOneIsRefused) {
   auto servers = NewServers(1);
-  EXPECT_EQ(
-      JoinErrorIfTold(servers.get(), {{0, 1 << 20, 42}}),
-      "unavailable: region of memory server 0 has incarnation 1, its server announced 42: the "
-      "server was restarted and its memory lost");
-  EXPECT_EQ(JoinErrorIfTold(servers.get(), {{0, 2 << 20, 1}}),
+  const uint64_t incarnation = servers->regions()[0].incarnation;
+  EXPECT_EQ(JoinErrorIfTold(servers.get(), {{0, 1 << 20, 42}}),
+            "unavailable: region of memory server 0 has incarnation " +
+                std::to_string(incarnation) +
+                ", its server announced 42: the server was restarted and its memory lost");
+  EXPECT_EQ(JoinErrorIfTold(servers.get(), {{0, 2 << 20, incarnation}}),
             "corruption: region of memory server 0 has 1048576 bytes by its header, 2097152 by the "
             "handshake");
   EXPECT_EQ(JoinErrorIfTold(servers.get(), {{0, 0, 0}}), "joined");
@@ -144,7 +145,7 @@ TEST_F(PoolTest, ServersOfDifferentChunkSizesAreRefused) {
   auto servers = NewServers(2);
   auto layout = RegionLayout::For(1, 1 << 20, 2 * kChunkBytesMin);
   ASSERT_TRUE(layout.ok());
-  layout->incarnation = 1;
+  layout->incarnation = servers->regions()[1].incarnation;
   FormatRegion(*layout, servers->region_bytes(1));
   EXPECT_EQ(
       JoinError(servers.get()),

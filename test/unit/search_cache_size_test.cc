@@ -45,7 +45,7 @@ TEST_P(CacheSizeTest, TwoMegabytesHoldAMillionKeys) {
   }
   const SearchCache& cache = local.tree().cache();
   LeafHints hints(local.tree().info().geometry.leaf_bytes, local.pool().layouts());
-  std::vector<CachedLeaf> leaves;
+  CachedLeaves leaves;
   dsm::EpochDomain::Participant reader(&local.pool().epochs());
   reader.GoOnline();
   cache.LeavesFrom(Fixed(0), std::nullopt, keys, &leaves);
@@ -188,8 +188,8 @@ TEST_P(CacheBudgetTest, RoundTripsGrowAsArithmeticSays) {
 
 INSTANTIATE_TEST_SUITE_P(
     Leaves, CacheBudgetTest,
-    testing::Values(Cached{"sorted", Geometry::Fixed8(1024), 300'000, uint64_t{6} << 20},
-                    Cached{"parted", Geometry::Parted(), 600'000, uint64_t{16} << 20}),
+    testing::Values(Cached{"sorted", Geometry::Fixed8(1024), 450'000, uint64_t{9} << 20},
+                    Cached{"parted", Geometry::Parted(), 900'000, uint64_t{24} << 20}),
     [](const auto& each) { return each.param.name; });
 
 /// A load of several compute servers at once, on one thread in random order.

@@ -298,11 +298,11 @@ TEST(ChildFenceDigestTest, ARunOfOneChildIsOneEntry) {
     for (size_t i = 0; i < 5; ++i) {
       ASSERT_TRUE(node.InsertChild(i, separators[i], address(children[i])));
     }
-    EXPECT_EQ(ChildFenceDigest(node, 0), FenceDigest(1, "low-----", "m-------"));
+    EXPECT_EQ(ChildFenceDigest(node, 0), FenceDigest({0, 1}, "low-----", "m-------"));
     for (size_t i = 1; i <= 3; ++i) {
-      EXPECT_EQ(ChildFenceDigest(node, i), FenceDigest(1, "m-------", "x-------")) << i;
+      EXPECT_EQ(ChildFenceDigest(node, i), FenceDigest({0, 1}, "m-------", "x-------")) << i;
     }
-    EXPECT_EQ(ChildFenceDigest(node, 4), FenceDigest(1, "x-------", "z-------"));
+    EXPECT_EQ(ChildFenceDigest(node, 4), FenceDigest({0, 1}, "x-------", "z-------"));
   }
 }
 

@@ -1,4 +1,5 @@
-// SpinLock: for critical sections of some ten instructions, in which nobody suspends, allocates or calls out.
+// SpinLock: for critical sections of some ten instructions, in which nobody suspends, calls out, or allocates but
+// to let a short vector grow.
 //
 // Who waits for long gives up the core: where there are more threads than cores, the holder may be one that was preempted.
 //
@@ -10,7 +11,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace farleaf::index::lsm {
+namespace farleaf {
 
 /// Once a turn of a loop that waits for another thread; gives up the core now and then.
 inline void SpinPause(uint32_t* turns) {
@@ -35,4 +36,4 @@ class SpinLock {
   std::atomic<bool> locked_{false};
 };
 
-}  // namespace farleaf::index::lsm
+}  // namespace farleaf
