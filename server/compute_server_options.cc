@@ -55,6 +55,10 @@ void AddFrontEndOptions(ConfigSchema& schema, ComputeServerOptions* options) {
       &options->native.connection.ring_bytes_max, client::ring::kAreaBytesMin, uint64_t{64} << 20);
   schema.AddInteger("ring_poll_us", "how long a thread polls rings behind the last message",
                     &options->native.ring_poll_us, 0, 1'000'000);
+  schema.AddInteger(
+      "socket_poll_us",
+      "how long a loaded thread looks at its sockets before it blocks; 0: it blocks at once",
+      &options->native.socket_poll_us, 0, 1'000'000);
   schema.AddInteger("idle_timeout_ms", "closes a connection without requests; 0: never",
                     &options->native.idle_timeout_ms, 0, 86'400'000);
   schema.AddInteger("drain_ms", "what running requests are granted at shutdown",
@@ -163,7 +167,9 @@ void AddPoolOptions(ConfigSchema& schema, ComputeServerOptions* options) {
                  &options->pool.tree.hand_over,
                  {{"on", index::HandOver::kOn}, {"off", index::HandOver::kOff}});
   schema.AddEnum(
-      "in_place", "over shared memory, leaves of byte strings are looked at where they are",
+      "in_place",
+      "over shared memory, gets look at leaves where they are (values of byte strings are also "
+      "replaced there)",
       &options->pool.tree.in_place, {{"on", index::InPlace::kOn}, {"off", index::InPlace::kOff}});
   schema.AddEnum("small_write_backs",
                  "of a page that is written to, what changed is written back, not all of it",

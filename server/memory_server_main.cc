@@ -1,7 +1,6 @@
 // The memory server's process: configuration, log, announcement, and a clean end at SIGTERM.
 //
 // Exit codes: 0 stopped by a signal, 1 could not serve, 2 wrong configuration.
-#include <sys/random.h>
 
 #include <atomic>
 #include <cstdio>
@@ -24,16 +23,6 @@ namespace {
 int Fail(const Status& status) {
   std::fprintf(stderr, "memory_server: %s\n", status.ToString().c_str());
   return status.code() == StatusCode::kInvalidArgument ? 2 : 1;
-}
-
-Result<uint64_t> DrawIncarnation() {
-  uint64_t incarnation = 0;
-  while (incarnation == 0) {
-    if (::getrandom(&incarnation, sizeof incarnation, 0) != sizeof incarnation) {
-      return Status::IoError("the system gives no random numbers");
-    }
-  }
-  return incarnation;
 }
 
 /// What those who watch the server see. A server that is not announced serves those who know it, and has memory
@@ -83,7 +72,7 @@ int Run(const MemoryServerOptions& options, ShutdownSignal& shutdown) {
   const MonotonicClock clock;
   auto directory = dsm::OpenDirectory(options.bootstrap);
   if (!directory.ok()) return Fail(directory.status());
-  auto incarnation = DrawIncarnation();
+  auto incarnation = dsm::DrawIncarnation();
   if (!incarnation.ok()) return Fail(incarnation.status());
   MemoryServer::Deps deps;
   deps.directory = directory->get();

@@ -135,8 +135,10 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
                  "A leaf's lock goes on to another write of this process without the network")
       ->capture_default_str()
       ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--in-place", raw->in_place,
-                 "Over shared memory, leaves of byte strings are looked at where they are")
+  app.add_option(
+         "--in-place", raw->in_place,
+         "Over shared memory, gets look at leaves where they are (values of byte strings are also "
+         "replaced there)")
       ->capture_default_str()
       ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--small-write-backs", raw->small_write_backs,

@@ -100,7 +100,7 @@ struct TargetOptions {
   uint64_t value_hint_bytes = index::TreeOptions().value_hint_bytes;
   uint64_t value_list_bytes = index::TreeOptions().value_list_bytes;
   uint32_t scan_leaves_max = index::TreeOptions().scan_leaves_max;
-  bool in_place = true;  ///< leaves of byte strings in shared memory are looked at where they are
+  bool in_place = true;           ///< gets over shared memory look at leaves where they are
   bool small_write_backs = true;  ///< what changed of a page is written back, not all of it
   bool back_off = true;           ///< who finds a page locked waits longer each time
   bool warm = false;              ///< fill the cache before the first operation, where there is one

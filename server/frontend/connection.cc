@@ -37,11 +37,26 @@ void Connection::Continue() {
   while (failure_.ok() && !paused()) {
     if (!TakeInput()) break;
   }
+  if (peer_ended_) RefuseIfTruncated();
   parsing_ = false;
   if (block_ && begin_ == end_ && block_->bytes().size() > kKeptBytesMax) {
     block_.reset();
     begin_ = end_ = 0;
   }
+}
+
+void Connection::PeerEnded() {
+  InputEnded();
+  peer_ended_ = true;
+  Continue();
+}
+
+void Connection::RefuseIfTruncated() {
+  if (!failure_.ok() || paused() || in_flight() > 0 || !InRequest()) return;
+  truncated_ = true;
+  const Status why = Status::Corruption("the stream ended in the middle of a request");
+  TellTruncated(why);
+  Refuse(why);
 }
 
 void Connection::OutputSent(size_t count) {

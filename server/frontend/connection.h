@@ -51,8 +51,10 @@ class Connection {
   std::span<std::byte> InputSpace();
   /// `count` bytes were put there. Parses, and starts what they ask for.
   void InputArrived(size_t count);
-  /// The peer sends no more.
+  /// Nothing more is taken from the peer.
   void InputEnded() { input_ended_ = true; }
+  /// The peer sends no more. Where that is in the middle of a request, it is told so, behind all answers.
+  void PeerEnded();
   /// Parses on after a pause. Call when answers were given or output was sent.
   void Continue();
 
@@ -76,6 +78,8 @@ class Connection {
   /// The peer has been silent for a while: what is kept for its next requests is given back. Does nothing while
   /// there is something to do.
   virtual void GiveBackRoom();
+  /// Whether that is why: the peer's stream has ended in the middle of a request.
+  bool truncated() const { return truncated_; }
   /// Takes no more from the peer, as if it had sent no more.
   void Refuse(Status why) {
     if (failure_.ok()) failure_ = std::move(why);
@@ -118,6 +122,10 @@ class Connection {
   virtual bool TooBusy() const = 0;
   /// Output was sent, or nobody waits for it any more.
   virtual void OutputHasRoom() {}
+  /// Whether a request has begun that has not come whole. Asked when nothing is left that could be begun.
+  virtual bool InRequest() const { return !unparsed().empty(); }
+  /// Puts out, in the protocol's words, why the peer is cut off in the middle of a request.
+  virtual void TellTruncated(const Status& why) = 0;
 
   bool output_full() const { return out_.size() - out_sent_ > out_bytes_max_; }
   bool paused() const { return TooBusy() || output_full(); }
@@ -132,6 +140,8 @@ class Connection {
   std::string& out() { return out_; }
 
  private:
+  void RefuseIfTruncated();
+
   static constexpr size_t kBlockBytes = 64 << 10;
   static constexpr size_t kSpaceBytesMin = 4 << 10;
 
@@ -144,6 +154,8 @@ class Connection {
   std::string out_;
   size_t out_sent_ = 0;
   bool input_ended_ = false;
+  bool peer_ended_ = false;
+  bool truncated_ = false;
   bool abandoned_ = false;
   bool parsing_ = false;
   Status failure_;

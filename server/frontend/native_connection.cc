@@ -21,10 +21,12 @@ bool NativeConnection::TakeInput() {
   const FrameLookup found = protocol::FindFrame(unparsed(), frame_bytes_max());
   if (found.state == FrameLookup::State::kIncomplete) return false;
   if (found.state == FrameLookup::State::kTooLong) {
-    Refuse(Status::Corruption(greeted_ ? "a frame of " + std::to_string(found.frame_bytes) +
-                                             " bytes; at most " +
-                                             std::to_string(frame_bytes_max()) + " are allowed"
-                                       : "the peer does not speak Farleaf's native protocol"));
+    const Status why = Status::Corruption(
+        greeted_ ? "a frame of " + std::to_string(found.frame_bytes) + " bytes; at most " +
+                       std::to_string(frame_bytes_max()) + " are allowed"
+                 : "the peer does not speak Farleaf's native protocol");
+    TellWhy(why);
+    Refuse(why);
     return false;
   }
   Consume(found.frame_bytes);
@@ -52,12 +54,27 @@ void NativeConnection::TakeHello(std::span<const std::byte> body) {
   } else if (answer.code != StatusCode::kOk) {
     Refuse(Status(answer.code, answer.message));
   }
-  answer.code = failure().code();
-  answer.message = failure().message();
+  AnswerHello(failure(), std::move(answer));
+  greeted_ = failure().ok();
+}
+
+void NativeConnection::AnswerHello(const Status& outcome, protocol::ServerHello answer) {
+  answer.code = outcome.code();
+  answer.message = outcome.message();
   answer.in_flight_max = limits_.in_flight_max;
   answer.value_bytes_max = static_cast<uint32_t>(limits_.value_bytes_max);
   AppendServerHello(answer, &out());
-  greeted_ = failure().ok();
+}
+
+void NativeConnection::TellWhy(const Status& why) {
+  if (!greeted_) return AnswerHello(why, runner_->Hello());
+  // Under the id of the first request of the batch at the front, if that has come; none of it was begun.
+  constexpr size_t kIdAt = protocol::kBatchHeaderBytes + 4;
+  protocol::Response refusal;
+  if (unparsed().size() >= kIdAt + 8) refusal.id = LoadLittle<uint64_t>(&unparsed()[kIdAt]);
+  refusal.code = why.code();
+  refusal.message = why.message();
+  AppendResponse(refusal, &out());
 }
 
 void NativeConnection::TakeBatch(std::span<const std::byte> body) {

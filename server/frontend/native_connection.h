@@ -96,6 +96,8 @@ class NativeConnection final : public Connection {
   static constexpr size_t kTakenTogether = 64;
 
   bool TakeInput() override;
+  void TellTruncated(const Status& why) override { TellWhy(why); }
+  void TellWhy(const Status& why);
   size_t BytesWanted() const override;
   bool TooBusy() const override {
     const uint64_t held = ring_ && !abandoned() ? ring_->held_bytes() : 0;
@@ -108,6 +110,7 @@ class NativeConnection final : public Connection {
                     : protocol::kHelloBytesMax;
   }
   void TakeHello(std::span<const std::byte> body);
+  void AnswerHello(const Status& outcome, protocol::ServerHello answer);
   void TakeBatch(std::span<const std::byte> body);
   void RunBatch();
   void TakeRequest();

@@ -178,7 +178,8 @@ Result<std::unique_ptr<ServerThread>> NativeServer::NewThread(uint32_t number) {
   deps.clock = clock_;
   deps.options = {options_.connections_max,  options_.deadline_ms_default,
                   options_.hello_timeout_ms, options_.idle_timeout_ms,
-                  options_.drain_ms,         options_.ring_poll_us};
+                  options_.drain_ms,         options_.ring_poll_us,
+                  options_.socket_poll_us};
   deps.open_connections = [this] { return Connections().open; };
   deps.services.push_back([this](ServingThread& thread) {
     return std::make_unique<NativeService>(
@@ -263,6 +264,9 @@ NativeServer::ConnectionCounts NativeServer::Connections() const {
     sum.accepted += thread->counts().accepted.load();
     sum.open += thread->counts().open.load();
     sum.refused += thread->counts().refused.load();
+    sum.truncated += thread->counts().truncated.load();
+    sum.event_polls += thread->counts().event_polls.load();
+    sum.event_waits += thread->counts().event_waits.load();
   }
   return sum;
 }
@@ -342,6 +346,16 @@ void NativeServer::AppendMetrics(MetricsText* out) const {
   out->Counter("farleaf_connections_refused_total",
                "Connections that were cut off for what they sent, or since there were too many.",
                {}, static_cast<double>(connections.refused));
+  out->Counter("farleaf_connections_truncated_total",
+               "Connections that their clients ended in the middle of a request.", {},
+               static_cast<double>(connections.truncated));
+  constexpr std::string_view kEvents = "farleaf_server_event_calls_total";
+  constexpr std::string_view kEventsHelp =
+      "Calls of the system for events of sockets: poll, without waiting; wait, until there is one.";
+  out->Counter(kEvents, kEventsHelp, {{"kind", "poll"}},
+               static_cast<double>(connections.event_polls));
+  out->Counter(kEvents, kEventsHelp, {{"kind", "wait"}},
+               static_cast<double>(connections.event_waits));
   out->Gauge("farleaf_server_threads", "Threads that serve clients.", {},
              static_cast<double>(threads_.size()));
   out->Counter("farleaf_slow_requests_total", "Requests that took slow_log_us or longer.", {},
@@ -353,9 +367,11 @@ void NativeServer::AppendMetrics(MetricsText* out) const {
 
 std::string NativeServer::StatsText() const {
   const ConnectionCounts connections = Connections();
-  std::string text =
-      fmt::format("connections.accepted {}\nconnections.open {}\nconnections.refused {}\n",
-                  connections.accepted, connections.open, connections.refused);
+  std::string text = fmt::format(
+      "connections.accepted {}\nconnections.open {}\nconnections.refused {}\n"
+      "connections.truncated {}\nserver.event_polls {}\nserver.event_waits {}\n",
+      connections.accepted, connections.open, connections.refused, connections.truncated,
+      connections.event_polls, connections.event_waits);
   Stats().AppendTo(&text);
   if (keyspace_) AppendRecordStats(&text);
   host_->AppendStats(&text);

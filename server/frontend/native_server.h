@@ -43,6 +43,7 @@ struct NativeServerOptions {
   uint64_t idle_timeout_ms = 0;  ///< closes a connection without requests; 0: never
   uint64_t drain_ms = 5'000;     ///< what Stop grants to running requests
   uint64_t ring_poll_us = 100;   ///< for how long rings are polled behind the last message
+  uint64_t socket_poll_us = 30;  ///< likewise sockets, by threads that are loaded (socket_poll.h)
   uint64_t instance = 0;         ///< told in the hello; drawn at random by main
   memcached::Options memcached;
   redis::Options redis;
@@ -62,7 +63,10 @@ class NativeServer {
   struct ConnectionCounts {
     uint64_t accepted = 0;
     uint64_t open = 0;
-    uint64_t refused = 0;  ///< cut off for what they sent, or because the server was full
+    uint64_t refused = 0;    ///< cut off for what they sent, or because the server was full
+    uint64_t truncated = 0;  ///< whose peers ended them in the middle of a request
+    uint64_t event_polls = 0,
+             event_waits = 0;  ///< epoll_wait, without a limit to wait for and with one
   };
 
   /// Listens and serves. `host` and `clock` outlive the server. Fails with AlreadyExists if an

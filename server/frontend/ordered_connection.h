@@ -119,6 +119,7 @@ class OrderedConnection : public Connection {
   bool TakeInput() override;
   /// A command runs, or none is run any more.
   bool ended() const { return pumping_ || quit_ || !end_.ok(); }
+  bool InRequest() const override { return !ended() && Connection::InRequest(); }
   bool TooBusy() const final { return pumping_ && unparsed().size() >= kReadAheadBytes; }
   void OutputHasRoom() final;
 

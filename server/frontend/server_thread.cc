@@ -127,11 +127,13 @@ void ServerThread::Turn() {
     // Where all requests run without a coroutine, the worker's loop is not turned: nothing of theirs is held by now.
     worker_->GoOffline();
     worker_->GoOnline();
+    CountOne(counts_.event_polls);
     count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, 0);
   } else {
     worker_->GoOffline();
     worker_->set_sleeping(true);
     if (worker_->may_block() && RingsMaySleep()) {
+      CountOne(counts_.event_waits);
       count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, wait_ms);
     }
     for (Peer* peer : rings_) peer->connection->RingAwake();
@@ -140,6 +142,7 @@ void ServerThread::Turn() {
   }
   idle_turns_ = count > 0 ? 0 : idle_turns_ + 1;
   if (count > 0 || !touched_.empty()) arrival_ns_ = deps_.clock->NowNs();
+  if (count > 0) socket_poll_.Arrived(arrival_ns_);
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<size_t>(i)];
     HandleEvent(event.data.ptr, event.events);
@@ -172,7 +175,7 @@ void ServerThread::HandleEvent(void* owner, uint32_t what) {
   }
 }
 
-int ServerThread::WaitMs() const {
+int ServerThread::WaitMs() {
   if (!touched_.empty()) return 0;
   if (!rings_.empty() && deps_.clock->NowNs() < ring_poll_end_ns_) return 0;
   if (worker_->spawned() > 0) {
@@ -180,6 +183,7 @@ int ServerThread::WaitMs() const {
     const bool polls = worker_->transport().idle_turns_before_wait() > 0;
     return polls && idle_turns_ < kTurnsBeforeBlocking && !worker_->waits_for_sources() ? 0 : 1;
   }
+  if (socket_poll_.on() && socket_poll_.Looks(deps_.clock->NowNs())) return 0;
   return stopping_ ? 10 : -1;
 }
 
@@ -282,7 +286,7 @@ void ServerThread::Receive(Peer& peer) {
     peer.last_input_ns = arrival_ns_;
     peer.connection->InputArrived(static_cast<size_t>(n));
   } else if (n == 0) {
-    peer.connection->InputEnded();
+    peer.connection->PeerEnded();
   } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
     DropSocket(peer);
   }
@@ -297,7 +301,7 @@ void ServerThread::ReceiveTls(Peer& peer) {
       peer.last_input_ns = arrival_ns_;
       peer.connection->InputArrived(outcome.bytes);
     } else if (outcome.kind == Kind::kEnded) {
-      return peer.connection->InputEnded();
+      return peer.connection->PeerEnded();
     } else if (outcome.kind == Kind::kFailed) {
       if (shaken || peer.tls->broke()) return DropSocket(peer);
       return peer.connection->Refuse(peer.tls->failure());
@@ -406,7 +410,7 @@ void ServerThread::Close(Peer& peer) {
     peer.closed = true;
     const Status& failure = peer.connection->failure();
     if (!failure.ok() && !stopping_) {
-      counts_.refused.fetch_add(1);
+      (peer.connection->truncated() ? counts_.truncated : counts_.refused).fetch_add(1);
       FARLEAF_LOG(warn, "connection from {} closed: {}", peer.name, failure.ToString());
     }
     DropSocket(peer);

@@ -5,7 +5,8 @@
 // start the requests they bring; parse on where a pause has ended; send what the turn has answered. Once a
 // second the trees' upkeep runs beside the requests, and a last time behind the last of them.
 // With work in flight it polls; when that brings nothing for a while it blocks for a millisecond at
-// a time; with nothing in flight it blocks until an event, of which a timer is one, once a second.
+// a time; with nothing in flight it blocks until an event, of which a timer is one, once a second. A thread that is
+// loaded (socket_poll.h) looks for events for a while before that.
 //
 // Invariants:
 //   - a Peer lives until its socket is closed and its last request has been answered;
@@ -28,6 +29,7 @@
 #include "client/internal/socket.h"
 #include "dsm/op_context.h"
 #include "server/frontend/serving_thread.h"
+#include "server/frontend/socket_poll.h"
 #include "server/frontend/tls_server.h"
 #include "server/frontend/tree_host.h"
 
@@ -60,7 +62,8 @@ class ServerThread final : public ServingThread {
     uint64_t hello_timeout_ms;
     uint64_t idle_timeout_ms;
     uint64_t drain_ms;
-    uint64_t ring_poll_us;  ///< how long rings are polled behind the last message
+    uint64_t ring_poll_us;    ///< how long rings are polled behind the last message
+    uint64_t socket_poll_us;  ///< how long a loaded thread looks at its sockets before it blocks
   };
   struct Deps {
     TreeHost* host;
@@ -74,6 +77,10 @@ class ServerThread final : public ServingThread {
     std::atomic<uint64_t> accepted{0};
     std::atomic<uint64_t> open{0};
     std::atomic<uint64_t> refused{0};
+    std::atomic<uint64_t> truncated{0};
+    // How often events were asked for, without waiting and for as long as it takes.
+    std::atomic<uint64_t> event_polls{0};
+    std::atomic<uint64_t> event_waits{0};
   };
 
   /// Where connections of a protocol come in.
@@ -121,11 +128,16 @@ class ServerThread final : public ServingThread {
   template <typename T>
   using List = boost::intrusive::list<T, boost::intrusive::constant_time_size<false>>;
 
-  explicit ServerThread(Deps deps) : deps_(std::move(deps)) {}
+  explicit ServerThread(Deps deps)
+      : deps_(std::move(deps)), socket_poll_(deps_.options.socket_poll_us * kNsPerUs) {}
 
   void Run();
   void Turn();
-  int WaitMs() const;
+  /// Of a counter that this thread alone changes.
+  static void CountOne(std::atomic<uint64_t>& count) {
+    count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  int WaitMs();
   void HandleEvent(void* owner, uint32_t what);
   void AcceptAll(const Listener& listener);
   void TakeInbox();
@@ -173,6 +185,7 @@ class ServerThread final : public ServingThread {
   std::vector<Peer*> settling_;  // being settled
   std::vector<Peer*> rings_;     // with a ring
   uint64_t ring_poll_end_ns_ = 0;
+  SocketPoll socket_poll_;
   uint32_t turns_without_events_ = 0;  // while rings are polled
   List<Running> running_;
   bool sweep_due_ = false;

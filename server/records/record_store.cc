@@ -91,6 +91,8 @@ class Updates final : public index::KeyChanges {
   ModifyAction Decide(size_t number, std::optional<std::string_view> current,
                       std::string* replacement) override {
     attempt_.rule = &changes_.RuleOf(number);
+    // No two have the same cas, also where another server deletes the key in between.
+    ++attempt_.now_ns;
     return attempt_.Run(current, replacement);
   }
   void Done(size_t number, const Result<index::ModifyResult>& result) override {

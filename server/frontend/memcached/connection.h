@@ -90,6 +90,12 @@ class Connection final : public OrderedConnection {
   dsm::Task<void> RunNext(dsm::OpContext& op) override;
   std::string_view GuessKey(std::string_view text) const override;
   void FreeOwnRoom() override { Free(&key_, &value_, &wanted_, &sets_); }
+  bool InRequest() const override {
+    return OrderedConnection::InRequest() || (skip_ > 0 && !ended());
+  }
+  void TellTruncated(const Status& why) override {
+    AppendLine("CLIENT_ERROR " + std::string(why.message()), &out());
+  }
   std::string_view ProtocolName() const override { return "memcached"; }
   std::string_view CommandName(size_t command) const override {
     return VerbName(static_cast<Verb>(command));

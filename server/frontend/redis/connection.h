@@ -41,6 +41,12 @@ class Connection final : public OrderedConnection {
     Free(&wanted_, &sets_, &reply_, &key_, &value_);
     reader_.GiveBackRoom();
   }
+  bool InRequest() const override {
+    return OrderedConnection::InRequest() || (reader_.in_request() && !ended());
+  }
+  void TellTruncated(const Status& why) override {
+    OutReply().Error("ERR Protocol error: " + std::string(why.message()));
+  }
   std::string_view ProtocolName() const override { return "redis"; }
   std::string_view CommandName(size_t command) const override { return Commands()[command].name; }
   std::string_view KeyOfNext() const override;

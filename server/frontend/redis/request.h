@@ -44,6 +44,8 @@ class RequestReader {
   size_t consumed() const { return consumed_; }
   /// How many bytes of text the request at the front needs at least; 0: not known.
   size_t bytes_wanted() const { return bytes_wanted_; }
+  /// Whether a request has begun, of which text may have been consumed, that has not ended.
+  bool in_request() const { return in_request_; }
   /// How much of the text has been looked at.
   size_t position() const { return position_; }
   const std::vector<std::string_view>& arguments() const { return arguments_; }

@@ -127,23 +127,34 @@ constexpr Refused kRefused[] = {
      "geosearch "
      "geosearchstore",
      "geographic indexes are not served"},
-    {"hrandfield hincrbyfloat zrank zrevrank zmscore zpopmin zpopmax bzpopmin bzpopmax "
-     "zmpop bzmpop "
-     "zrangestore zremrangebyscore zremrangebyrank zremrangebylex zrandmember zinter zinterstore "
-     "zintercard zunion "
-     "zunionstore zdiff zdiffstore",
-     "no"},
+    {"hincrbyfloat", "fields are added to in whole numbers only, by HINCRBY"},
+    {"hrandfield zrandmember zrank zrevrank",
+     "members' places are not kept, and counting up to one would hold others up"},
+    {"zmscore", "ask for one score at a time, by ZSCORE"},
+    {"zpopmin zpopmax bzpopmin bzpopmax zmpop bzmpop",
+     "there is no instant at which a member is both the first and removed"},
+    {"zremrangebyscore zremrangebyrank zremrangebylex",
+     "there is no instant common to several members; use ZRANGE and ZREM"},
+    {"zrangestore zinter zinterstore zintercard zunion zunionstore zdiff zdiffstore",
+     "there is no instant common to several keys"},
     {"pfadd pfcount pfmerge pfdebug pfselftest", "HyperLogLogs are not served"},
     {"setbit getbit bitcount bitop bitpos bitfield bitfield_ro", "bit operations are not served"},
     {"keys", "it would hold everything up; use SCAN or RANGE"},
-    {"rename renamenx copy move swapdb sort sort_ro object dump restore migrate touch randomkey "
-     "lcs wait",
-     "no"},
+    {"rename renamenx copy lcs", "there is no instant common to several keys"},
+    {"move swapdb", "there is one database"},
+    {"sort sort_ro", "RANGE and ZRANGE are in order; others have to be sorted by their clients"},
+    {"object dump restore migrate", "values are not kept as Redis keeps them"},
+    {"touch", "when a key was last read is not kept, since reads would have to write"},
+    {"randomkey", "keys' places are not kept; use SCAN or RANGE"},
+    {"wait", "there are no replicas to wait for"},
     {"save bgsave bgrewriteaof lastsave replicaof slaveof sync psync replconf role failover "
      "cluster readonly "
      "readwrite asking",
      "memory servers keep the data, and compute servers share it"},
-    {"shutdown debug module acl latency memory lolwut reset swapdb", "no"},
+    {"shutdown debug module", "clients do not control the server"},
+    {"acl", "there is one user; who starts the server names the passwords"},
+    {"latency memory lolwut", "use INFO and SLOWLOG, or the server's metrics"},
+    {"reset", "connect again instead"},
 };
 
 bool HasWord(std::string_view words, std::string_view word) {
@@ -184,8 +195,7 @@ std::string RefusalOf(std::span<const std::string_view> arguments) {
   const std::string name = LowerCase(arguments[0].substr(0, 64));
   for (const Refused& refused : kRefused) {
     if (!HasWord(refused.names, name)) continue;
-    const std::string why = refused.why == "no" ? "" : ": " + std::string(refused.why);
-    return fmt::format("ERR command '{}' is not supported by this server{}", name, why);
+    return fmt::format("ERR command '{}' is not supported by this server: {}", name, refused.why);
   }
   std::string text =
       "ERR unknown command '" + Shown(arguments[0], 128) + "', with args beginning with: ";
