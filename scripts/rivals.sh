@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Farleaf beside redis-server and memcached on this machine: the same keys, the same client, one server thread each. Prints
 # for each server, kind of request and number in flight the processor time of the server for a request (user and kernel
-# apart), requests a second, latencies, and the ratios of a round to the rival's, of which the median counts; then round trips over
-# TCP and over a ring of shared memory side by side.
+# apart), requests a second, latencies, and the ratios of a round to the rival's, of which the median counts; then what the tree's
+# operations are of the native server's processor time, at most; then round trips over TCP and over a ring of shared memory
+# side by side.
 #
 #   scripts/rivals.sh
 #
@@ -12,6 +13,7 @@
 #   ROUND_MS=300         for about so long
 #   DEPTHS=1,16,64       requests in flight on the one connection
 #   SEED=1
+#   EMBEDDED=500000      operations of each kind in one process with the tree, for the tree's share; 0: none
 #   RING_REQUESTS=20000  round trips of each kind over each transport; 0: none
 #   BIN=build/release/bin
 #   RESULTS=results/rivals   where the JSON file and the servers' logs are left
@@ -25,10 +27,11 @@ ROUNDS=${ROUNDS:-9}
 ROUND_MS=${ROUND_MS:-300}
 DEPTHS=${DEPTHS:-1,16,64}
 SEED=${SEED:-1}
+EMBEDDED=${EMBEDDED:-500000}
 RING_REQUESTS=${RING_REQUESTS:-20000}
 bin=${BIN:-build/release/bin}
 if (($# > 0)); then
-  sed -n '2,20s/^# \{0,1\}//p' "$0"
+  sed -n '2,22s/^# \{0,1\}//p' "$0"
   [[ $1 == -h || $1 == --help ]] && exit 0
   echo "rivals.sh: unknown argument '$1'" >&2
   exit 2
@@ -56,8 +59,8 @@ await_port() {
   done
 }
 
-# Two trees of leaves that are two thirds full, and room for chunks partly used.
-start_memory "$((128 + KEYS / 1000 * 3 / 10))" --fabric shm
+# Three trees of leaves that are two thirds full, and room for chunks partly used.
+start_memory "$((128 + KEYS / 1000 * 45 / 100))" --fabric shm
 redis_port=$(free_port) memcached_port=$(free_port) own_redis_port=$(free_port) own_memcached_port=$(free_port)
 start farleaf "${on_last[@]}" "$bin/compute_server" --bootstrap "$bootstrap" --memory-servers-min 2 --threads 1 \
   --listen 127.0.0.1:0 --redis-listen "127.0.0.1:$own_redis_port" \
@@ -87,6 +90,24 @@ taskset -c 0 "$bin/rivals" --keys "$KEYS" --rounds "$ROUNDS" --round-ms "$ROUND_
   cat "$results/rivals.log" >&2
   exit 1
 }
+# embed NAME ARGS...: ycsb with as many records of about that size in a tree of its own of the same pool, one operation at a time
+embed() {
+  local name=$1
+  shift
+  "${on_last[@]}" "$bin/ycsb" --target "pool:$bootstrap" --threads 1 --in-flight 1 --seed "$SEED" \
+    -p farleaf.keys=bytes -p fieldcount=1 -p fieldlength=100 -p requestdistribution=uniform \
+    -p "recordcount=$KEYS" -p "operationcount=$EMBEDDED" --warmup "$EMBEDDED" \
+    --json "$results/embedded-$name.json" "$@" >"$results/embedded-$name.log" 2>&1 || {
+    cat "$results/embedded-$name.log" >&2
+    exit 1
+  }
+}
+if ((EMBEDDED > 0)); then
+  embed get --phase load,run -p readproportion=1 -p updateproportion=0
+  embed set --phase run -p readproportion=0 -p updateproportion=1
+  echo
+  scripts/rivals_share.py "$results"
+fi
 if ((RING_REQUESTS > 0)); then
   echo
   "$bin/transport_bench" "$RING_REQUESTS"

@@ -8,7 +8,7 @@
 #
 # --long runs every test in all three builds, with all of its data (FARLEAF_TEST_SCALE=long) and all checks
 # of undefined behaviour: those that the asan preset leaves out take half of its build's time. Exit code 0 only
-# if all passed.
+# if all passed; those that were skipped are listed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/install_packages.sh
@@ -32,6 +32,7 @@ done
 install_packages
 
 summary=()
+skipped=()
 failed=0
 started=$SECONDS
 
@@ -54,11 +55,18 @@ build() {
     cmake --build --preset "$1" --parallel "$jobs" ${2:+--target "$2"}
 }
 
-# tests PRESET [ctest arguments]: concurrent tests share the machine, so that no test may count on time.
+# tests PRESET [ctest arguments]: concurrent tests share the machine, so that no test may count on time. What ctest
+# tells to have been skipped is remembered.
 tests() {
-  local preset=$1
+  local preset=$1 code=0 log name
   shift
-  ctest --preset "$preset" --parallel "$jobs" --no-tests=error "$@"
+  log=$(mktemp)
+  ctest --preset "$preset" --parallel "$jobs" --no-tests=error "$@" | tee "$log" || code=$?
+  while read -r name; do
+    skipped+=("$preset: $name")
+  done < <(sed -n '/^The following tests did not run:/,/^$/s/^[[:space:]]*[0-9]* - //p' "$log")
+  rm -f "$log"
+  return "$code"
 }
 
 asan_selection=(-L 'concurrency|contract|fuzz|model|parser|simulation' -LE slow)
@@ -92,4 +100,8 @@ step "RDMA: network faults" test/rdma_vm/network_faults_test.sh || true
 echo
 echo "=== summary, $((SECONDS - started)) s in all"
 printf '%s\n' "${summary[@]}"
+if ((${#skipped[@]} > 0)); then
+  echo "skipped:"
+  printf '  %s\n' "${skipped[@]}"
+fi
 exit "$failed"
