@@ -19,7 +19,7 @@ struct RedisMember {
               bool creates)
       : member(servers, clock, options, creates),
         peer(std::make_unique<RedisPeer>(member.worker.get(), server::redis::Limits(),
-                                         std::vector<std::string>(), member.tree.get())) {}
+                                         member.tree.get())) {}
 
   std::string Ask(std::string_view request) {
     const size_t before = peer->received().size();
@@ -117,7 +117,7 @@ class CollectionCrashTest : public ::testing::TestWithParam<OptionsCase> {
     // Whoever comes next is not in the way of what was left, and nothing of it stays.
     EXPECT_EQ(survivor.Ask("ZADD z 7 a\r\nZSCORE z a\r\n").substr(4), "$1\r\n7\r\n");
     EXPECT_EQ(survivor.Ask("HSET h a 7\r\nHGET h a\r\n").substr(4), "$1\r\n7\r\n");
-    survivor.Ask("ZREM z a b new\r\nZREM y a\r\nHDEL h a b new\r\nHDEL g a\r\n");
+    survivor.Ask("ZREM z a b new\r\nZREM y a b new\r\nHDEL h a b new\r\nHDEL g a b new\r\n");
     RecordSweeps sweeps(survivor.member.worker.get());
     sweeps.WaitAndSweep(survivor.peer->store(), &survivor.peer->wall());
     EXPECT_EQ(survivor.Ask("EXISTS z y h g\r\n"), ":0\r\n");
@@ -145,6 +145,9 @@ TEST_P(CollectionCrashTest, AtEachVerbOfAChangeOfASortedSet) {
   EXPECT_GT(DieAtEachVerb("ZADD y 1 a\r\n", b, two), 10u);
   EXPECT_GT(DieAtEachVerb("ZINCRBY z 3 a\r\n", b, two), 10u);
   EXPECT_GT(DieAtEachVerb("ZREM z a\r\n", b, two), 10u);
+  EXPECT_GT(DieAtEachVerb("ZADD z 9 a 8 new\r\n", b, two), 20u);
+  EXPECT_GT(DieAtEachVerb("ZADD y 9 a 8 b 7 new\r\n", b, two), 20u);
+  EXPECT_GT(DieAtEachVerb("EXPIRE z 100\r\n", b, two), 3u);
   EXPECT_GT(DieAtEachVerb("DEL z\r\n", "HGET h b\r\n", "$1\r\n1\r\n"), 3u);
 }
 
@@ -153,6 +156,13 @@ TEST_P(CollectionCrashTest, AtEachVerbOfAChangeOfAHash) {
   EXPECT_GT(DieAtEachVerb("HSET h a 2\r\n", b, one), 3u);
   EXPECT_GT(DieAtEachVerb("HSET h new 2\r\n", b, one), 10u);
   EXPECT_GT(DieAtEachVerb("HSET g a 1\r\n", b, one), 10u);
+  EXPECT_GT(DieAtEachVerb("HSET h a 2 new 3\r\n", b, one), 10u);
+  EXPECT_GT(DieAtEachVerb("HSET g a 2 b 3 new 4\r\n", b, one), 20u);
+  EXPECT_GT(DieAtEachVerb("HINCRBY h a 5\r\n", b, one), 3u);
+  EXPECT_GT(DieAtEachVerb("HINCRBY h new 5\r\n", b, one), 10u);
+  EXPECT_GT(DieAtEachVerb("HSETNX h new 2\r\n", b, one), 10u);
+  EXPECT_GT(DieAtEachVerb("HSETNX g a 2\r\n", b, one), 10u);
+  EXPECT_GT(DieAtEachVerb("EXPIRE h 100\r\n", b, one), 3u);
   EXPECT_GT(DieAtEachVerb("HDEL h a\r\n", b, one), 5u);
 }
 

@@ -11,6 +11,7 @@ class CrashOptionsTest : public CrashTest, public ::testing::WithParamInterface<
  protected:
   Scenario With(Scenario scenario) const {
     GetParam().off.TurnOff(&scenario.tree);
+    scenario.memory = memory_;
     return scenario;
   }
   void DieAtSomeVerbs(const Geometry& geometry) {
@@ -20,14 +21,24 @@ class CrashOptionsTest : public CrashTest, public ::testing::WithParamInterface<
     DieAtEveryVerb(With(Shrinking(geometry, 60)), test::Amount{67, 67, 1});
     DieTwice(With(Updates(geometry)), test::Amount{17, 17, 3}, test::Amount{11, 11, 2});
   }
+
+  dsm::CrashMemory memory_ = dsm::CrashMemory::kByVerbs;
 };
 
-TEST_P(CrashOptionsTest, LosesNothing) {
+TEST_P(CrashOptionsTest, LosesNothingOfFixed8) {
   DieAtSomeVerbs(kParted);
-  // Each option by itself with the other layouts: long tests.
-  const bool by_itself = GetParam().name.starts_with("without_");
-  if (by_itself && test::ScaleOfTests() != test::Scale::kLong) return;
   DieAtSomeVerbs(kFixed);
+}
+TEST_P(CrashOptionsTest, LosesNothingOfPartedLeavesInMappedMemory) {
+  memory_ = dsm::CrashMemory::kMapped;
+  DieAtSomeVerbs(kParted);
+}
+TEST_P(CrashOptionsTest, LosesNothingOfByteStrings) {
+  DieAtSomeVerbs(kBytes);
+  DieAtEveryVerb(With(LargeValues()), test::Amount{29, 29, 1});
+}
+TEST_P(CrashOptionsTest, LosesNothingOfByteStringsInMappedMemory) {
+  memory_ = dsm::CrashMemory::kMapped;
   DieAtSomeVerbs(kBytes);
   DieAtEveryVerb(With(LargeValues()), test::Amount{29, 29, 1});
 }

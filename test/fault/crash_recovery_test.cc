@@ -31,6 +31,31 @@ TEST_F(CrashRecoveryTest, SplitsOfPartedLeaves) { DieAtEveryVerb(LeafSplits(kPar
 TEST_F(CrashRecoveryTest, GrowthOfPartedLeaves) { DieAtEveryVerb(Growth(kParted), 3); }
 TEST_F(CrashRecoveryTest, MergesOfPartedLeaves) { DieAtEveryVerb(Shrinking(kParted), 3); }
 TEST_F(CrashRecoveryTest, ValuesOutOfLine) { DieAtEveryVerb(LargeValues()); }
+TEST_F(CrashRecoveryTest, UpdatesInsertsAndDeletesInMappedMemory) {
+  EXPECT_LT(CrashWorld(Mapped(Updates(kBytes))).RunScript().reads_run,
+            CrashWorld(Updates(kBytes)).RunScript().reads_run)
+      << "nothing was done in place";
+  DieAtEveryVerb(Mapped(Updates(kBytes)));
+}
+TEST_F(CrashRecoveryTest, SplitsInMappedMemory) { DieAtEveryVerb(Mapped(LeafSplits(kBytes))); }
+TEST_F(CrashRecoveryTest, GrowthInMappedMemory) { DieAtEveryVerb(Mapped(Growth(kBytes)), 17); }
+TEST_F(CrashRecoveryTest, MergesInMappedMemory) { DieAtEveryVerb(Mapped(Shrinking(kBytes)), 17); }
+TEST_F(CrashRecoveryTest, ValuesOutOfLineInMappedMemory) { DieAtEveryVerb(Mapped(LargeValues())); }
+TEST_F(CrashRecoveryTest, PartedLeavesInMappedMemory) {
+  EXPECT_LT(CrashWorld(Mapped(Updates(kParted))).ReadsOfGets(),
+            CrashWorld(Updates(kParted)).ReadsOfGets())
+      << "nothing was looked at in place";
+  DieAtEveryVerb(Mapped(Updates(kParted)));
+  DieAtEveryVerb(Mapped(LeafSplits(kParted)));
+  DieAtEveryVerb(Mapped(Growth(kParted)), 17);
+  DieAtEveryVerb(Mapped(Shrinking(kParted)), 17);
+}
+TEST_F(CrashRecoveryTest, ASecondDeathInMappedMemory) {
+  DieTwice(Mapped(Updates(kParted)), 3, 2);
+  DieTwice(Mapped(LeafSplits(kParted)), 5, 7);
+  DieTwice(Mapped(Updates(kBytes)), 3, 2);
+  DieTwice(Mapped(LeafSplits(kBytes)), 5, 7);
+}
 TEST_F(CrashRecoveryTest, ASecondDeathDuringTheRecoveryOfWrites) {
   DieTwice(Updates(kFixed), 3, 2);
 }

@@ -1,97 +1,19 @@
 // Clients of all protocols of one server that die, stall, lie and flood, beside others that do not: those get right
 // answers, the others are told what is wrong, and the server's memory stays as it was.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <functional>
 #include <thread>
 
-#include "client/session.h"
 #include "dsm/base/random.h"
 #include "test/support/allocated_bytes.h"
+#include "test/support/load_client.h"
 #include "test/support/native_under_test.h"
-#include "test/support/record_dialect.h"
+#include "test/support/open_files.h"
 #include "test/support/text_client.h"
 
 namespace farleaf::test {
 namespace {
-
-using client::Session;
-using client::Value;
-
-/// A client of one protocol with keys of its own. The n-th has the same keys and sizes in each round.
-class LoadClient {
- public:
-  virtual ~LoadClient() = default;
-  /// Sends all requests; the answers wait.
-  virtual void Begin() = 0;
-  /// Whether all answers came, and were right.
-  virtual bool EndsRight() = 0;
-};
-
-constexpr uint64_t kRequests = 40;
-
-std::string KeyOfClient(uint64_t client, uint64_t i) {
-  return "client" + std::to_string(client) + "." + std::to_string(i);
-}
-std::string ValueOfClient(uint64_t client, uint64_t i, uint64_t round) {
-  const uint64_t bytes = 10 + Mix64(client * 1000 + i) % (i % 8 == 0 ? 20'000 : 200);
-  return std::string(bytes, static_cast<char>('a' + (client + i + round) % 26));
-}
-
-class NativeLoad final : public LoadClient {
- public:
-  NativeLoad(const std::string& url, uint64_t client, uint64_t round)
-      : client_(client), round_(round), session_(NativeUnderTest::ConnectSession(url)) {
-    auto tree = session_->OpenTree("t");
-    FARLEAF_CHECK(tree.ok(), tree.status());
-    tree_.emplace(std::move(*tree));
-  }
-  void Begin() override {
-    for (uint64_t i = 0; i < kRequests; ++i) {
-      tree_->PutAsync(KeyOfClient(client_, i), ValueOfClient(client_, i, round_),
-                      [this](Result<bool> put) { right_ += put.ok(); });
-    }
-    session_->Flush();
-  }
-  bool EndsRight() override {
-    while (session_->pending() > 0) session_->Poll(1'000);
-    for (uint64_t i = 0; i < kRequests; ++i) {
-      tree_->GetAsync(KeyOfClient(client_, i), [this, i](Result<Value> value) {
-        right_ += value.ok() && *value == ValueOfClient(client_, i, round_);
-      });
-    }
-    while (session_->pending() > 0) session_->Poll(1'000);
-    return right_ == 2 * kRequests;
-  }
-
- private:
-  const uint64_t client_, round_;
-  uint64_t right_ = 0;
-  std::unique_ptr<Session> session_;
-  std::optional<client::SessionTree> tree_;  // destroyed first
-};
-
-class TextLoad final : public LoadClient {
- public:
-  TextLoad(const std::string& url, RecordDialect dialect, uint64_t client, uint64_t round)
-      : connection_(url) {
-    for (uint64_t i = 0; i < kRequests; ++i) {
-      const std::string key = KeyOfClient(client, i), value = ValueOfClient(client, i, round);
-      requests_ += dialect.Set(key, value) + dialect.Get(key);
-      answers_ += dialect.stored() + dialect.Found(key, value);
-    }
-  }
-  void Begin() override { connection_.Send(requests_); }
-  bool EndsRight() override {
-    connection_.HalfClose();
-    return connection_.ReceiveAll() == answers_;
-  }
-
- private:
-  TextClient connection_;
-  std::string requests_, answers_;
-};
 
 /// What a peer says that the protocol does not allow, and what it is told.
 struct Nonsense {
@@ -110,8 +32,10 @@ std::vector<Nonsense> MemcachedNonsense() {
       {"a line without an end", large, "CLIENT_ERROR line too long\r\n"},
       {"a value that is too large", "set k 0 0 " + size + "\r\n" + large + "\r\nget k\r\n",
        "SERVER_ERROR object too large for cache\r\nEND\r\n"},
-      {"a value of another size", "set k 0 0 3\r\nvalue", "CLIENT_ERROR bad data chunk\r\n"},
-      {"half a value", "set k 0 0 300\r\nnot all of it", ""},
+      {"a value of another size", "set k 0 0 3\r\nvalue\r\n",
+       "CLIENT_ERROR bad data chunk\r\nERROR\r\n"},
+      {"half a value", "set k 0 0 300\r\nnot all of it",
+       "CLIENT_ERROR the stream ended in the middle of a request\r\n"},
   };
 }
 
@@ -123,36 +47,21 @@ std::vector<Nonsense> RedisNonsense() {
       {"no string's head", "*1\r\n:1\r\n", "-ERR Protocol error: expected '$', got ':'\r\n"},
       {"an argument that is too large",
        "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$" + size + "\r\n" + large + "\r\nEXISTS k\r\n", "-ERR "},
-      {"half a request", "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$300\r\nnot all of it", ""},
+      {"half a request", "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$300\r\nnot all of it",
+       "-ERR Protocol error: the stream ended in the middle of a request\r\n"},
   };
 }
 
 struct FrontEndFaultTest : NativeUnderTest {
   void SetUp() override {
     NativeUnderTest::SetUp();
-    rlimit files{};
-    ::getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &files);
     host.Add("t");
     options.memcached.listen = {"127.0.0.1:0"};
     options.redis.listen = {"127.0.0.1:0"};
   }
   const std::string& memcached_url() const { return server->memcached_urls()[0]; }
   const std::string& redis_url() const { return server->redis_urls()[0]; }
-  std::unique_ptr<LoadClient> Connect(uint64_t client, uint64_t round) {
-    switch (client % 3) {
-      case 0:
-        return std::make_unique<NativeLoad>(client % 2 == 0 ? tcp_url() : unix_url(), client,
-                                            round);
-      case 1:
-        return std::make_unique<TextLoad>(
-            memcached_url(), RecordDialect{RecordDialect::Protocol::kMemcached}, client, round);
-      default:
-        return std::make_unique<TextLoad>(
-            redis_url(), RecordDialect{RecordDialect::Protocol::kRedis}, client, round);
-    }
-  }
+  FrontEndUrls urls() const { return {tcp_url(), unix_url(), memcached_url(), redis_url()}; }
   bool Await(const std::function<bool()>& condition) {
     const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
     while (!condition() && clock.NowNs() < end_ns) {
@@ -237,7 +146,9 @@ TEST_F(FrontEndFaultTest, OthersAreServedRightAndMemoryIsFlatWhileClientsDieStal
       std::vector<std::unique_ptr<TextClient>> misbehaving;
       Misbehave(random, &misbehaving);
       std::vector<std::unique_ptr<LoadClient>> clients;
-      for (uint64_t i = 0; i < kClients; ++i) clients.push_back(Connect(i, round));
+      for (uint64_t i = 0; i < kClients; ++i) {
+        clients.push_back(ConnectLoad(urls(), {.client = i, .round = round}));
+      }
       for (auto& client : clients) {
         client->Begin();
         if (random.OneIn(10)) client.reset();
@@ -259,9 +170,7 @@ TEST_F(FrontEndFaultTest, OthersAreServedRightAndMemoryIsFlatWhileClientsDieStal
 // Each has been used, and has taken a block for what it sent.
 TEST_F(FrontEndFaultTest, TwoThousandIdleConnectionsKeepLessThanFourKilobytesEach) {
   constexpr uint64_t kConnections = 2'000, kBytesEach = 4'096;
-  rlimit files{};
-  ::getrlimit(RLIMIT_NOFILE, &files);
-  if (files.rlim_cur < 5'000) GTEST_SKIP() << "needs 5,000 open files";
+  if (!MayOpenFiles(5'000)) GTEST_SKIP() << "needs 5,000 open files";
   StartServer();
   const auto before = AllocatedBytes();
   if (!before) GTEST_SKIP() << "a sanitizer's allocator";

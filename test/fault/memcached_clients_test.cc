@@ -8,6 +8,12 @@ namespace {
 
 struct MemcachedClientsTest : RecordClientsTest {
   MemcachedClientsTest() : RecordClientsTest("memcached") {}
+  static size_t CountOf(const std::string& text, std::string_view what) {
+    size_t count = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
+      ++count;
+    return count;
+  }
 };
 
 TEST_F(MemcachedClientsTest, LibmemcachedsConformanceProgramPasses) {
@@ -16,6 +22,7 @@ TEST_F(MemcachedClientsTest, LibmemcachedsConformanceProgramPasses) {
     const Ended ended = Run({"memccapable", "-h", Host(i), "-p", Port(i), "-a"});
     EXPECT_EQ(ended.code, 0) << ended.output;
     EXPECT_TRUE(ended.says("All tests passed")) << ended.output;
+    EXPECT_EQ(CountOf(ended.output, "[pass]"), 27u) << ended.output;
   }
 }
 
@@ -28,10 +35,12 @@ TEST_F(MemcachedClientsTest, LibmemcachedsToolsMoveWhatTheyAreGiven) {
   EXPECT_EQ(printed.code, 0);
   EXPECT_TRUE(printed.says(text)) << printed.output;
   for (const char* test : {"set", "get", "mget"}) {
-    const Ended load =
-        Run({"memcslap", "--servers=" + addresses[0], "--concurrency=2", "--execute-number=500",
-             "--initial-load=500", "--test=" + std::string(test)});
-    EXPECT_EQ(load.code, 0) << load.output;
+    const auto loads = RunAtAll([&](size_t i) -> std::vector<std::string> {
+      return {"memcslap",           "--servers=" + addresses[i],
+              "--concurrency=2",    "--execute-number=500",
+              "--initial-load=500", "--test=" + std::string(test)};
+    });
+    for (const Ended& load : loads) EXPECT_EQ(load.code, 0) << load.output;
   }
 }
 

@@ -1,10 +1,9 @@
 // What a server of the native protocol does when its peers fail, lie, stall or flood, and when it stops.
 
-#include <poll.h>
-
 #include <thread>
 
 #include "dsm/base/random.h"
+#include "test/support/native_peer.h"
 #include "test/support/native_under_test.h"
 
 namespace farleaf::server {
@@ -17,72 +16,7 @@ using test::HoldUntilDeadline;
 using test::HoldUntilReleased;
 using test::KeyOf;
 using test::kPatienceMs;
-
-/// A client that says what it likes, byte by byte.
-class RawPeer {
- public:
-  static constexpr uint32_t kView = 1;  // MapTreeHost's
-
-  explicit RawPeer(const std::string& url) {
-    auto addresses = client::internal::Resolve(*client::ParseEndpoint(url));
-    auto fd = client::internal::Dial(addresses->front());
-    FARLEAF_CHECK(fd.ok(), fd.status());
-    fd_ = std::move(*fd);
-    FARLEAF_CHECK(Await(POLLOUT) && client::internal::PendingError(fd_) == 0);
-  }
-  /// Sends all of it, or as much as the server takes before it closes.
-  void Send(std::string_view bytes) {
-    while (!bytes.empty() && Await(POLLOUT)) {
-      const ssize_t n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n < 0) return;
-      bytes.remove_prefix(static_cast<size_t>(n));
-    }
-  }
-  void SendHello(uint16_t version = protocol::kVersion) {
-    std::string frame;
-    protocol::AppendClientHello({.version = version, .view = 0}, &frame);
-    Send(frame);
-  }
-  void SendRequest(const protocol::Request& request) {
-    std::string frame;
-    protocol::AppendBatch(0, kView, request, &frame);
-    Send(frame);
-  }
-  void EndSending() { ::shutdown(fd_.get(), SHUT_WR); }
-  /// The next frame's body; nullopt when the server has closed.
-  std::optional<std::string> Receive() {
-    while (true) {
-      const auto found = protocol::FindFrame(AsBytes(in_), UINT32_MAX);
-      if (found.state == protocol::FrameLookup::State::kComplete) {
-        std::string body(AsChars(found.body));
-        in_.erase(0, found.frame_bytes);
-        return body;
-      }
-      if (!Await(POLLIN)) return std::nullopt;
-      char buffer[65536];
-      const ssize_t n = ::recv(fd_.get(), buffer, sizeof buffer, 0);
-      if (n <= 0) return std::nullopt;
-      in_.append(buffer, static_cast<size_t>(n));
-    }
-  }
-  protocol::ServerHello ReceiveHello() {
-    const auto body = Receive();
-    FARLEAF_CHECK(body.has_value());
-    auto hello = protocol::ParseServerHello(AsBytes(*body));
-    FARLEAF_CHECK(hello.ok(), hello.status());
-    return *hello;
-  }
-
- private:
-  bool Await(short events) {
-    pollfd waited{fd_.get(), events, 0};
-    const int ready = ::poll(&waited, 1, static_cast<int>(kPatienceMs));
-    EXPECT_EQ(ready, 1) << "the server hangs";
-    return ready == 1;
-  }
-  Fd fd_;
-  std::string in_;
-};
+using test::NativePeer;
 
 using NativeFaultTest = test::NativeUnderTest;
 
@@ -90,7 +24,7 @@ using NativeFaultTest = test::NativeUnderTest;
 
 TEST_F(NativeFaultTest, ClientOfAnotherVersionIsToldWhichToUse) {
   StartServer();
-  RawPeer peer(tcp_url());
+  NativePeer peer(tcp_url());
   peer.SendHello(protocol::kVersion + 1);
   const auto hello = peer.ReceiveHello();
   EXPECT_EQ(hello.code, StatusCode::kInvalidArgument);
@@ -103,10 +37,11 @@ TEST_F(NativeFaultTest, ClientOfAnotherVersionIsToldWhichToUse) {
 
 TEST_F(NativeFaultTest, GarbageInPlaceOfAHelloIsCutOff) {
   StartServer();
-  RawPeer http(tcp_url());
+  NativePeer http(tcp_url());
   http.Send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(http.ReceiveHello().message, "the peer does not speak Farleaf's native protocol");
   EXPECT_EQ(http.Receive(), std::nullopt);
-  RawPeer wrong_magic(tcp_url());
+  NativePeer wrong_magic(tcp_url());
   std::string frame;
   protocol::AppendClientHello({}, &frame);
   frame[4] = 'X';
@@ -123,7 +58,7 @@ TEST_F(NativeFaultTest, RandomBytesAfterTheHelloNeverHarmTheServer) {
   Random random(kSeed);
   StartServer();
   for (int round = 0; round < 200; ++round) {
-    RawPeer peer(unix_url());
+    NativePeer peer(unix_url());
     peer.SendHello();
     peer.ReceiveHello();
     std::string bytes(random.Below(300), '\0');
@@ -141,13 +76,13 @@ TEST_F(NativeFaultTest, RandomBytesAfterTheHelloNeverHarmTheServer) {
 
 TEST_F(NativeFaultTest, MalformedRequestIsAnsweredUnderItsIdAndThenTheEnd) {
   StartServer();
-  RawPeer peer(tcp_url());
+  NativePeer peer(tcp_url());
   peer.SendHello();
   peer.ReceiveHello();
   protocol::Request request;
   request.id = 77;
   std::string frame;
-  protocol::AppendBatch(0, RawPeer::kView, request, &frame);
+  protocol::AppendBatch(0, NativePeer::kView, request, &frame);
   frame.back() = '\x63';  // no opcode
   peer.Send(frame);
   const auto body = peer.Receive();
@@ -164,7 +99,7 @@ TEST_F(NativeFaultTest, MalformedRequestIsAnsweredUnderItsIdAndThenTheEnd) {
 TEST_F(NativeFaultTest, BatchOfAnotherViewIsRefusedWhole) {
   auto& index = host.Add("t");
   StartServer();
-  RawPeer peer(tcp_url());
+  NativePeer peer(tcp_url());
   peer.SendHello();
   peer.ReceiveHello();
   const auto refusal_of = [&](uint32_t number, uint32_t view) {
@@ -185,15 +120,15 @@ TEST_F(NativeFaultTest, BatchOfAnotherViewIsRefusedWhole) {
     FARLEAF_CHECK(body && ParseResponse(AsBytes(*body), &response).ok());
     return response;
   };
-  for (const uint32_t view : {RawPeer::kView + 1, 0u, UINT32_MAX}) {
+  for (const uint32_t view : {NativePeer::kView + 1, 0u, UINT32_MAX}) {
     const auto refusal = refusal_of(70 + view, view);
     EXPECT_TRUE(refusal.wrong_view);
     EXPECT_EQ(refusal.id, 70 + view);
     EXPECT_EQ(refusal.refused_from, 0u);
-    EXPECT_EQ(refusal.view, RawPeer::kView);
+    EXPECT_EQ(refusal.view, NativePeer::kView);
   }
   EXPECT_EQ(index.size(), 0u);
-  EXPECT_FALSE(refusal_of(1, RawPeer::kView).wrong_view);
+  EXPECT_FALSE(refusal_of(1, NativePeer::kView).wrong_view);
   EXPECT_EQ(index.size(), 1u);
 }
 
@@ -204,11 +139,11 @@ TEST_F(NativeFaultTest, WhatAPauseHasKeptOfABatchIsRefusedWhenTheViewChangesMean
   std::atomic<int> held{0};
   std::atomic<bool> released{false};
   index.set_before([&](index::OpContext& op) { return HoldUntilReleased(op, &held, &released); });
-  RawPeer peer(tcp_url());
+  NativePeer peer(tcp_url());
   peer.SendHello();
   peer.ReceiveHello();
   std::string frame;
-  const size_t begin = protocol::BeginBatch(9, RawPeer::kView, &frame);
+  const size_t begin = protocol::BeginBatch(9, NativePeer::kView, &frame);
   const std::string keys = "abcde";
   for (uint64_t id = 0; id < keys.size(); ++id) {
     protocol::Request request;
@@ -221,7 +156,7 @@ TEST_F(NativeFaultTest, WhatAPauseHasKeptOfABatchIsRefusedWhenTheViewChangesMean
   protocol::EndBatch(begin, 5, &frame);
   peer.Send(frame);
   while (held < 2) std::this_thread::yield();
-  host.set_view(RawPeer::kView + 1);
+  host.set_view(NativePeer::kView + 1);
   released = true;
   uint64_t answered = 0, refusals = 0;
   for (int i = 0; i < 3; ++i) {
@@ -256,7 +191,7 @@ TEST_F(NativeFaultTest, ValueLargerThanTheServersLimitIsRefusedWithoutHarm) {
 
 TEST_F(NativeFaultTest, RequestForATreeThatIsNotOpenIsRefused) {
   StartServer();
-  RawPeer peer(tcp_url());
+  NativePeer peer(tcp_url());
   peer.SendHello();
   peer.ReceiveHello();
   protocol::Request request;
@@ -275,7 +210,7 @@ TEST_F(NativeFaultTest, RequestForATreeThatIsNotOpenIsRefused) {
 TEST_F(NativeFaultTest, HalfClosedConnectionGetsAllItsAnswers) {
   host.Add("t");
   StartServer();
-  RawPeer peer(tcp_url());
+  NativePeer peer(tcp_url());
   peer.SendHello();
   peer.ReceiveHello();
   for (uint64_t id = 1; id <= 500; ++id) {
@@ -301,7 +236,7 @@ TEST_F(NativeFaultTest, SlowReaderIsHeldBackAndLosesNothing) {
   ASSERT_TRUE(tree.Put("large", std::string(kValueBytes, 'x')).ok());
   ASSERT_EQ(index.size(), 1u);
 
-  RawPeer slow(unix_url());
+  NativePeer slow(unix_url());
   slow.SendHello();
   slow.ReceiveHello();
   std::string requests;  // sent at once, so that the kernel takes all of them
@@ -311,7 +246,7 @@ TEST_F(NativeFaultTest, SlowReaderIsHeldBackAndLosesNothing) {
     request.opcode = protocol::Opcode::kGet;
     request.tree = tree.info().id;
     request.key = "large";
-    protocol::AppendBatch(0, RawPeer::kView, request, &requests);
+    protocol::AppendBatch(0, NativePeer::kView, request, &requests);
   }
   slow.Send(requests);
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(writer->Ping().ok());

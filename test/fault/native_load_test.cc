@@ -1,12 +1,12 @@
 // Many connections at a server, most of them doing nothing, some of them dying.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <ctime>
 #include <thread>
 
 #include "dsm/base/random.h"
 #include "test/support/native_under_test.h"
+#include "test/support/open_files.h"
 
 namespace farleaf::server {
 namespace {
@@ -31,11 +31,7 @@ using NativeLoadTest = test::NativeUnderTest;
 // 2,000 connections at once, each used; a tenth of them is lost at random with requests in flight; all others
 // get right answers; and with nothing to do the server takes next to no processor time.
 TEST_F(NativeLoadTest, TwoThousandConnectionsATenthDiesTheOthersAreServedAndIdleCostsNothing) {
-  rlimit files{};
-  ::getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
-  if (files.rlim_cur < 5'000) GTEST_SKIP() << "needs 5,000 open files";
+  if (!test::MayOpenFiles(5'000)) GTEST_SKIP() << "needs 5,000 open files";
   constexpr uint64_t kSeed = 31, kConnections = 2'000;
   SCOPED_TRACE(kSeed);
   Random random(kSeed);

@@ -8,7 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "test/support/http_get.h"
+#include "test/support/metrics_page.h"
 #include "test/support/mixed_load.h"
 #include "test/support/process_client.h"
 #include "test/support/put_load.h"
@@ -60,12 +60,6 @@ struct EngineProcessTest : ::testing::Test {
     auto tree = client.OpenTree("tested");
     FARLEAF_CHECK(tree.ok(), tree.status());
     return *tree;
-  }
-  static std::string MetricsUrl(ComputeServerProcess& server) {
-    EXPECT_TRUE(server.process->WaitForOutput("/health"));
-    const std::string output = server.process->Output(), sign = "metrics at ";
-    const size_t begin = output.find(sign) + sign.size();
-    return output.substr(begin, output.find("/metrics", begin) - begin);
   }
   static uint64_t Stat(client::Client& client, const std::string& name) {
     const auto text = client.ServerStats();
@@ -160,7 +154,7 @@ TEST_F(EngineProcessTest, EveryFrontEndServesItAndItsStatisticsAreTold) {
   EXPECT_EQ(redis_client.AskRedis("GET a\r\n"), "$1\r\nx\r\n");
   EXPECT_EQ(redis_client.AskRedis("HSET h f v\r\n"), ":1\r\n");
 
-  const std::string metrics = MetricsUrl(server);
+  const std::string metrics = test::MetricsUrl(*server.process);
   EXPECT_EQ(test::HttpGet(metrics, "/health").status, 200);
   const std::string page = test::HttpGet(metrics, "/metrics").body;
   for (const char* sample : {"\nfarleaf_lsm_writing 1\n", "\nfarleaf_healthy 1\n",
@@ -247,7 +241,7 @@ TEST_F(EngineProcessTest, WritesToAFullDiskAreRefusedAndReadsGoOn) {
   if (!deleted.ok()) {
     EXPECT_EQ(deleted.status().code(), StatusCode::kResourceExhausted);
   }
-  const std::string metrics = MetricsUrl(server);
+  const std::string metrics = test::MetricsUrl(*server.process);
   test::HttpAnswer health;
   do {  // the test's timeout bounds it
     health = test::HttpGet(metrics, "/health");

@@ -69,6 +69,7 @@ std::vector<KillCase> KillCases() {
   cases.push_back({"shm_parted", "shm", parted});
   cases.push_back({"shm_parted_all_off", "shm", parted, AllOff()});
   cases.push_back({"tcp_sorted_all_off", "tcp", sorted, AllOff()});
+  cases.push_back({"tcp_bytes_all_off", "tcp", TestedTree(), AllOff()});
   return cases;
 }
 

@@ -3,10 +3,9 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <regex>
 #include <thread>
 
-#include "test/support/http_get.h"
+#include "test/support/metrics_page.h"
 #include "test/support/process.h"
 #include "test/support/process_client.h"
 
@@ -15,24 +14,10 @@ namespace {
 
 using test::HttpAnswer;
 using test::HttpGet;
+using test::MetricsUrl;
+using test::Sample;
 
 constexpr uint64_t kPatienceMs = 60'000;
-
-/// http://HOST:PORT of a server's metrics, from its log.
-std::string MetricsUrl(const ChildProcess& server) {
-  const std::string output = server.Output();
-  std::smatch found;
-  const bool there =
-      std::regex_search(output, found, std::regex("metrics at (http://[^/]+)/metrics"));
-  EXPECT_TRUE(there) << output;
-  return there ? found[1].str() : "http://127.0.0.1:1";
-}
-
-/// A sample's value, by its name with its labels as they are written; -1: it is not there.
-double Sample(const std::string& page, const std::string& name) {
-  const size_t at = page.find("\n" + name + " ");
-  return at == std::string::npos ? -1 : std::stod(page.substr(at + name.size() + 2));
-}
 
 struct MetricsProcessTest : ::testing::Test {
   int runs = 0;
@@ -60,12 +45,93 @@ struct MetricsProcessTest : ::testing::Test {
   }
 };
 
+/// A sample of an operation of Redis' protocol; `by`: a label more.
+double RedisSample(const std::string& page, const std::string& family, const std::string& operation,
+                   const std::string& by = "") {
+  return Sample(page, family + "{protocol=\"redis\",operation=\"" + operation + "\"" + by + "}");
+}
+
+/// SET of a new key, and of an old one; GET of one that is there, and of one that is not; an HSET of a string.
+void ExpectRedisCounted(const std::string& page) {
+  const std::string operations = "farleaf_operations_total", ok = ",outcome=\"ok\"",
+                    round_trips = "farleaf_round_trips_total", bytes = "farleaf_fabric_bytes_total",
+                    read = ",direction=\"read\"", written = ",direction=\"written\"";
+  EXPECT_EQ(RedisSample(page, operations, "set", ok), 2);
+  EXPECT_EQ(RedisSample(page, operations, "get", ok), 2);
+  EXPECT_EQ(RedisSample(page, operations, "hset", ok), 1);
+  EXPECT_EQ(RedisSample(page, operations, "set", ",outcome=\"failed\""), 0);
+  EXPECT_EQ(RedisSample(page, operations, "zadd", ok), 0);
+  EXPECT_EQ(RedisSample(page, "farleaf_operation_duration_seconds_count", "set"), 2);
+  EXPECT_GE(RedisSample(page, round_trips, "set"), 4) << "the lock, and the write-back";
+  EXPECT_GE(RedisSample(page, round_trips, "get"), 2);
+  // A key's record has a header of its own; a get writes nothing.
+  EXPECT_GT(RedisSample(page, bytes, "set", read), 0);
+  EXPECT_GT(RedisSample(page, bytes, "set", written), 0);
+  EXPECT_GT(RedisSample(page, bytes, "get", read), 0);
+  EXPECT_EQ(RedisSample(page, bytes, "get", written), 0);
+  EXPECT_EQ(Sample(page, "farleaf_redis_lookups_total{outcome=\"hit\"}"), 1);
+  EXPECT_EQ(Sample(page, "farleaf_redis_lookups_total{outcome=\"miss\"}"), 1);
+}
+
+// What one has not heard of that the other has split costs it another look, which is counted by its cause.
+TEST_F(MetricsProcessTest, RetriesBytesAndChunksAreCountedByWhatTheyAreFor) {
+  ProcessCluster cluster({.memory_server_flags = {"--metrics-listen", "127.0.0.1:0"}});
+  cluster.StartMemoryServers();
+  const auto one = cluster.StartComputeServer({"--metrics-listen", "127.0.0.1:0"}),
+             other = cluster.StartComputeServer();
+  const auto client = ConnectTo(one, kPatienceMs), others_client = ConnectTo(other, kPatienceMs);
+  auto tree = CreateTree(*client);
+  ASSERT_TRUE(tree.Put("0", "value").ok());
+  auto others = others_client->OpenTree("tested");
+  ASSERT_TRUE(others.ok()) << others.status();
+  constexpr int kKeys = 2'000;
+  for (int i = 0; i < kKeys; ++i) ASSERT_TRUE(others->Put(std::to_string(i), "value").ok());
+  for (int i = 0; i < kKeys; ++i) ASSERT_TRUE(tree.Get(std::to_string(i)).ok());
+  const std::string page = HttpGet(MetricsUrl(*one.process), "/metrics").body;
+  double retries = 0;
+  for (const std::string cause :
+       {"torn_read", "torn_value", "lock_conflict", "hop", "restart", "stale_lock", "stale_part"}) {
+    const double of_one =
+        Sample(page, "farleaf_tree_retries_total{tree=\"tested\",cause=\"" + cause + "\"}");
+    EXPECT_GE(of_one, 0) << cause;
+    retries += of_one;
+  }
+  EXPECT_GT(retries, 0);
+  const std::string gets =
+      "farleaf_fabric_bytes_total{protocol=\"native\",operation=\"get\",direction=";
+  EXPECT_GE(Sample(page, gets + "\"read\"}"), kKeys * 8);
+  double filled = 0;
+  for (const std::string cause : {"miss", "path_refresh", "hop_refresh", "cache_refresh"}) {
+    const double of_one = Sample(
+        page, "farleaf_tree_cache_fill_bytes_total{tree=\"tested\",cause=\"" + cause + "\"}");
+    EXPECT_GE(of_one, 0) << cause;
+    filled += of_one;
+  }
+  EXPECT_GT(filled, 0);
+  for (int id : {0, 1}) {
+    const std::string memory_page = HttpGet(MetricsUrl(cluster.memory_server(id)), "/metrics").body;
+    const std::string chunks =
+        "farleaf_memory_server_chunks{memory_server=\"" + std::to_string(id) + "\",kind=\"";
+    double all = 0;
+    size_t at = 0;
+    while ((at = memory_page.find("\n" + chunks, at)) != std::string::npos) {
+      const size_t value = memory_page.find(' ', at);
+      all += std::stod(memory_page.substr(value));
+      at = value;
+    }
+    EXPECT_EQ(all, 63) << "of 64 MiB, less what stands before the first";
+    EXPECT_GT(Sample(memory_page, chunks + "leaf\"}"), 0);
+    EXPECT_LT(Sample(memory_page, chunks + "unused\"}"), 63);
+  }
+}
+
 TEST_F(MetricsProcessTest, ServersCountWhatTheirClientsDo) {
   ProcessCluster cluster({.memory_server_flags = {"--metrics-listen", "127.0.0.1:0"}});
   cluster.StartMemoryServers();
-  const std::string memcached = FreeAddress();
-  const auto server = cluster.StartComputeServer(
-      {"--metrics-listen", "127.0.0.1:0", "--memcached-listen", memcached});
+  const std::string memcached = FreeAddress(), redis = FreeAddress();
+  const auto server =
+      cluster.StartComputeServer({"--metrics-listen", "127.0.0.1:0", "--memcached-listen",
+                                  memcached, "--redis-listen", redis});
   const std::string url = MetricsUrl(*server.process);
   const auto client = ConnectTo(server, kPatienceMs);
   auto tree = CreateTree(*client);
@@ -75,6 +141,10 @@ TEST_F(MetricsProcessTest, ServersCountWhatTheirClientsDo) {
   EXPECT_EQ(text.Ask("set a 0 0 1\r\nx\r\n"), "STORED\r\n");
   text.Send("get a\r\nget b\r\nget a b\r\nversion\r\n");
   EXPECT_NE(text.ReceiveUntil("\r\n"), "");
+  test::TextClient resp("redis://" + redis);
+  EXPECT_EQ(resp.AskRedis("SET r x\r\nSET r y\r\nGET r\r\nHSET r f 1\r\nGET none\r\n"),
+            "+OK\r\n+OK\r\n$1\r\ny\r\n-WRONGTYPE Operation against a key holding the wrong kind of "
+            "value\r\n$-1\r\n");
   EXPECT_EQ(HealthOf(url).status, 200);
   EXPECT_EQ(HealthOf(url).body, "ok\n");
 
@@ -90,7 +160,8 @@ TEST_F(MetricsProcessTest, ServersCountWhatTheirClientsDo) {
   EXPECT_GE(Sample(page, "farleaf_round_trips_total" + native("put") + "}"), 400);
   EXPECT_GT(Sample(page, "farleaf_tree_splits_total{tree=\"tested\"}"), 0);
   EXPECT_GT(Sample(page, "farleaf_tree_cache_bytes{tree=\"tested\"}"), 0);
-  EXPECT_EQ(Sample(page, "farleaf_connections"), 2);
+  EXPECT_EQ(Sample(page, "farleaf_connections"), 3);
+  EXPECT_EQ(Sample(page, "farleaf_connections_truncated_total"), 0);
   EXPECT_EQ(Sample(page,
                    "farleaf_operations_total{protocol=\"memcached\",operation=\"set\","
                    "outcome=\"ok\"}"),
@@ -100,6 +171,7 @@ TEST_F(MetricsProcessTest, ServersCountWhatTheirClientsDo) {
                    "outcome=\"ok\"}"),
             3);
   EXPECT_EQ(Sample(page, "farleaf_memcached_lookups_total{command=\"get\",outcome=\"hit\"}"), 2);
+  ExpectRedisCounted(page);
   EXPECT_EQ(Sample(page, "farleaf_memory_server_up{memory_server=\"1\"}"), 1);
   ExpectWellFormed(cluster, url,
                    {"farleaf_operations", "farleaf_operation_duration_seconds", "farleaf_verbs",

@@ -5,13 +5,17 @@
 #include <filesystem>
 #include <fstream>
 
+#include "test/support/openssl_client.h"
 #include "test/support/process.h"
 #include "test/support/process_client.h"
+#include "test/support/record_dialect.h"
 #include "test/support/test_certificates.h"
 #include "test/support/text_client.h"
 
 namespace farleaf {
 namespace {
+
+using Protocol = test::RecordDialect::Protocol;
 
 constexpr uint64_t kPatienceMs = 60'000;
 
@@ -24,6 +28,9 @@ struct SecurityProcessTest : ::testing::Test {
     std::ofstream(path) << text;
     std::filesystem::permissions(path, mode);
     return path;
+  }
+  static std::string PortOf(const std::string& address) {
+    return address.substr(address.rfind(':') + 1);
   }
   static Status ConnectWith(const std::string& url, client::Options options) {
     options.deadline_ms = options.connect_timeout_ms = kPatienceMs;
@@ -96,6 +103,41 @@ TEST_F(SecurityProcessTest, AMemcachedClientHasToKnowAPassword) {
   EXPECT_EQ(floods.ReceiveAll(), "CLIENT_ERROR line too long\r\n");
 }
 
+TEST_F(SecurityProcessTest, ARedisClientHasToKnowAPassword) {
+  cluster.StartMemoryServers();
+  const std::string address = FreeAddress();
+  const auto server = cluster.StartComputeServer(
+      {"--password-file", FileOf("passwords", "secret\nother\n"), "--redis-listen", address});
+  const std::string none = "-NOAUTH Authentication required.\r\n";
+  const std::string wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+  test::TextClient client("redis://" + address);
+  const auto ask = [&client](const std::string& request) {
+    client.Send(request);
+    return client.ReceiveUntil("\r\n");
+  };
+  for (const std::string missing : {"GET a\r\n", "PING\r\n", "SET a x\r\n", "FLUSHALL\r\n"}) {
+    EXPECT_EQ(ask(missing), none) << missing;
+  }
+  EXPECT_EQ(ask("AUTH wrong\r\n"), wrong);
+  EXPECT_EQ(ask("GET a\r\n"), none);
+  EXPECT_EQ(ask("AUTH someone secret\r\n"), wrong);
+  EXPECT_EQ(ask("AUTH secret\r\n"), "+OK\r\n");
+  EXPECT_EQ(ask("SET a x\r\n"), "+OK\r\n");
+
+  test::TextClient pipelines("redis://" + address);
+  pipelines.Send("AUTH default other\r\nGET a\r\nQUIT\r\n");
+  EXPECT_EQ(pipelines.ReceiveAll(), "+OK\r\n$1\r\nx\r\n+OK\r\n");
+
+  test::TextClient guesses("redis://" + address);
+  guesses.Send("AUTH a\r\nAUTH b\r\nAUTH c\r\nAUTH secret\r\nGET a\r\n");
+  EXPECT_EQ(guesses.ReceiveAll(), wrong + wrong + wrong);  // the server closes
+  EXPECT_TRUE(server.process->WaitForOutput("does not know the password"));
+
+  test::TextClient floods("redis://" + address);
+  floods.Send("*2\r\n$4\r\nAUTH\r\n$100000\r\n" + std::string(100'000, 'x') + "\r\nQUIT\r\n");
+  EXPECT_EQ(floods.ReceiveAll(), none + "+OK\r\n");
+}
+
 TEST_F(SecurityProcessTest, FarleafctlGivesThePasswordOfAFile) {
   cluster.StartMemoryServers();
   const std::string file = FileOf("passwords", "secret\n");
@@ -117,15 +159,57 @@ TEST_F(SecurityProcessTest, APasswordFileThatAllMayReadIsRefused) {
   ExpectRefused({"--password-file", "/"}, "not a regular file");
 }
 
+// Each front end by itself, the others on loopback.
 TEST_F(SecurityProcessTest, BeyondLoopbackSomethingHasToProtectClients) {
-  for (const char* flag : {"--listen", "--memcached-listen"}) {
-    ExpectRefused({flag, "0.0.0.0:0"}, "give --password-file");
-  }
   cluster.StartMemoryServers();
   const std::string file = FileOf("passwords", "secret\n");
-  const std::string port = FreeAddress().substr(FreeAddress().rfind(':') + 1);
-  const auto server = cluster.StartComputeServer({"--password-file", file}, "0.0.0.0:" + port);
-  EXPECT_TRUE(ConnectWithPassword("farleaf://127.0.0.1:" + port, "secret").ok());
+  for (const std::string flag : {"--listen", "--memcached-listen", "--redis-listen"}) {
+    ExpectRefused({flag, "0.0.0.0:0"}, "give --password-file");
+    for (const bool insecure : {false, true}) {
+      SCOPED_TRACE(flag + (insecure ? " insecure" : " with a password"));
+      const std::string port = PortOf(FreeAddress()), everywhere = "0.0.0.0:" + port,
+                        here = "127.0.0.1:" + port;
+      std::vector<std::string> flags = {"--insecure"};
+      if (!insecure) flags = {"--password-file", file};
+      const bool native = flag == "--listen";
+      if (!native) flags.insert(flags.end(), {flag, everywhere});
+      const auto server = cluster.StartComputeServer(flags, native ? everywhere : FreeAddress());
+      if (native) {
+        EXPECT_TRUE(ConnectWithPassword("farleaf://" + here, insecure ? "" : "secret").ok());
+        EXPECT_EQ(ConnectWithPassword("farleaf://" + here, "").ok(), insecure);
+        continue;
+      }
+      test::TextClient client("text://" + here);
+      const bool redis = flag == "--redis-listen";
+      client.Send(redis ? "PING\r\nQUIT\r\n" : "mn\r\nquit\r\n");
+      EXPECT_EQ(client.ReceiveAll(), insecure ? (redis ? "+PONG\r\n+OK\r\n" : "MN\r\n")
+                                     : redis  ? "-NOAUTH Authentication required.\r\n+OK\r\n"
+                                              : "CLIENT_ERROR unauthenticated\r\n");
+    }
+  }
+}
+
+// TLS without a password is enough, too; the native front end's is below.
+TEST_F(SecurityProcessTest, TlsAloneProtectsTextFrontEndsBeyondLoopback) {
+  if (!test::CanMakeCertificates()) GTEST_SKIP() << "openssl is not installed";
+  cluster.StartMemoryServers();
+  const std::filesystem::path folder = std::filesystem::path(cluster.File("x")).parent_path();
+  const auto ours = test::MakeCertificate(folder, "ours");
+  for (const auto protocol : {Protocol::kMemcached, Protocol::kRedis}) {
+    const test::RecordDialect dialect{protocol};
+    SCOPED_TRACE(dialect.name());
+    const std::string port = PortOf(FreeAddress()), here = "text://127.0.0.1:" + port;
+    const auto server = cluster.StartComputeServer(
+        {dialect.redis() ? "--redis-listen" : "--memcached-listen", "0.0.0.0:" + port,
+         "--tls-certificate", ours.certificate, "--tls-key", ours.key});
+    const std::string input = dialect.ping() + dialect.Set("a", "x") + dialect.quit();
+    const std::string said =
+        test::AskOpenssl(folder, here, input, "-verify_return_error -CAfile " + ours.certificate);
+    EXPECT_NE(said.find(dialect.pong() + dialect.stored()), std::string::npos) << said;
+    test::TextClient plain(here);
+    plain.Send(input);
+    EXPECT_EQ(plain.ReceiveAll().find(dialect.pong()), std::string::npos);
+  }
 }
 
 TEST_F(SecurityProcessTest, ACertificateIsReadAgainWhenItIsAskedFor) {
@@ -133,7 +217,7 @@ TEST_F(SecurityProcessTest, ACertificateIsReadAgainWhenItIsAskedFor) {
   cluster.StartMemoryServers();
   const std::filesystem::path folder = std::filesystem::path(cluster.File("x")).parent_path();
   const auto ours = test::MakeCertificate(folder, "ours");
-  const std::string port = FreeAddress().substr(FreeAddress().rfind(':') + 1);
+  const std::string port = PortOf(FreeAddress());
   const auto server = cluster.StartComputeServer(
       {"--tls-certificate", ours.certificate, "--tls-key", ours.key}, "0.0.0.0:" + port);
   const auto trees = [&](const std::string& ca) {
@@ -161,7 +245,7 @@ TEST_F(SecurityProcessTest, TheBenchmarkIsLetInByPasswordTlsAndRing) {
   const auto ours = test::MakeCertificate(folder, "ours");
   const std::string passwords = FileOf("passwords", "secret\n"),
                     socket = cluster.File("native.sock");
-  const std::string port = FreeAddress().substr(FreeAddress().rfind(':') + 1);
+  const std::string port = PortOf(FreeAddress());
   const auto server =
       cluster.StartComputeServer({"--tls-certificate", ours.certificate, "--tls-key", ours.key,
                                   "--password-file", passwords, "--unix-socket", socket},

@@ -9,6 +9,7 @@
 
 #include "test/support/process.h"
 #include "test/support/process_client.h"
+#include "test/support/pseudo_terminal.h"
 #include "test/support/text_client.h"
 
 namespace farleaf {
@@ -107,6 +108,52 @@ TEST_F(WatchProcessTest, TopEndsInGoodOrderAtSigint) {
   ASSERT_TRUE(top->WaitForOutput("q ends it")) << top->Output();
   top->Signal(SIGINT);
   EXPECT_EQ(cluster.WaitFor(*top).code, 0);
+}
+
+constexpr std::string_view kCleared = "\x1b[H\x1b[J", kCursorShown = "\x1b[?25h";
+
+/// How many have been drawn on a terminal.
+int Tables(const std::string& drawn) {
+  int tables = 0;
+  for (size_t at = 0; (at = drawn.find(kCleared, at)) != std::string::npos; ++at) ++tables;
+  return tables;
+}
+/// Whether the last one is whole, and tells of gets and puts.
+bool EndsWithATable(const std::string& drawn) {
+  if (Tables(drawn) == 0 || !drawn.ends_with("q ends it\r\n")) return false;
+  const std::string table = drawn.substr(drawn.rfind(kCleared));
+  for (const char* part : {"farleaf://", "operations/s", "trips/op", "get", "put"}) {
+    if (table.find(part) == std::string::npos) return false;
+  }
+  return true;
+}
+
+TEST_F(WatchProcessTest, TopOnATerminalIsDrawnAnewUntilItEndsAndLeavesTheTerminalAsItWas) {
+  const auto server = cluster.StartComputeServer();
+  const Load load(server);
+  for (const bool by_key : {true, false}) {
+    test::PseudoTerminal terminal;
+    const termios before = terminal.modes();
+    ChildProcess top(
+        {ProgramPath("farleafctl"), "--server", server.url(), "top", "--interval-ms", "50"},
+        terminal.path(), terminal.path());
+    EXPECT_TRUE(terminal.WaitForDrawn(EndsWithATable)) << terminal.drawn();
+    EXPECT_EQ(terminal.modes().c_lflag & (ICANON | ECHO), 0u) << "keys come as they are pressed";
+    terminal.Press('x');  // does nothing
+    EXPECT_TRUE(terminal.WaitForDrawn([seen = Tables(terminal.drawn())](const std::string& drawn) {
+      return Tables(drawn) >= seen + 3;
+    })) << terminal.drawn();
+    if (by_key) {
+      terminal.Press('q');
+    } else {
+      top.Signal(SIGINT);
+    }
+    EXPECT_EQ(top.Wait(), 0);
+    EXPECT_TRUE(terminal.WaitForDrawn([](const std::string& drawn) {
+      return drawn.ends_with(kCursorShown);
+    })) << terminal.drawn();
+    EXPECT_TRUE(test::SameModes(terminal.modes(), before));
+  }
 }
 
 TEST_F(WatchProcessTest, TheSlowLogHasWhatTookLong) {

@@ -2,6 +2,8 @@
 // fabric, and that no value is ever wrong.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 #include "test/support/process.h"
 #include "test/support/test_scale.h"
 
@@ -86,17 +88,31 @@ Costs CostsOf(const std::string& fabric, Bootstrap bootstrap, const std::string&
   return costs;
 }
 
-void ExpectWithinBounds(const Costs& costs) {
+struct Bounds {
+  double round_trips_least, round_trips_most;
+  double bytes_most;  ///< both ways
+};
+/// Of 20,000 keys: of parted leaves, or of byte strings, whose leaves are read whole. The first reads of a process are among
+/// them, which learn where entries went past a part, and what has split since its cache was warmed.
+Bounds BoundsOf(const std::string& kind, const std::string& keys) {
+  const bool bytes = keys == "bytes";
+  if (kind == "READ") return {1.0, 1.01, bytes ? 4'100.0 : 220.0};
+  if (kind == "INSERT") return {2.0, 2.06, bytes ? 5'300.0 : 540.0};
+  if (kind == "SCAN") return {1.0, bytes ? 1.01 : 1.06, bytes ? 12'300.0 : 2'100.0};
+  return {2.0, 2.01, bytes ? 4'310.0 : 400.0};
+}
+
+void ExpectWithinBounds(const Costs& costs, const std::string& keys) {
   for (const auto& [name, cost] : costs) {
-    const std::string kind = name.substr(name.rfind('.') + 1);
-    // A process learns at the first get where entries went past a part of a leaf.
-    const double most = kind == "READ"     ? 1.05
-                        : kind == "INSERT" ? 2.5
-                        : kind == "SCAN"   ? 2.2
-                                           : 2.02;
+    const Bounds bounds = BoundsOf(name.substr(name.rfind('.') + 1), keys);
     const double round_trips = cost["round_trips_per_op"].get<double>();
-    EXPECT_LE(round_trips, most) << name;
-    EXPECT_GE(round_trips, 1.0) << name;
+    const double bytes =
+        cost["bytes_read_per_op"].get<double>() + cost["bytes_written_per_op"].get<double>();
+    std::printf("%s, %s: %.4f round trips, %.1f bytes\n", keys.c_str(), name.c_str(), round_trips,
+                bytes);
+    EXPECT_GE(round_trips, bounds.round_trips_least) << name;
+    EXPECT_LE(round_trips, bounds.round_trips_most) << name;
+    EXPECT_LE(bytes, bounds.bytes_most) << name;
   }
 }
 
@@ -121,7 +137,7 @@ TEST_P(CostTest, IsWithinTheBoundsAndTheSameOnEveryFabric) {
   const Costs first = CostsOf(fabrics[0], bootstrap, keys);
   EXPECT_EQ(first.size(), 13u);
   // Few operations would be charged with a cold cache and a first chunk.
-  if (test::ScaleOfTests() != test::Scale::kSmall) ExpectWithinBounds(first);
+  if (test::ScaleOfTests() != test::Scale::kSmall) ExpectWithinBounds(first, keys);
   for (size_t i = 1; i < fabrics.size(); ++i) {
     const Costs other = CostsOf(fabrics[i], bootstrap, keys);
     EXPECT_EQ(other.size(), first.size()) << fabrics[i];
@@ -169,20 +185,21 @@ TEST_P(WorkloadTest, LongValuesCostOneRoundTripMoreWhereTheirPlaceIsNotKnown) {
     }
     return runs.Run(letter, phases, "t", flags)["run"];
   };
+  const bool few = test::ScaleOfTests() == test::Scale::kSmall;
   const Json known = run('a', "load,run", true);  // by whoever has stored them
   EXPECT_LE(RoundTrips(known, "READ"), 1.02);
-  EXPECT_LE(RoundTrips(known, "UPDATE"), 2.2);  // chunks for blocks included
+  EXPECT_LE(RoundTrips(known, "UPDATE"), few ? 2.2 : 2.13);  // chunks for blocks included
   const Json unknown = run('a', "run", false);
   EXPECT_GE(RoundTrips(unknown, "READ"), 2);
   EXPECT_LE(RoundTrips(unknown, "READ"), 2.02);
-  EXPECT_LE(RoundTrips(unknown, "UPDATE"), 2.2);
+  EXPECT_LE(RoundTrips(unknown, "UPDATE"), few ? 2.2 : 2.05);
   const Json learned = run('a', "run", true);  // each by its first read
   EXPECT_GT(RoundTrips(learned, "READ"), RoundTrips(known, "READ") + 0.05);
   EXPECT_LT(RoundTrips(learned, "READ"), RoundTrips(unknown, "READ") - 0.05);
   const Json scans = run('e', "run", true), unknown_scans = run('e', "run", false);
-  EXPECT_LE(RoundTrips(scans, "SCAN"), 1.5);
+  EXPECT_LE(RoundTrips(scans, "SCAN"), few ? 1.5 : 1.03);
   EXPECT_GE(RoundTrips(unknown_scans, "SCAN"), 2);
-  EXPECT_LE(RoundTrips(unknown_scans, "SCAN"), 2.2);
+  EXPECT_LE(RoundTrips(unknown_scans, "SCAN"), few ? 2.2 : 2.02);
   for (const auto& [name, json, kind] : {std::tuple{"known", &known, "READ"},
                                          {"known", &known, "UPDATE"},
                                          {"unknown", &unknown, "READ"},

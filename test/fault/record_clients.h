@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,17 @@ class RecordClientsTest : public ::testing::Test {
   Ended Run(std::vector<std::string> command) {
     ChildProcess process(std::move(command), cluster.File("client" + std::to_string(runs_++)));
     return cluster.WaitFor(process, 120'000);
+  }
+  /// The same client at each server, at once.
+  std::vector<Ended> RunAtAll(const std::function<std::vector<std::string>(size_t)>& command) {
+    std::vector<std::unique_ptr<ChildProcess>> processes;
+    for (size_t i = 0; i < servers.size(); ++i) {
+      processes.push_back(std::make_unique<ChildProcess>(
+          command(i), cluster.File("client" + std::to_string(runs_++))));
+    }
+    std::vector<Ended> ended;
+    for (auto& process : processes) ended.push_back(cluster.WaitFor(*process, 120'000));
+    return ended;
   }
   static bool Installed(const std::string& program) {
     return std::system(("command -v " + program + " >/dev/null").c_str()) == 0;

@@ -1,7 +1,12 @@
 // Unmodified clients of Redis against two compute servers of one pool; and Redis itself, which shows that the
 // tables of the protocol's tests ask for nothing that it does not do.
+#include <fmt/format.h>
+
+#include <sstream>
+
 #include "test/fault/record_clients.h"
 #include "test/support/redis_table.h"
+#include "test/support/test_certificates.h"
 
 namespace farleaf {
 namespace {
@@ -22,24 +27,95 @@ TEST_F(RedisClientsTest, RedisCliSpeaksBothVersionsAndScans) {
   EXPECT_EQ(Cli(0, {"SET", "cli.a", "some text"}), "OK\n");
   EXPECT_EQ(Cli(1, {"-3", "GET", "cli.a"}), "some text\n");
   EXPECT_EQ(Cli(0, {"-3", "CONFIG", "GET", "appendonly"}), "appendonly no\n");
+  EXPECT_EQ(Cli(0, {"HSET", "cli.h", "f", "1", "g", "2"}), "2\n");
+  EXPECT_EQ(Cli(1, {"HGETALL", "cli.h"}), "f\n1\ng\n2\n");
+  EXPECT_EQ(Cli(1, {"-3", "HGETALL", "cli.h"}), "f 1\ng 2\n");
+  EXPECT_EQ(Cli(0, {"-3", "ZADD", "cli.z", "1.5", "a", "2", "b"}), "2\n");
+  EXPECT_EQ(Cli(1, {"-3", "ZRANGE", "cli.z", "0", "-1", "WITHSCORES"}), "a\n1.5\nb\n2\n");
   for (int i = 0; i < 30; ++i) Cli(0, {"SET", "cli.many." + std::to_string(i), "x"});
   const std::string scanned = Cli(1, {"--scan", "--pattern", "cli.many.*"});
   EXPECT_EQ(std::count(scanned.begin(), scanned.end(), '\n'), 30) << scanned;
 }
 
-TEST_F(RedisClientsTest, RedisBenchmarkRunsToItsEnd) {
+TEST_F(RedisClientsTest, RedisBenchmarkRunsToItsEndAtBothServersAtOnce) {
   if (!Installed("redis-benchmark")) GTEST_SKIP() << "redis-tools is not installed";
   for (const char* pipeline : {"1", "16"}) {
-    const Ended ended =
-        Run({"redis-benchmark", "-p", Port(0), "-t", "ping,set,get,incr,mset,hset,zadd", "-n",
-             "2000", "-c", "20", "-r", "1000", "-P", pipeline, "-q"});
-    EXPECT_EQ(ended.code, 0) << ended.output;
-    EXPECT_FALSE(ended.says("Error")) << ended.output;
-    for (const char* test :
-         {"PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "HSET", "ZADD", "MSET (10 keys)"}) {
-      EXPECT_TRUE(ended.says(std::string(test) + ": ")) << test << ended.output;
+    const auto command = [&](size_t i) -> std::vector<std::string> {
+      return {"redis-benchmark",
+              "-p",
+              Port(i),
+              "-t",
+              "ping,set,get,incr,mset,hset,zadd",
+              "-n",
+              "2000",
+              "-c",
+              "20",
+              "-r",
+              "1000",
+              "-P",
+              pipeline,
+              "-q"};
+    };
+    for (const Ended& ended : RunAtAll(command)) {
+      EXPECT_EQ(ended.code, 0) << ended.output;
+      EXPECT_FALSE(ended.says("Error")) << ended.output;
+      for (const char* test :
+           {"PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "HSET", "ZADD", "MSET (10 keys)"}) {
+        EXPECT_TRUE(ended.says(std::string(test) + ": ")) << test << ended.output;
+      }
     }
   }
+  // It counts up keys counter:000000000000 and so on: no count of either run is lost.
+  std::string gets;
+  for (int i = 0; i < 1'000; ++i) gets += fmt::format("GET counter:{:012}\r\n", i);
+  test::TextClient client(url(1));
+  std::istringstream lines(client.AskRedis(gets));
+  uint64_t sum = 0;
+  for (std::string length, value; std::getline(lines, length);) {
+    if (length != "$-1\r" && std::getline(lines, value)) sum += std::stoull(value);
+  }
+  EXPECT_EQ(sum, 2 * 2 * 2'000u);
+}
+
+// Beside the others, to whose clients it shows the same keys.
+TEST_F(RedisClientsTest, ClientsWithAPasswordAndTlsAreLetIn) {
+  if (!Installed("redis-cli")) GTEST_SKIP() << "redis-tools is not installed";
+  if (!test::CanMakeCertificates()) GTEST_SKIP() << "openssl is not installed";
+  const std::string passwords = cluster.File("passwords"), address = FreeAddress();
+  const std::filesystem::path folder = std::filesystem::path(passwords).parent_path();
+  const auto ours = test::MakeCertificate(folder, "ours"),
+             others = test::MakeCertificate(folder, "others");
+  std::ofstream(passwords) << "secret\n";
+  std::filesystem::permissions(passwords, std::filesystem::perms(0600));
+  const auto server =
+      cluster.StartComputeServer({listen_flag(), address, "--password-file", passwords,
+                                  "--tls-certificate", ours.certificate, "--tls-key", ours.key});
+  const std::string port = address.substr(address.rfind(':') + 1);
+  const auto ask = [&](const std::string& ca, const std::string& password) {
+    return Run({"redis-cli", "-p", port, "--tls", "--cacert", ca, "--no-auth-warning", "-a",
+                password, "GET", "cli.tls"});
+  };
+  EXPECT_EQ(Cli(0, {"SET", "cli.tls", "some text"}), "OK\n");
+  const bool has_tls = Run({"redis-cli", "--help"}).says("--tls ");
+  if (has_tls) {
+    EXPECT_EQ(ask(ours.certificate, "secret").output, "some text\n");
+    const Ended guessing = ask(ours.certificate, "guess");
+    EXPECT_TRUE(guessing.says("WRONGPASS")) << guessing.output;
+    EXPECT_FALSE(guessing.says("some text")) << guessing.output;
+    const Ended distrusting = ask(others.certificate, "secret");
+    EXPECT_TRUE(distrusting.says("certificate verify failed")) << distrusting.output;
+  }
+  if (std::system("/usr/bin/python3 -c 'import redis' 2>/dev/null") != 0) return;
+  const Ended python = Run({"/usr/bin/python3", "-c",
+                            "import redis, sys\n"
+                            "host, port, ca = sys.argv[1:]\n"
+                            "r = redis.Redis(host, int(port), password='secret', ssl=True, "
+                            "ssl_ca_certs=ca, socket_timeout=60)\n"
+                            "assert r.ping() and r.get('cli.tls') == b'some text'\n"
+                            "assert r.set('cli.tls', 'by python')\n",
+                            "127.0.0.1", port, ours.certificate});
+  EXPECT_EQ(python.code, 0) << python.output;
+  EXPECT_EQ(Cli(1, {"GET", "cli.tls"}), "by python\n");
 }
 
 TEST_F(RedisClientsTest, PythonsRedisDoesAllItsWork) {

@@ -1,14 +1,16 @@
 // Whatever bytes a peer sends over the native protocol: what parses encodes to the same bytes again,
 // and a server's connection ends or goes on within its limits.
 //
-// The first byte chooses the parser, the second how the stream is cut into pieces.
+// The first byte chooses the parser, the second how the stream is cut into pieces. Inputs to start from: corpus/native.
 #include <algorithm>
 #include <deque>
+#include <set>
 #include <utility>
 
 #include "client/protocol.h"
 #include "dsm/base/random.h"
 #include "server/frontend/native_connection.h"
+#include "test/fuzz/corpus.h"
 #include "test/fuzz/fuzz_target.h"
 
 namespace farleaf::server {
@@ -65,7 +67,7 @@ class FuzzedPeer final : public NativeConnection::Runner {
       }
       if (random_.OneIn(4)) MakeRoom();
     }
-    connection_.InputEnded();
+    connection_.PeerEnded();
     // Each turn answers a request or sends some output, of which there is an end.
     while (!connection_.finished()) MakeRoom();
     while (!waiting_.empty()) AnswerOne();
@@ -110,6 +112,27 @@ class FuzzedPeer final : public NativeConnection::Runner {
   NativeConnection connection_;
 };
 
+/// The corpus has each request and each response of the protocol, whole: where the protocol has changed, so has it to.
+void CheckSeeds(const std::vector<std::string>& seeds) {
+  std::set<wire::Opcode> requests, responses;
+  bool stream = false;
+  for (const std::string& seed : seeds) {
+    FARLEAF_CHECK(seed.size() >= 2);
+    const auto body = AsBytes(seed).subspan(2);
+    wire::Request request;
+    wire::Response response;
+    if (seed[0] == 0 && ParseRequest(body, &request).ok()) requests.insert(request.opcode);
+    if (seed[0] == 1 && ParseResponse(body, &response).ok()) responses.insert(response.opcode);
+    stream |= seed[0] == 4;
+  }
+  for (unsigned raw = 0; raw < 256; ++raw) {
+    const auto opcode = static_cast<wire::Opcode>(raw);
+    if (!wire::IsOpcode(static_cast<uint8_t>(raw))) continue;
+    FARLEAF_CHECK(requests.contains(opcode) && responses.contains(opcode), raw);
+  }
+  FARLEAF_CHECK(stream);
+}
+
 }  // namespace
 }  // namespace farleaf::server
 
@@ -137,76 +160,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 }
 
 std::vector<std::string> FuzzSeeds() {
-  using namespace farleaf::server;
-  using wire::Opcode;
-  std::vector<std::string> seeds;
-  std::string hello;
-  wire::AppendClientHello({}, &hello);
-  seeds.push_back(
-      "\x02"
-      "a" +
-      hello.substr(4));
-  std::string greeting;
-  wire::AppendServerHello({}, &greeting);
-  seeds.push_back(
-      "\x03"
-      "a" +
-      greeting.substr(4));
-  std::string stream = hello, requests;
-  for (Opcode opcode :
-       {Opcode::kPing, Opcode::kListTrees, Opcode::kOpenTree, Opcode::kServerStats, Opcode::kGet,
-        Opcode::kMultiGet, Opcode::kScan, Opcode::kInsert, Opcode::kPut, Opcode::kUpdate,
-        Opcode::kDelete, Opcode::kDeleteIf, Opcode::kCompareAndSet, Opcode::kCreateTree,
-        Opcode::kAdd, Opcode::kRangeMap, Opcode::kOpenRing}) {
-    wire::Request request;
-    request.id = seeds.size();
-    request.opcode = opcode;
-    request.key = "key";
-    request.value = "a value";
-    request.expected = "another";
-    request.end = "z";
-    request.keys = {"one", "two"};
-    request.name = "tree";
-    request.keys_only = true;
-    request.delta = -5;
-    request.initial = 6;
-    std::string frame;
-    AppendRequest(request, &frame);
-    requests += frame;
-    AppendBatch(static_cast<uint32_t>(request.id), 7, request, &stream);
-    seeds.push_back(std::string("\0b", 2) + frame.substr(4));
-    wire::Response response;
-    response.id = request.id;
-    response.opcode = opcode;
-    response.value = "a value";
-    response.values = {"a", std::nullopt};
-    response.rows = {{"key", "value"}, {"other", ""}};
-    response.more = true;
-    response.continuation = "p";
-    response.trees = {{.id = 1,
-                       .layout = wire::TreeLayout::kBytes,
-                       .key_bytes_max = 1024,
-                       .value_bytes_max = 1 << 20,
-                       .leaf_layout = wire::LeafLayout::kSorted,
-                       .leaf_bytes = 4096,
-                       .node_bytes = 4096,
-                       .name = "tree"}};
-    response.text = "get.count 1\n";
-    response.outcome = wire::ConditionOutcome::kDifferent;
-    response.current = "another";
-    response.number = -7;
-    response.view = 7;
-    response.ranges = {{"", ""}, {"m", "farleaf://other:7400"}};
-    std::string answer;
-    AppendResponse(response, &answer);
-    seeds.push_back(
-        "\x01"
-        "c" +
-        answer.substr(4));
-  }
-  const size_t batch = wire::BeginBatch(99, 7, &stream);
-  stream += requests;
-  wire::EndBatch(batch, 17, &stream);
-  for (char cut : {'d', 'e', 'f'}) seeds.push_back(std::string("\x04") + cut + stream);
+  std::vector<std::string> seeds = farleaf::test::ReadCorpus("native");
+  farleaf::server::CheckSeeds(seeds);
   return seeds;
 }

@@ -1,6 +1,26 @@
 #include "test/simulation/run_plan.h"
 
+#include <cstdio>
+
 namespace farleaf::simulation {
+
+Result<Range> ParseRange(const std::string& text) {
+  unsigned long long low = 0, high = 0;
+  char rest = 0;
+  if (std::sscanf(text.c_str(), "%llu..%llu%c", &low, &high, &rest) != 2 || low == 0 ||
+      high < low) {
+    return Status::InvalidArgument("'" + text + "' is not A..B with 1 <= A <= B");
+  }
+  return Range{low, high};
+}
+
+Result<Range> ParseLeafParts(const std::string& text) {
+  auto parts = ParseRange(text);
+  if (parts.ok() && (parts->low < 4 || parts->high > 31)) {
+    return Status::InvalidArgument("'" + text + "' is outside 4..31");
+  }
+  return parts;
+}
 
 std::vector<Fault> FaultSet::faults() const {
   std::vector<Fault> faults;

@@ -21,6 +21,10 @@ struct Range {
   uint64_t low = 0, high = 0;
   uint64_t Draw(Random& random) const { return low + random.Below(high - low + 1); }
 };
+/// "A..B", 1 <= A <= B.
+Result<Range> ParseRange(const std::string& text);
+/// The same of SetupPlan::leaf_parts.
+Result<Range> ParseLeafParts(const std::string& text);
 
 enum class Fault : uint8_t {
   kDrops,       ///< connections break, and are restored

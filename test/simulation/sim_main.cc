@@ -125,18 +125,6 @@ Status ChoosePlan(const std::string& file, const std::string& faults, RunPlan* p
   return Status::Ok();
 }
 
-Status ParseRange(const char* flag, const std::string& text, SeedRange* seeds) {
-  unsigned long long first = 0, last = 0;
-  char rest = 0;
-  if (std::sscanf(text.c_str(), "%llu..%llu%c", &first, &last, &rest) != 2 || first == 0 ||
-      last < first) {
-    return Status::InvalidArgument(std::string(flag) + ": '" + text +
-                                   "' is not A..B with 1 <= A <= B");
-  }
-  *seeds = {first, last};
-  return Status::Ok();
-}
-
 struct Flags {
   std::vector<std::string> files;
   std::string seeds, faults, leaf_parts, without;
@@ -149,12 +137,9 @@ struct Flags {
 Status MakeCommand(const Flags& flags, const std::string& file, Command* command) {
   FARLEAF_RETURN_IF_ERROR(ChoosePlan(file, flags.faults, &command->plan, &command->arguments));
   if (!flags.leaf_parts.empty()) {
-    SeedRange parts;
-    FARLEAF_RETURN_IF_ERROR(ParseRange("--leaf-parts", flags.leaf_parts, &parts));
-    if (parts.first < 4 || parts.last > 31) {
-      return Status::InvalidArgument("--leaf-parts: '" + flags.leaf_parts + "' is outside 4..31");
-    }
-    command->plan.setup.leaf_parts = {parts.first, parts.last};
+    const auto parts = ParseLeafParts(flags.leaf_parts);
+    if (!parts.ok()) return parts.status().WithContext("--leaf-parts");
+    command->plan.setup.leaf_parts = *parts;
     command->arguments +=
         (command->arguments.empty() ? "" : " ") + ("--leaf-parts " + flags.leaf_parts);
   }
@@ -166,8 +151,11 @@ Status MakeCommand(const Flags& flags, const std::string& file, Command* command
   }
   const uint64_t budget = std::max<uint64_t>(1, command->plan.budget * flags.share_percent / 100);
   command->seeds = {1, test::Amount{budget / 10 + 1, budget, budget * 500}};
-  if (!flags.seeds.empty())
-    FARLEAF_RETURN_IF_ERROR(ParseRange("--seeds", flags.seeds, &command->seeds));
+  if (!flags.seeds.empty()) {
+    const auto seeds = ParseRange(flags.seeds);
+    if (!seeds.ok()) return seeds.status().WithContext("--seeds");
+    command->seeds = {seeds->low, seeds->high};
+  }
   if (flags.replays) command->seeds = {flags.replay, flags.replay};
   return Status::Ok();
 }

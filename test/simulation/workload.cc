@@ -195,7 +195,6 @@ Shape::Shape(const RunPlan& plan, Random& random) : workload(plan.workload) {
   phase = random.OneIn(2) ? workload.phase.high : workload.phase.Draw(random);
   if (workload.phase.low == 0 && random.OneIn(2)) phase = 0;
   uneven = pool.geometry.leaf_layout == index::LeafLayout::kParted && random.OneIn(2);
-  if (uneven) pool.tree.hash_below = 1;  // rare else
 }
 
 std::string KeyOf(const Shape& shape, uint64_t number) {

@@ -30,8 +30,9 @@ namespace farleaf {
 
 class ChildProcess {
  public:
-  /// Both output streams go to `output_file`.
-  ChildProcess(std::vector<std::string> arguments, std::string output_file)
+  /// Both output streams go to `output_file`. `input_file`: standard input; empty: this process's.
+  ChildProcess(std::vector<std::string> arguments, std::string output_file,
+               const std::string& input_file = "")
       : output_file_(std::move(output_file)) {
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -39,8 +40,10 @@ class ChildProcess {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 1, output_file_.c_str(),
-                                     O_WRONLY | O_CREAT | O_APPEND, 0600);
+                                     O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY, 0600);
     posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    if (!input_file.empty())
+      posix_spawn_file_actions_addopen(&actions, 0, input_file.c_str(), O_RDONLY | O_NOCTTY, 0);
     const int error = ::posix_spawnp(&pid_, argv[0], &actions, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     FARLEAF_CHECK(error == 0, argv[0], error);

@@ -37,12 +37,14 @@ struct Scenario {
   uint32_t servers = 2;
   std::vector<Write> before;  ///< what the tree is made with
   std::vector<Write> script;  ///< at whose verbs the compute server dies
+  dsm::CrashMemory memory = dsm::CrashMemory::kByVerbs;
 };
 
 /// One compute server of a test.
 struct Actor : test::CrashingMember {
   Actor(dsm::LocalFabric* servers, ManualClock* clock, const Scenario& scenario, bool creates)
-      : CrashingMember(servers, clock, {scenario.geometry, scenario.tree}, creates) {}
+      : CrashingMember(servers, clock, {scenario.geometry, scenario.tree, scenario.memory},
+                       creates) {}
   Status Do(const Write& write) {
     OpContext op = Op();
     return (write.value ? worker->Run(tree->Put(op, write.key, *write.value))
@@ -58,10 +60,11 @@ struct Actor : test::CrashingMember {
   }
 };
 
-/// When a compute server dies: at which verb, and what of that verb lands.
+/// When a compute server dies: at which verb, and what of that verb lands; and what it has done wrong until then.
 struct Death {
   uint64_t verb = UINT64_MAX;
   uint64_t tear_seed = 0;
+  dsm::CrashFault fault = dsm::CrashFault::kNone;
 };
 
 class CrashWorld {
@@ -84,15 +87,26 @@ class CrashWorld {
   }
 
   /// Verbs of the whole script.
-  uint64_t ScriptVerbs() {
+  uint64_t ScriptVerbs() { return RunScript().verbs_run; }
+  /// What has run when nobody dies.
+  dsm::CrashPlan RunScript() {
     snapshot_->Restore();
     Actor victim(servers_.get(), &clock_, scenario_, false);
-    victim.plan.verbs_run = 0;
+    victim.plan.verbs_run = victim.plan.reads_run = 0;
     for (const Write& write : scenario_.script) {
       Status done = victim.Do(write);
       FARLEAF_CHECK(done.ok(), done);
     }
-    return victim.plan.verbs_run;
+    return victim.plan;
+  }
+  /// READs of as many gets as the tree was made with keys, of one who knows the tree.
+  uint64_t ReadsOfGets() {
+    snapshot_->Restore();
+    Actor reader(servers_.get(), &clock_, scenario_, false);
+    for (const auto& [key, value] : built_) FARLEAF_CHECK(reader.Get(key).ok());
+    reader.plan.reads_run = 0;
+    for (const auto& [key, value] : built_) FARLEAF_CHECK(reader.Get(key).ok());
+    return reader.plan.reads_run;
   }
   /// The victim dies, and, if asked, the one that comes first after it. Returns how many verbs the
   /// latter's recovery took.
@@ -120,6 +134,7 @@ class CrashWorld {
     Actor victim(servers_.get(), &clock_, scenario_, false);
     victim.plan.verbs_left = death.verb;
     victim.plan.tear_seed = death.tear_seed;
+    victim.plan.fault = death.fault;
     for (const Write& write : scenario_.script) {
       const Status done = victim.Do(write);
       if (!done.ok()) {
@@ -148,6 +163,7 @@ class CrashWorld {
     Actor actor(servers_.get(), &clock_, scenario_, false);
     actor.plan.verbs_left = death.verb;
     actor.plan.tear_seed = death.tear_seed;
+    actor.plan.fault = death.fault;
     actor.plan.verbs_run = 0;
     if (++runs_ % 2 == 0) {
       Recover(actor);
@@ -347,6 +363,12 @@ inline Scenario Shrinking(const Geometry& geometry, uint64_t keys = 300) {
   scenario.tree.merge_below = 0.45;
   scenario.tree.merge_up_to = 0.9;
   scenario.script = Deletes(geometry, 0, keys);
+  return scenario;
+}
+/// The same where leaves can be looked at, and values replaced, in place.
+inline Scenario Mapped(Scenario scenario) {
+  scenario.name += ", mapped";
+  scenario.memory = dsm::CrashMemory::kMapped;
   return scenario;
 }
 /// Values that take blocks of their own.

@@ -1,16 +1,21 @@
 // CrashingFabric: one compute server on memory servers of this process, whose verbs complete at once and
 // which dies at a verb that the test chooses: before it, or, a WRITE, when some of its words have landed.
-// What it posts from then on fails, as if it were fenced; the test then fences it (Fence).
+// What it posts from then on fails, as if it were fenced; the test then fences it (Fence). Its memory servers' memory
+// may be mapped, as over shared memory: loads are no verbs, and it does not die at them.
+//
+// A test may also have it post what is wrong (CrashFault), to see whether its own checks find that.
 //
 // Sleeping takes no time: the clock is moved instead.
 //
 // Thread rule: one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "dsm/base/bytes.h"
 #include "dsm/base/clock.h"
@@ -22,12 +27,28 @@
 
 namespace farleaf::dsm {
 
-/// When a compute server dies; outlives its fabric.
+/// How a compute server gets at the memory of its memory servers.
+enum class CrashMemory : uint8_t {
+  kByVerbs,
+  kMapped,  ///< it may also load from there (Transport::Mapped)
+};
+
+/// What is wrong with the batches of a compute server that a test wants to be caught.
+enum class CrashFault : uint8_t {
+  kNone,
+  kNoRedo,       ///< no WRITE into a redo slot lands
+  kUnlockFirst,  ///< the unlock stands ahead of what it ends
+};
+
+/// When a compute server dies, and how it goes about its work; outlives its fabric.
 struct CrashPlan {
   uint64_t verbs_left = UINT64_MAX;  ///< that still run
   uint64_t tear_seed = 0;            ///< not 0: of the WRITE at which it dies these words land
   uint64_t verbs_run = 0;
+  uint64_t reads_run = 0;  ///< of them, loads not among them
   bool dead = false;
+  CrashMemory memory = CrashMemory::kByVerbs;
+  CrashFault fault = CrashFault::kNone;
 };
 
 class CrashingFabric final : public Fabric {
@@ -59,7 +80,10 @@ class CrashingFabric final : public Fabric {
     Crashing(LocalFabric* servers, ManualClock* clock, CrashPlan* plan)
         : servers_(servers), clock_(clock), plan_(plan) {}
     void Post(Batch& batch) override {
-      for (const Verb& verb : batch.verbs()) {
+      std::vector<Verb> faulty;
+      std::span<const Verb> verbs = batch.verbs();
+      if (plan_->fault != CrashFault::kNone) verbs = faulty = MakeFaulty(batch);
+      for (const Verb& verb : verbs) {
         if (!plan_->dead && plan_->verbs_left == 0) Die(batch.server(), verb);
         if (plan_->dead) {
           batch.CompleteWith(Status::Fenced("the test's compute server is dead"));
@@ -67,6 +91,7 @@ class CrashingFabric final : public Fabric {
         }
         --plan_->verbs_left;
         ++plan_->verbs_run;
+        plan_->reads_run += verb.kind == VerbKind::kRead;
         Status status = ExecuteVerb(verb, servers_->region_bytes(batch.server()));
         if (!status.ok()) {
           batch.CompleteWith(std::move(status));
@@ -76,10 +101,43 @@ class CrashingFabric final : public Fabric {
       batch.CompleteWith(Status::Ok());
     }
     size_t Poll() override { return 0; }
+    const std::byte* Mapped(GlobalAddress from, uint32_t bytes) override {
+      if (plan_->dead || plan_->memory == CrashMemory::kByVerbs) return nullptr;
+      if (from.server() >= servers_->regions().size()) return nullptr;
+      const std::span<std::byte> region = servers_->region_bytes(from.server());
+      if (from.offset() % 8 != 0 || bytes > region.size() ||
+          from.offset() > region.size() - bytes) {
+        return nullptr;
+      }
+      return region.data() + from.offset();
+    }
     void Wait(int, uint64_t timeout_ns) override { clock_->AdvanceNs(timeout_ns); }
     uint32_t idle_turns_before_wait() const override { return 0; }
+    bool completes_at_once() const override { return plan_->memory == CrashMemory::kMapped; }
 
    private:
+    std::vector<Verb> MakeFaulty(const Batch& batch) const {
+      std::vector<Verb> verbs(batch.verbs().begin(), batch.verbs().end());
+      if (plan_->fault == CrashFault::kNoRedo) {
+        std::erase_if(verbs, [&](const Verb& verb) {
+          return verb.kind == VerbKind::kWrite && IsRedoSlot(batch.server(), verb.offset);
+        });
+      }
+      const bool unlocks = verbs.size() > 1 && verbs.back().kind == VerbKind::kWrite &&
+                           verbs.back().operand != 0;  // Batch::ReplaceWord
+      if (plan_->fault == CrashFault::kUnlockFirst && unlocks) {
+        std::rotate(verbs.begin(), verbs.end() - 1, verbs.end());
+      }
+      return verbs;
+    }
+    bool IsRedoSlot(ServerId server, uint64_t offset) const {
+      const std::span<const std::byte> region = servers_->region_bytes(server);
+      const auto layout = RegionLayout::Parse(region);
+      FARLEAF_CHECK(layout.ok(), layout.status());
+      if (offset < layout->first_chunk) return false;
+      const uint64_t at = layout->ChunkWordOffset(layout->ChunkOf(offset));
+      return ChunkWord::Decode(LoadLittle<uint64_t>(&region[at])).kind == ChunkKind::kRedo;
+    }
     void Die(ServerId server, const Verb& verb) {
       plan_->dead = true;
       if (verb.kind != VerbKind::kWrite || plan_->tear_seed == 0) return;

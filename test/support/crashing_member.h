@@ -20,10 +20,12 @@ struct CrashingMember {
   struct Options {
     index::Geometry geometry;
     index::TreeOptions tree;
+    dsm::CrashMemory memory = dsm::CrashMemory::kByVerbs;
   };
   /// The tree "crash" is opened, or made, and its search layer read.
   CrashingMember(dsm::LocalFabric* servers, ManualClock* clock, const Options& options,
                  bool creates) {
+    plan.memory = options.memory;
     auto joined =
         dsm::Pool::Join(std::make_unique<dsm::CrashingFabric>(servers, clock, &plan),
                         {.allocator = {.grace_ms = 0, .local_free_pages_max = 16}}, clock);

@@ -24,8 +24,8 @@ std::string Printable(const std::optional<std::string>& value) {
 }
 
 std::string Operation::ToString() const {
-  static constexpr const char* kNames[] = {"get",    "insert",    "put",   "update",
-                                           "delete", "delete_if", "modify"};
+  static constexpr const char* kNames[] = {"get",    "insert", "put",       "set",
+                                           "update", "delete", "delete_if", "modify"};
   std::string text = "[" + std::to_string(invoked) + ", " +
                      (returned == kNever ? "never" : std::to_string(returned)) + "] " +
                      kNames[static_cast<size_t>(kind)];
@@ -39,7 +39,7 @@ std::string Operation::ToString() const {
   if (outcome == Outcome::kUnknown) return text + " unknown";
   if (kind == OpKind::kGet) return text + " found " + Printable(value);
   if (kind == OpKind::kDeleteIf && existed) text += deleted ? " deleted" : " differed";
-  if (kind != OpKind::kModify) text += existed ? " existed" : " was absent";
+  if (kind != OpKind::kModify && kind != OpKind::kSet) text += existed ? " existed" : " was absent";
   return text;
 }
 

@@ -33,7 +33,7 @@ class HistoryClock {
   std::atomic<uint64_t> ticks_{0};
 };
 
-enum class OpKind : uint8_t { kGet, kInsert, kPut, kUpdate, kDelete, kDeleteIf, kModify };
+enum class OpKind : uint8_t { kGet, kInsert, kPut, kSet, kUpdate, kDelete, kDeleteIf, kModify };
 
 enum class Outcome : uint8_t {
   kDone,
@@ -44,6 +44,7 @@ enum class Outcome : uint8_t {
 /// One operation on one key. What it saw and did:
 ///   kGet       value: what was found
 ///   kInsert…   argument: the value to store; existed: whether the key was there before
+///   kSet       a put that does not tell whether the key was there before
 ///   kDeleteIf  argument: the expected value; deleted: whether it was
 ///   kModify    value: what the function was given last, argument_after: what it left
 /// With Outcome::kUnknown only key, kind, argument, and of kModify value and argument_after, count.

@@ -32,8 +32,9 @@ struct Step {
 /// What `step` leaves of `state`; nullopt if its result says that the state was another.
 std::optional<Value> Apply(const Step& step, Value state) {
   const bool present = state != kAbsent;
-  if (step.known && step.kind != OpKind::kGet && step.kind != OpKind::kModify &&
-      step.existed != present) {
+  const bool tells_existence =
+      step.kind != OpKind::kGet && step.kind != OpKind::kModify && step.kind != OpKind::kSet;
+  if (step.known && tells_existence && step.existed != present) {
     return std::nullopt;
   }
   switch (step.kind) {
@@ -42,6 +43,7 @@ std::optional<Value> Apply(const Step& step, Value state) {
     case OpKind::kInsert:
       return present ? state : step.argument;
     case OpKind::kPut:
+    case OpKind::kSet:
       return step.argument;
     case OpKind::kUpdate:
       return present ? step.argument : kAbsent;
@@ -67,6 +69,7 @@ bool NeverChanges(const Step& step) {
     case OpKind::kInsert:
       return step.existed;
     case OpKind::kPut:
+    case OpKind::kSet:
       return false;
     case OpKind::kUpdate:
     case OpKind::kDelete:
@@ -92,6 +95,7 @@ Value Brings(const Step& step) {
     case OpKind::kInsert:
       return step.known && step.existed ? kAbsent : step.argument;
     case OpKind::kPut:
+    case OpKind::kSet:
       return step.argument;
     case OpKind::kUpdate:
       return step.known && !step.existed ? kAbsent : step.argument;

@@ -3,6 +3,10 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "server/frontend/memcached/connection.h"
 #include "test/support/record_peer.h"
 
@@ -17,8 +21,10 @@ class MemcachedPeer final : private MemcachedPeerParts,
                             public RecordPeer,
                             public server::memcached::Environment {
  public:
-  MemcachedPeer(dsm::Worker* worker, server::memcached::Limits limits)
-      : RecordPeer(worker),
+  MemcachedPeer(dsm::Worker* worker, server::memcached::Limits limits,
+                index::RangeIndex* tree = nullptr, std::vector<std::string> passwords = {})
+      : MemcachedPeerParts{server::Authenticator(std::move(passwords)), {}},
+        RecordPeer(worker, tree),
         Environment({this, &records(), &own_authenticator}, &counted),
         protocol_(this, limits) {
     Open(&protocol_);

@@ -29,16 +29,15 @@ enum class TreeOption : uint8_t {
   kValueHints,
   kValueLists,
   kOrderedLeaves,
-  kHashedInstead,  ///< an ordered leaf without room for a key may be hashed rather than split
-  kScanAhead,      ///< scans read several leaves at a time
-  kWideCache,      ///< the cache has room for more than one node directly above the leaves
+  kScanAhead,  ///< scans read several leaves at a time
+  kWideCache,  ///< the cache has room for more than one node directly above the leaves
   kMerging,
   kCache,
 };
 inline constexpr std::string_view kTreeOptionNames[] = {
     "share_reads", "combine_writes", "hand_over",   "in_place",       "small_write_backs",
-    "back_off",    "value_hints",    "value_lists", "ordered_leaves", "hashed_instead",
-    "scan_ahead",  "wide_cache",     "merging",     "cache"};
+    "back_off",    "value_hints",    "value_lists", "ordered_leaves", "scan_ahead",
+    "wide_cache",  "merging",        "cache"};
 inline constexpr size_t kTreeOptions = std::size(kTreeOptionNames);
 
 inline void TurnOff(TreeOption option, index::TreeOptions* options) {
@@ -69,9 +68,6 @@ inline void TurnOff(TreeOption option, index::TreeOptions* options) {
       break;
     case TreeOption::kOrderedLeaves:
       options->placement = index::Placement::kHashed;
-      break;
-    case TreeOption::kHashedInstead:
-      options->hash_below = 0;
       break;
     case TreeOption::kScanAhead:
       options->scan_leaves_max = 1;
@@ -185,7 +181,7 @@ inline void EveryOptionIsKnown(const index::TreeOptions& options) {
   [[maybe_unused]] const auto& [cache, cache_bytes, hop_threshold, lock_wait_ms, merge_below,
                                 merge_up_to, scan_leaves_max, value_hint_bytes, value_list_bytes,
                                 placement, read_sharing, write_combining, hand_over, in_place,
-                                small_write_backs, back_off, hash_below] = options;
+                                small_write_backs, back_off] = options;
 }
 
 }  // namespace farleaf::test

@@ -50,7 +50,7 @@ struct LeafHead {
     std::optional<std::string> low_key, high_key;
     if (low) low_key = Big(*low);
     if (high) high_key = Big(*high);
-    return FenceDigest(tree, low_key, high_key);
+    return FenceDigest({0, tree}, low_key, high_key);
   }
   uint32_t Structure(Placement placement) const { return StructureOf(version, placement); }
 };

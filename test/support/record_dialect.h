@@ -44,6 +44,10 @@ struct RecordDialect {
     return redis() ? "-ERR max number of clients reached\r\n"
                    : "ERROR Too many open connections\r\n";
   }
+  std::string truncated() const {
+    return redis() ? "-ERR Protocol error: the stream ended in the middle of a request\r\n"
+                   : "CLIENT_ERROR the stream ended in the middle of a request\r\n";
+  }
   std::string Ask(TextClient& client, const std::string& request) const {
     return redis() ? client.AskRedis(request) : client.Ask(request);
   }

@@ -60,8 +60,17 @@ class RecordPeer : public server::ServingThread {
   }
   /// The peer sends no more, and reads all.
   void End() {
-    connection_->InputEnded();
+    connection_->PeerEnded();
     while (!connection_->finished()) Receive(SIZE_MAX);
+  }
+  /// The peer sends what is taken at once of requests, reads nothing, and is gone. Returns how many were in flight.
+  uint64_t AbandonBehind(std::string_view requests) {
+    Send(&requests, SIZE_MAX);
+    const uint64_t in_flight = connection_->in_flight();
+    connection_->InputEnded();
+    connection_->Abandon();
+    Receive(0);
+    return in_flight;
   }
 
   server::Connection& connection() { return *connection_; }

@@ -13,15 +13,13 @@
 #include <vector>
 
 #include "server/frontend/native_server.h"
-#include "server/pool_tree_host.h"
-#include "test/support/fabric_under_test.h"
 #include "test/support/lsm_trees.h"
 #include "test/support/map_tree_host.h"
-#include "test/support/shared_fabric.h"
+#include "test/support/pool_hosts.h"
 
 namespace farleaf::test {
 
-/// Servers of the same records, and the time that they all see.
+/// Servers of the same records, and the time that they all see unless the options have another.
 class RecordServers {
  public:
   virtual ~RecordServers() = default;
@@ -42,7 +40,7 @@ class RecordServers {
     options.listen = {"127.0.0.1:0"};
     options.memcached.listen = {"127.0.0.1:0"};
     options.redis.listen = {"127.0.0.1:0"};
-    options.wall_clock = &wall;
+    if (options.wall_clock == nullptr) options.wall_clock = &wall;
     auto started = server::NativeServer::Start(host, &clock, std::move(options));
     FARLEAF_CHECK(started.ok(), started.status());
     servers.push_back(std::move(*started));
@@ -78,30 +76,15 @@ class LsmServer final : public RecordServers {
 /// Two compute servers, each with a pool and caches of its own. `defer_seed`: verbs suspend, and end in any order.
 class TwoComputeServers final : public RecordServers {
  public:
-  TwoComputeServers(const server::NativeServerOptions& options, uint64_t defer_seed) {
-    for (uint64_t i = 0; i < 2; ++i) {
-      dsm::SharedFabric::Options deferring;
-      if (defer_seed != 0) deferring.defer_seed = defer_seed + i * 1000;
-      auto pool = dsm::Pool::Join(memory_.Connect(deferring), {.seed = i + 1}, &memory_.clock());
-      FARLEAF_CHECK(pool.ok(), pool.status());
-      pools_.push_back(std::move(*pool));
-      hosts_.push_back(std::make_unique<server::PoolTreeHost>(pools_.back().get(),
-                                                              "test:", index::TreeOptions{}));
-      Serve(hosts_.back().get(), options);
-    }
+  TwoComputeServers(const server::NativeServerOptions& options, uint64_t defer_seed)
+      : hosts_(2, defer_seed) {
+    for (size_t i = 0; i < 2; ++i) Serve(&hosts_.host(i), options);
   }
-  ~TwoComputeServers() override {
-    servers.clear();
-    hosts_.clear();
-  }
-  dsm::Pool& pool(size_t i) { return *pools_[i]; }
+  ~TwoComputeServers() override { servers.clear(); }
+  dsm::Pool& pool(size_t i) { return hosts_.pool(i); }
 
  private:
-  dsm::FabricUnderTest memory_{
-      dsm::FabricKind::kLocal,
-      {.servers = 2, .region_bytes = uint64_t{32} << 20, .chunk_bytes = dsm::kChunkBytesMin}};
-  std::vector<std::unique_ptr<dsm::Pool>> pools_;
-  std::vector<std::unique_ptr<server::PoolTreeHost>> hosts_;
+  PoolHosts hosts_;
 };
 
 enum class RecordServersKind { kMap, kLsm, kPool, kPoolLate };

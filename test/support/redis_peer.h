@@ -22,8 +22,8 @@ class RedisPeer final : private RedisPeerParts,
                         public RecordPeer,
                         public server::redis::Environment {
  public:
-  RedisPeer(dsm::Worker* worker, server::redis::Limits limits,
-            std::vector<std::string> passwords = {}, index::RangeIndex* tree = nullptr)
+  RedisPeer(dsm::Worker* worker, server::redis::Limits limits, index::RangeIndex* tree = nullptr,
+            std::vector<std::string> passwords = {})
       : RedisPeerParts{server::Authenticator(std::move(passwords)), {}},
         RecordPeer(worker, tree),
         Environment({this, &records(), &own_authenticator}, &counted),

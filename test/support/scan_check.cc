@@ -30,6 +30,7 @@ class KeyFacts {
         if (!known || !op.existed) written = op.argument;
         break;
       case OpKind::kPut:
+      case OpKind::kSet:
         written = op.argument;
         break;
       case OpKind::kUpdate:

@@ -141,8 +141,8 @@ class ScriptedMember {
   void RunUntilIdle() { worker_->RunUntilIdle(); }
 
   /// The leaves in the order of keys, as this member's cache names them.
-  std::vector<CachedLeaf> Leaves(size_t i = 0) {
-    std::vector<CachedLeaf> leaves;
+  CachedLeaves Leaves(size_t i = 0) {
+    CachedLeaves leaves;
     worker_->GoOnline();
     tree(i).cache().LeavesFrom(Fixed(0), std::nullopt, 10'000, &leaves);
     worker_->GoOffline();

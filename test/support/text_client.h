@@ -6,8 +6,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "client/endpoint.h"
 #include "client/internal/socket.h"
@@ -29,12 +31,13 @@ class TextClient {
     Wait(POLLOUT);
   }
 
+  /// As far as the server takes it: nothing more once that has closed.
   void Send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (sent > 0) {
         bytes.remove_prefix(static_cast<size_t>(sent));
-      } else if (!Wait(POLLOUT)) {
+      } else if (errno != EAGAIN || !Wait(POLLOUT)) {
         return;
       }
     }

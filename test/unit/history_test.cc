@@ -25,6 +25,7 @@ class Written {
     return Write(OpKind::kInsert, value, existed);
   }
   Written& Put(std::string value, bool existed) { return Write(OpKind::kPut, value, existed); }
+  Written& Set(std::string value) { return Write(OpKind::kSet, value, false); }
   Written& Update(std::string value, bool existed) {
     return Write(OpKind::kUpdate, value, existed);
   }
@@ -228,6 +229,17 @@ TEST(LinearizabilityTest, FailedDidNotHappen) {
       Written().At(1, 2).Put("b", false).Failed().At(3, 4).Get(std::nullopt).Linearizable());
 }
 
+TEST(LinearizabilityTest, ASetTakesEffectWhateverWasThere) {
+  for (bool there : {false, true}) {
+    Written history;
+    if (there) history.Initially("a");
+    history.At(1, 2).Set("b");
+    EXPECT_TRUE(Written(history).At(3, 4).Get("b").Linearizable());
+    EXPECT_FALSE(Written(history).At(3, 4).Get(std::nullopt).Linearizable());
+    EXPECT_FALSE(Written(history).At(3, 4).Get("a").Linearizable());
+  }
+}
+
 TEST(LinearizabilityTest, KeysAreIndependentAndTheBadOneIsNamed) {
   Written history;
   history.Key("good").At(1, 2).Put("a", false);
@@ -287,7 +299,7 @@ History Generate(Random* random, int clients, int operations, uint64_t values,
     for (int i = 0; i < operations; ++i) {
       Pending pending;
       pending.op.key = "k";
-      pending.op.kind = static_cast<OpKind>(random->Below(7));
+      pending.op.kind = static_cast<OpKind>(random->Below(8));
       pending.op.argument = std::to_string(random->Below(values));
       pending.op.invoked = now;
       pending.takes_effect = now + 1 + random->Below(20);
@@ -312,6 +324,10 @@ History Generate(Random* random, int clients, int operations, uint64_t values,
         if (!state) state = op.argument;
         break;
       case OpKind::kPut:
+        state = op.argument;
+        break;
+      case OpKind::kSet:
+        op.existed = !op.existed;  // nobody has told it
         state = op.argument;
         break;
       case OpKind::kUpdate:

@@ -1,39 +1,56 @@
-// memcached's protocol on one connection: what it answers, however the bytes come.
+// memcached's protocol without sockets: what it answers, however the bytes come; of one server over a map, and of two
+// compute servers on one pool, of which now the one is asked, now the other.
 #include <gtest/gtest.h>
 
 #include "server/records/string_rules.h"
 #include "test/support/memcached_peer.h"
 #include "test/support/memcached_table.h"
+#include "test/support/record_members.h"
 
 namespace farleaf::test {
 namespace {
 
-struct MemcachedProtocolTest : ::testing::Test {
+using MemcachedPeers = MemberPeers<MemcachedPeer, server::memcached::Limits>;
+
+struct MemcachedProtocolTest : RecordMembersTest {
+  size_t asked = 0;
+
+  /// A stream to a connection of its own, which finds no keys: each to the other member than the one before.
+  std::string Ask(std::string_view stream, size_t piece_bytes = SIZE_MAX,
+                  server::memcached::Limits limits = {}) {
+    const std::string answers = Connect(limits)->Exchange(stream, piece_bytes);
+    Clear();
+    return answers;
+  }
+  std::unique_ptr<MemcachedPeer> Connect(server::memcached::Limits limits = {}) {
+    const size_t i = asked++;
+    return std::make_unique<MemcachedPeer>(members.worker(i), limits, members.tree(i));
+  }
+  void Clear() { ASSERT_EQ(Connect()->Ask("flush_all\r\n"), "OK\r\n"); }
+};
+INSTANTIATE_TEST_SUITE_P(Members, MemcachedProtocolTest, kAllRecordMembers, RecordMembersName);
+
+/// Over a map, of which a test sees, fails and counts each operation.
+struct MemcachedPeerTest : ::testing::Test {
   MonotonicClock clock;
   MapTreeHost host{&clock};
   std::unique_ptr<dsm::Worker> worker = std::move(*host.OpenWorker());
-
-  std::string Ask(std::string_view stream, size_t piece_bytes = SIZE_MAX,
-                  server::memcached::Limits limits = {}) {
-    MemcachedPeer peer(worker.get(), limits);
-    return peer.Exchange(stream, piece_bytes);
-  }
 };
 
-TEST_F(MemcachedProtocolTest, EveryRowOfTheTables) {
-  for (const auto& table : {ClassicTable(), MetaTable(), OwnTable()}) {
-    MemcachedPeer peer(worker.get(), {});
-    for (const auto& [request, answer] : table) {
-      std::string_view rest = request;
-      const size_t before = peer.received().size();
-      while (peer.Send(&rest, SIZE_MAX)) peer.Receive(SIZE_MAX);
-      EXPECT_TRUE(Matches(answer, peer.received().substr(before)))
-          << request << peer.received().substr(before);
+TEST_P(MemcachedProtocolTest, EveryRowOfTheTables) {
+  for (size_t first = 0; first < members.count(); ++first) {
+    for (const auto& table : {ClassicTable(), MetaTable(), OwnTable()}) {
+      MemcachedPeers peers(&members, {}, first);
+      for (const auto& [request, answer] : table) {
+        const std::string answered = peers.Ask(request);
+        EXPECT_TRUE(Matches(answer, answered)) << request << answered;
+      }
+      Clear();
     }
   }
 }
 
-TEST_F(MemcachedProtocolTest, AKeyHasNoSpaceAndNoControlCharacterAtAnyPlace) {
+TEST_F(MemcachedPeerTest, AKeyHasNoSpaceAndNoControlCharacterAtAnyPlace) {
   using server::memcached::IsKey;
   for (size_t bytes = 1; bytes <= 20; ++bytes) {
     for (size_t at = 0; at < bytes; ++at) {
@@ -49,7 +66,7 @@ TEST_F(MemcachedProtocolTest, AKeyHasNoSpaceAndNoControlCharacterAtAnyPlace) {
   EXPECT_FALSE(IsKey(std::string(251, 'a')));
 }
 
-TEST_F(MemcachedProtocolTest, TheAnswersAreTheSameHoweverTheBytesAreCut) {
+TEST_P(MemcachedProtocolTest, TheAnswersAreTheSameHoweverTheBytesAreCut) {
   for (const auto& table : {ClassicTable(), MetaTable(), OwnTable()}) {
     std::string all;
     for (const auto& row : table) all += row.request;
@@ -61,24 +78,25 @@ TEST_F(MemcachedProtocolTest, TheAnswersAreTheSameHoweverTheBytesAreCut) {
 }
 
 // Split in two at every byte: no place is special.
-TEST_F(MemcachedProtocolTest, OneCutAtEachByteChangesNothing) {
+TEST_P(MemcachedProtocolTest, OneCutAtEachByteChangesNothing) {
   for (const std::string stream : {"set a 1 0 4\r\nab\r\n\r\nget a b\r\nms b 2 c\r\nxy\r\nmg b "
                                    "v\r\nincr a 1 noreply\r\nbad\r\nmn\r\n",
                                    "set a 0 0 9999999\r\n", "gets a\nget b\n\nversion\n"}) {
     const std::string expected = Ask(stream);
     for (size_t cut = 0; cut <= stream.size(); ++cut) {
-      MemcachedPeer peer(worker.get(), {});
+      const auto peer = Connect();
       std::string_view first = std::string_view(stream).substr(0, cut);
       std::string_view second = std::string_view(stream).substr(cut);
-      while (peer.Send(&first, SIZE_MAX)) peer.Receive(SIZE_MAX);
-      while (peer.Send(&second, SIZE_MAX)) peer.Receive(SIZE_MAX);
-      peer.End();
-      EXPECT_EQ(peer.received(), expected) << cut;
+      while (peer->Send(&first, SIZE_MAX)) peer->Receive(SIZE_MAX);
+      while (peer->Send(&second, SIZE_MAX)) peer->Receive(SIZE_MAX);
+      peer->End();
+      EXPECT_EQ(peer->received(), expected) << cut;
+      Clear();
     }
   }
 }
 
-TEST_F(MemcachedProtocolTest, ValueThatIsTooLargeIsSkippedAndItsKeyIsGone) {
+TEST_P(MemcachedProtocolTest, ValueThatIsTooLargeIsSkippedAndItsKeyIsGone) {
   const server::memcached::Limits limits{.value_bytes_max = 100};
   const std::string large(101, 'x'), fits(100, 'y');
   const std::string stream = "set a 0 0 1\r\n1\r\nset a 0 0 101\r\n" + large + "\r\nget a\r\n" +
@@ -93,28 +111,28 @@ TEST_F(MemcachedProtocolTest, ValueThatIsTooLargeIsSkippedAndItsKeyIsGone) {
   }
 }
 
-TEST_F(MemcachedProtocolTest, BinaryProtocolAndLongLinesAreToldAndCutOff) {
+TEST_P(MemcachedProtocolTest, BinaryProtocolAndLongLinesAreToldAndCutOff) {
   for (const size_t bytes : {size_t{1}, SIZE_MAX}) {
-    MemcachedPeer binary(worker.get(), {});
-    EXPECT_EQ(binary.Exchange(std::string("mn\r\n\x80\x0a\0\0\0\0mn\r\n", 14), bytes),
+    const auto binary = Connect();
+    EXPECT_EQ(binary->Exchange(std::string("mn\r\n\x80\x0a\0\0\0\0mn\r\n", 14), bytes),
               "MN\r\nCLIENT_ERROR the binary protocol is not spoken here; use the text or meta "
               "protocol\r\n");
-    EXPECT_FALSE(binary.connection().failure().ok());
-    MemcachedPeer endless(worker.get(), {.line_bytes_max = 3'000});
-    EXPECT_EQ(endless.Exchange("mn\r\nget " + std::string(4'000, 'k'), bytes),
+    EXPECT_FALSE(binary->connection().failure().ok());
+    const auto endless = Connect({.line_bytes_max = 3'000});
+    EXPECT_EQ(endless->Exchange("mn\r\nget " + std::string(4'000, 'k'), bytes),
               "MN\r\nCLIENT_ERROR line too long\r\n");
-    EXPECT_FALSE(endless.connection().failure().ok());
+    EXPECT_FALSE(endless->connection().failure().ok());
   }
 }
 
-TEST_F(MemcachedProtocolTest, QuitEndsTheConnectionBehindTheAnswersBeforeIt) {
+TEST_P(MemcachedProtocolTest, QuitEndsTheConnectionBehindTheAnswersBeforeIt) {
   EXPECT_EQ(Ask("mn\r\nquit\r\nmn\r\n"), "MN\r\n");
 }
 
 // The client does not read: neither output nor input grows beyond what the limits say.
-TEST_F(MemcachedProtocolTest, SlowReaderHoldsUpOnlyItself) {
+TEST_P(MemcachedProtocolTest, SlowReaderHoldsUpOnlyItself) {
   constexpr size_t kOutMax = 10'000, kValue = 1'000, kKeys = 500;
-  MemcachedPeer peer(worker.get(), {.out_bytes_max = kOutMax});
+  const auto writer = Connect(), peer = Connect({.out_bytes_max = kOutMax});
   std::string stream, get = "get";
   for (size_t i = 0; i < kKeys; ++i) {
     const std::string key = "k" + std::to_string(i);
@@ -122,75 +140,62 @@ TEST_F(MemcachedProtocolTest, SlowReaderHoldsUpOnlyItself) {
               std::string(kValue, 'v') + "\r\n";
     get += " " + key;
   }
-  std::string_view rest = stream;
-  while (peer.Send(&rest, SIZE_MAX)) {
-  }
+  EXPECT_EQ(writer->Ask(stream), "");
   get += "\r\n";
-  rest = get;
-  ASSERT_TRUE(peer.Send(&rest, SIZE_MAX));
+  std::string_view rest = get;
+  ASSERT_TRUE(peer->Send(&rest, SIZE_MAX));
   size_t largest = 0, turns = 0;
-  while (!peer.connection().output().empty()) {
-    largest = std::max(largest, peer.connection().output().size());
-    peer.Receive(kOutMax / 3);
+  while (!peer->connection().output().empty()) {
+    largest = std::max(largest, peer->connection().output().size());
+    peer->Receive(kOutMax / 3);
     ++turns;
   }
   // One batch of 64 keys is taken before their size is known.
   EXPECT_LE(largest, kOutMax + 64 * (kValue + 50));
   EXPECT_GT(turns, kKeys * kValue / kOutMax);
-  EXPECT_TRUE(peer.received().ends_with("\r\nEND\r\n"));
-  EXPECT_GT(peer.received().size(), kKeys * kValue);
+  EXPECT_TRUE(peer->received().ends_with("\r\nEND\r\n"));
+  EXPECT_GT(peer->received().size(), kKeys * kValue);
 }
 
-TEST_F(MemcachedProtocolTest, AnAbandonedSlowReaderLeavesNothingRunning) {
-  MemcachedPeer peer(worker.get(), {.out_bytes_max = 100});
+TEST_P(MemcachedProtocolTest, AnAbandonedSlowReaderLeavesNothingRunning) {
+  const auto peer = Connect({.out_bytes_max = 100});
   std::string stream = "set k 0 0 1000 noreply\r\n" + std::string(1000, 'v') + "\r\nget";
   for (int i = 0; i < 300; ++i) stream += " k";
   stream += "\r\n";
-  std::string_view rest = stream;
-  peer.Send(&rest, SIZE_MAX);
-  EXPECT_EQ(peer.connection().in_flight(), 1u);
-  peer.connection().InputEnded();
-  peer.connection().Abandon();
-  peer.Receive(0);
-  EXPECT_EQ(peer.connection().in_flight(), 0u);
-  EXPECT_TRUE(peer.connection().finished());
+  EXPECT_EQ(peer->AbandonBehind(stream), 1u);
+  EXPECT_EQ(peer->connection().in_flight(), 0u);
+  EXPECT_TRUE(peer->connection().finished());
 }
 
-TEST_F(MemcachedProtocolTest, ExpiryIsKeptToTheMillisecondAndTheSpaceComesBack) {
-  MemcachedPeer peer(worker.get(), {});
-  const auto ask = [&](std::string_view request) {
-    const size_t before = peer.received().size();
-    while (peer.Send(&request, SIZE_MAX)) peer.Receive(SIZE_MAX);
-    return peer.received().substr(before);
-  };
-  const auto advance_ms = [&](uint64_t ms) { peer.wall().AdvanceNs(ms * kNsPerMs); };
+TEST_P(MemcachedProtocolTest, ExpiryIsKeptToTheMillisecondAndTheSpaceComesBack) {
+  MemcachedPeers peers(&members, {});
+  const auto ask = [&](std::string_view request) { return peers.Ask(request); };
+  const auto advance_ms = [&](uint64_t ms) { peers.AdvanceNs(ms * kNsPerMs); };
   EXPECT_EQ(ask("set a 0 10 1\r\nx\r\nset b 0 10 1\r\ny\r\nset c 0 0 1\r\nz\r\n"),
             "STORED\r\nSTORED\r\nSTORED\r\n");
   advance_ms(9'999);
   EXPECT_EQ(ask("mg a t\r\nget a\r\ntouch b 20\r\n"),
             "HD t0\r\nVALUE a 0 1\r\nx\r\nEND\r\nTOUCHED\r\n");
   advance_ms(1);
-  EXPECT_EQ(peer.index().size(), 3u);
+  EXPECT_EQ(members.Records(1).size(), 3u);
   EXPECT_EQ(ask("get a b c\r\n"), "VALUE b 0 1\r\ny\r\nVALUE c 0 1\r\nz\r\nEND\r\n");
-  EXPECT_EQ(peer.index().size(), 2u) << "whoever meets it deletes it";
+  EXPECT_EQ(members.Records(1).size(), 2u) << "whoever meets it deletes it";
   advance_ms(20'000);
   EXPECT_EQ(ask("incr b 1\r\nappend b 0 0 1\r\nx\r\nreplace b 0 0 1\r\nx\r\ntouch b 5\r\nmg b\r\n"),
             "NOT_FOUND\r\nNOT_STORED\r\nNOT_STORED\r\nNOT_FOUND\r\nEN\r\n");
-  EXPECT_EQ(peer.index().size(), 1u);
+  EXPECT_EQ(members.Records(1).size(), 1u);
   // Seconds since 1970, beyond 30 days.
-  const uint64_t now_s = peer.wall().NowNs() / kNsPerSecond;
+  const uint64_t now_s = peers.Next().wall().NowNs() / kNsPerSecond;
   EXPECT_EQ(ask("set d 0 " + std::to_string(now_s + 100) + " 1\r\nx\r\nmg d t\r\n"),
             "STORED\r\nHD t100\r\n");
 }
 
-TEST_F(MemcachedProtocolTest, CasGrowsWithEveryChangeAlsoBehindADelete) {
-  MemcachedPeer peer(worker.get(), {});
+TEST_P(MemcachedProtocolTest, CasGrowsWithEveryChangeAlsoBehindADelete) {
+  MemcachedPeers peers(&members, {});
   uint64_t last = 0;
-  const auto cas_after = [&](std::string request) {
-    std::string_view rest = request += "mg a c\r\n";
-    const size_t before = peer.received().size();
-    while (peer.Send(&rest, SIZE_MAX)) peer.Receive(SIZE_MAX);
-    const std::string answer = peer.received().substr(before);
+  const auto cas_after = [&](const std::string& request) {
+    peers.Ask(request);
+    const std::string answer = peers.Ask("mg a c\r\n");
     return std::stoull(answer.substr(answer.rfind("HD c") + 4));
   };
   for (const char* change :
@@ -201,11 +206,11 @@ TEST_F(MemcachedProtocolTest, CasGrowsWithEveryChangeAlsoBehindADelete) {
     last = cas;
   }
   EXPECT_EQ(cas_after("touch a 100\r\n"), last) << "the data is the same";
-  peer.wall().AdvanceNs(1'000);
+  peers.AdvanceNs(1'000);
   EXPECT_GT(cas_after("delete a\r\nset a 0 0 1\r\n1\r\n"), last);
 }
 
-TEST_F(MemcachedProtocolTest, RetrievalsThatFollowOneAnotherAreOneMultiGet) {
+TEST_F(MemcachedPeerTest, RetrievalsThatFollowOneAnotherAreOneMultiGet) {
   MemcachedPeer peer(worker.get(), {});
   uint64_t calls = 0;
   std::string stream = "get a\r\ngets b c\r\nget d\r\nset a 0 0 1\r\nx\r\nget a\r\n";
@@ -218,7 +223,7 @@ TEST_F(MemcachedProtocolTest, RetrievalsThatFollowOneAnotherAreOneMultiGet) {
   EXPECT_EQ(calls, 4u + 1 + 1) << "of the map, a key each";
 }
 
-TEST_F(MemcachedProtocolTest, AFailureIsToldOnOneLineAndTheConnectionGoesOn) {
+TEST_F(MemcachedPeerTest, AFailureIsToldOnOneLineAndTheConnectionGoesOn) {
   MemcachedPeer peer(worker.get(), {});
   bool down = true;
   peer.index().set_before([&down](dsm::OpContext&) -> dsm::Task<Status> {
@@ -235,7 +240,7 @@ TEST_F(MemcachedProtocolTest, AFailureIsToldOnOneLineAndTheConnectionGoesOn) {
   EXPECT_TRUE(peer.received().ends_with("lost\r\nEND\r\n"));
 }
 
-TEST_F(MemcachedProtocolTest, WhatIsNoRecordIsToldAndNotTouched) {
+TEST_F(MemcachedPeerTest, WhatIsNoRecordIsToldAndNotTouched) {
   MemcachedPeer peer(worker.get(), {});
   dsm::FabricCounts counts;
   dsm::OpContext op{*worker, counts};
@@ -246,7 +251,7 @@ TEST_F(MemcachedProtocolTest, WhatIsNoRecordIsToldAndNotTouched) {
   EXPECT_EQ(peer.index().Content().at("\x01z"), "not a record");
 }
 
-TEST_F(MemcachedProtocolTest, RecordsParseToWhatTheyWere) {
+TEST_F(MemcachedPeerTest, RecordsParseToWhatTheyWere) {
   using server::Record;
   Record record;
   record.stale = record.won = true;

@@ -136,6 +136,55 @@ TEST_P(MemcachedServerTest, CompareAndSetLosesNoUpdate) {
   EXPECT_EQ(TextClient(all->memcached_url(0)).Ask("get n\r\n"), "VALUE n 0 3\r\n100\r\nEND\r\n");
 }
 
+// Pieces are put to both ends of one item, its expiry is moved meanwhile, and items are deleted and made anew.
+TEST_P(MemcachedServerTest, NoPieceIsLostAndOneOfAllDeletesAnItem) {
+  const auto all = Start();
+  constexpr size_t kClients = 4, kEach = 40;
+  std::string sets = "set text 0 0 1\r\n|\r\n";
+  for (size_t i = 0; i < kEach; ++i) sets += "set d" + std::to_string(i) + " 0 0 1\r\nx\r\n";
+  TextClient(all->memcached_url(0)).Ask(sets);
+  std::atomic<uint64_t> deleted{0}, made{0};
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kClients; ++t) {
+    threads.emplace_back([&, t] {
+      TextClient client(all->memcached_url(t));
+      const char own = static_cast<char>('a' + t);
+      for (size_t i = 0; i < kEach; ++i) {
+        const std::string n = std::to_string(i);
+        const std::string piece = {own, static_cast<char>('0' + i)};
+        EXPECT_EQ(client.Ask("append text 0 0 2\r\n" + piece + "\r\nprepend text 0 0 2\r\n" +
+                             piece + "\r\ntouch text 1000\r\n"),
+                  "STORED\r\nSTORED\r\nTOUCHED\r\n");
+        deleted += client.Ask("delete d" + n + "\r\n") == "DELETED\r\n";
+        made += client.Ask("ms m" + n + " 1 ME\r\nx\r\n") == "HD\r\n";
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(deleted.load(), kEach);
+  EXPECT_EQ(made.load(), kEach);
+  const std::string answer = TextClient(all->memcached_url(1)).Ask("mg text v\r\n");
+  const std::string text = answer.substr(answer.find("\r\n") + 2);
+  const size_t middle = text.find('|'), pieces = kClients * kEach;
+  ASSERT_EQ(answer.substr(0, 3), "VA ") << answer;
+  ASSERT_EQ(middle, 2 * pieces) << text;
+  ASSERT_EQ(text.size(), 4 * pieces + 1 + 2) << text;
+  // Those of a client are in its order behind the middle, and in the other one before it.
+  for (size_t t = 0; t < kClients; ++t) {
+    char behind = '0', before = static_cast<char>('0' + kEach);
+    for (size_t at = 0; at < 2 * pieces; at += 2) {
+      if (text[middle + 1 + at] == static_cast<char>('a' + t)) {
+        EXPECT_EQ(text[middle + 2 + at], behind++) << text;
+      }
+      if (text[at] == static_cast<char>('a' + t)) {
+        EXPECT_EQ(text[at + 1], --before) << text;
+      }
+    }
+    EXPECT_EQ(behind, static_cast<char>('0' + kEach));
+    EXPECT_EQ(before, '0');
+  }
+}
+
 TEST_P(MemcachedServerTest, LargeValuesAndManyKeysPassInOrder) {
   const auto all = Start();
   TextClient writer(all->memcached_url(0)), reader(all->memcached_url(1));

@@ -41,7 +41,7 @@ class MergeWorld {
     a.Create("tree", kGeometry);
     for (uint64_t i = 0; i < kKeys; ++i) Put(Mix64(i), i);
     b.Open("tree");
-    const std::vector<CachedLeaf> leaves = a.Leaves();
+    const CachedLeaves leaves = a.Leaves();
     FARLEAF_CHECK(leaves.size() > left + 3 && a.tree().cache().root().level == 1, leaves.size());
     left_ = leaves[left];
     right_ = leaves[left + 1];

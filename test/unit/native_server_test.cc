@@ -7,6 +7,7 @@
 #include "dsm/base/random.h"
 #include "test/support/lsm_trees.h"
 #include "test/support/native_under_test.h"
+#include "test/support/pool_hosts.h"
 
 namespace farleaf::server {
 namespace {
@@ -26,25 +27,42 @@ struct NativeServerTest : test::NativeUnderTest {
   }
 };
 
-enum class TestedEngine : uint8_t { kMap, kLsm };
+enum class TestedEngine : uint8_t { kMap, kLsm, kPool };
 
-/// What holds whatever keeps the trees.
+/// What holds whatever keeps the trees. A pool's other compute server makes trees and tells their content.
 struct NativeEngineTest : NativeServerTest, ::testing::WithParamInterface<TestedEngine> {
   std::unique_ptr<test::LsmTrees> lsm;
+  std::unique_ptr<test::PoolHosts> pool;
+  std::unique_ptr<NativeServer> other;
 
   void SetUp() override {
     NativeServerTest::SetUp();
     if (GetParam() == TestedEngine::kLsm) lsm = std::make_unique<test::LsmTrees>();
+    if (GetParam() == TestedEngine::kPool) pool = std::make_unique<test::PoolHosts>(2);
   }
   void TearDown() override {
+    other.reset();
     NativeServerTest::TearDown();
     lsm.reset();
+    pool.reset();
   }
-  TreeHost& served() override { return lsm ? lsm->host() : static_cast<TreeHost&>(host); }
-  /// Runs a call of the host's on a worker of its own.
+  TreeHost& served() override {
+    if (pool) return pool->host(0);
+    return lsm ? lsm->host() : static_cast<TreeHost&>(host);
+  }
+  TreeHost& others() { return pool ? pool->host(1) : served(); }
+  void StartServer() {
+    NativeServerTest::StartServer();
+    if (!pool) return;
+    auto started = NativeServer::Start(&others(), &clock, {.listen = {"127.0.0.1:0"}});
+    ASSERT_TRUE(started.ok()) << started.status();
+    other = std::move(*started);
+  }
+  const std::string& other_url() const { return other ? other->urls()[0] : tcp_url(); }
+  /// Runs a call of the other's host on a worker of its own.
   template <typename Call>
   auto OnHost(Call call) {
-    auto worker = served().OpenWorker();
+    auto worker = others().OpenWorker();
     FARLEAF_CHECK(worker.ok(), worker.status());
     dsm::FabricCounts counts;
     dsm::OpContext op{**worker, counts};
@@ -52,11 +70,11 @@ struct NativeEngineTest : NativeServerTest, ::testing::WithParamInterface<Tested
   }
   void Add(const std::string& name, protocol::TreeLayout layout = protocol::TreeLayout::kBytes) {
     const NewTree tree{.name = name, .layout = layout};
-    const auto created = OnHost([&](dsm::OpContext& op) { return served().Create(op, tree); });
+    const auto created = OnHost([&](dsm::OpContext& op) { return others().Create(op, tree); });
     FARLEAF_CHECK(created.ok(), created.status());
   }
   std::map<std::string, std::string> Content(const std::string& name) {
-    const auto tree = OnHost([&](dsm::OpContext& op) { return served().Open(op, name); });
+    const auto tree = OnHost([&](dsm::OpContext& op) { return others().Open(op, name); });
     FARLEAF_CHECK(tree.ok(), tree.status());
     std::vector<index::KeyValue> rows;
     const Status scanned =
@@ -68,9 +86,12 @@ struct NativeEngineTest : NativeServerTest, ::testing::WithParamInterface<Tested
   }
 };
 INSTANTIATE_TEST_SUITE_P(Each, NativeEngineTest,
-                         ::testing::Values(TestedEngine::kMap, TestedEngine::kLsm),
+                         ::testing::Values(TestedEngine::kMap, TestedEngine::kLsm,
+                                           TestedEngine::kPool),
                          [](const auto& engine) {
-                           return engine.param == TestedEngine::kMap ? "Map" : "Lsm";
+                           return engine.param == TestedEngine::kMap   ? "Map"
+                                  : engine.param == TestedEngine::kLsm ? "Lsm"
+                                                                       : "TwoOnOnePool";
                          });
 
 struct NativeQuiescenceTest : NativeEngineTest {};
@@ -107,28 +128,30 @@ TEST_P(NativeEngineTest, EveryOperationOverTcpUnixSocketsAndRings) {
     ASSERT_TRUE(created.ok()) << created.status();
     auto tree = *client->OpenTree("tree of " + url);
     EXPECT_EQ(tree.info(), created->info());
+    auto others_client = Connect(other_url());
+    auto there = *others_client->OpenTree("tree of " + url);
     EXPECT_TRUE(*tree.Insert("a", "1"));
-    EXPECT_FALSE(*tree.Insert("a", "2"));
+    EXPECT_FALSE(*there.Insert("a", "2"));
     EXPECT_TRUE(*tree.Put("b", "2"));
-    EXPECT_FALSE(*tree.Put("b", "3"));
+    EXPECT_FALSE(*there.Put("b", "3"));
     EXPECT_FALSE(*tree.Update("c", "4"));
     EXPECT_TRUE(*tree.Update("a", "5"));
     EXPECT_EQ(**tree.Get("a"), "5");
     EXPECT_EQ(*tree.Get("c"), std::nullopt);
     EXPECT_EQ(*tree.CompareAndSet("a", "1", "6"),
               (client::CompareAndSetResult{ConditionOutcome::kDifferent, "5"}));
-    EXPECT_EQ(*tree.CompareAndSet("a", "5", "6"), ConditionOutcome::kDone);
+    EXPECT_EQ(*there.CompareAndSet("a", "5", "6"), ConditionOutcome::kDone);
     EXPECT_EQ(*tree.CompareAndSet("c", "5", "6"), ConditionOutcome::kAbsent);
     EXPECT_EQ(*tree.DeleteIf("a", "5"), ConditionOutcome::kDifferent);
     const std::vector<std::string> keys = {"b", "z", "a"};
-    EXPECT_EQ(*tree.MultiGet(keys), (client::Values{"3", std::nullopt, "6"}));
+    EXPECT_EQ(*there.MultiGet(keys), (client::Values{"3", std::nullopt, "6"}));
     EXPECT_EQ(*tree.Scan({}), (Rows{{"a", "6"}, {"b", "3"}}));
-    EXPECT_EQ(*tree.DeleteIf("a", "6"), ConditionOutcome::kDone);
+    EXPECT_EQ(*there.DeleteIf("a", "6"), ConditionOutcome::kDone);
     EXPECT_EQ(*tree.DeleteIf("a", "6"), ConditionOutcome::kAbsent);
-    EXPECT_TRUE(*tree.Delete("b"));
+    EXPECT_TRUE(*there.Delete("b"));
     EXPECT_FALSE(*tree.Delete("b"));
     EXPECT_EQ(*tree.Add("counter", 5, -7), -2);
-    EXPECT_EQ(*tree.Add("counter", 5, -7), 3);
+    EXPECT_EQ(*there.Add("counter", 5, -7), 3);
     EXPECT_EQ(**tree.Get("counter"), client::CounterValue(3));
     EXPECT_TRUE(client->Ping().ok());
   }
@@ -141,7 +164,9 @@ TEST_P(NativeEngineTest, ErrorsNameTheServerAndTheThing) {
   Add("numbers", protocol::TreeLayout::kFixed8);
   auto client = Connect(tcp_url());
   EXPECT_EQ(client->OpenTree("none").status().ToString(),
-            "not found: " + tcp_url() + ": tree \"none\" does not exist");
+            "not found: " + tcp_url() +
+                (pool ? ": there is no tree 'none' in this pool; there are: numbers"
+                      : ": tree \"none\" does not exist"));
   EXPECT_EQ(client->CreateTree({.name = "numbers"}).status().code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(client->OpenTree("").status().code(), StatusCode::kInvalidArgument);
   auto numbers = *client->OpenTree("numbers");

@@ -1,5 +1,5 @@
 // What has expired, was overwritten or deleted, whatever it was, costs the pool nothing any more within two turns of
-// the sweep, and half a minute for what is freed in between: pages wait until nobody can be looking at them.
+// the sweep and half a minute: pages that are freed wait until nobody can be looking at them.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,22 +15,32 @@ namespace {
 
 using server::NativeServerOptions;
 
-constexpr uint64_t kStatedNs = 30 * kNsPerSecond;
+/// What README.md of server states: turns of the sweep, and for pages that somebody may be looking at.
+constexpr uint64_t kStatedTurns = 2, kStatedBesideNs = 30 * kNsPerSecond;
+uint64_t StatedNs(const NativeServerOptions& options) {
+  return kStatedTurns * options.expiry_sweep_s * kNsPerSecond + kStatedBesideNs;
+}
+/// What is stated counts from turns: a machine so busy that these take longer has until then.
+constexpr uint64_t kPatienceNs = 120 * kNsPerSecond;
 
 class RecordSpaceTest : public ::testing::Test {
  protected:
-  /// Pages, blocks and extents in use at all memory servers.
-  uint64_t PagesInUse() {
+  /// Of all memory servers. Beside the sweeps, what is found wrong may be what is about to be done.
+  index::CheckReport Look() {
     dsm::Pool& pool = all_.pool(0);
     auto worker = pool.OpenWorker();
     FARLEAF_CHECK(worker.ok(), worker.status());
     dsm::FabricCounts counts;
     dsm::OpContext op{**worker, counts};
-    const auto report = (*worker)->Run(index::CheckPool(op, pool, {}));
+    auto report = (*worker)->Run(index::CheckPool(op, pool, {}));
     FARLEAF_CHECK(report.ok(), report.status());
-    EXPECT_TRUE(report->ok());
+    return std::move(*report);
+  }
+  /// Pages, blocks and extents in use.
+  uint64_t PagesInUse() {
     uint64_t pages = 0;
-    for (const index::ServerReport& server : report->servers) {
+    const index::CheckReport report = Look();
+    for (const index::ServerReport& server : report.servers) {
       for (const index::PageCounts& kind : server.pages) pages += kind.in_use;
     }
     return pages;
@@ -77,12 +87,29 @@ TEST_F(RecordSpaceTest, PoolsUseIsWhatItWasWithinTwoTurnsOfTheSweep) {
                  "DEL deleted.hash\r\nSET overwritten.set x\r\nDEL overwritten.set\r\nSET "
                  "overwritten x\r\n");
   all_.wall.AdvanceNs(60 * kNsPerSecond);
-  const uint64_t turns = SweepTurns(), end_ns = all_.clock.NowNs() + kStatedNs;
-  // The turn under way has met some of it before its end.
-  while (SweepTurns() < turns + 3) Sleep();
-  while (PagesInUse() > before + kSlackPages && all_.clock.NowNs() < end_ns) Sleep();
-  EXPECT_LE(PagesInUse(), before + kSlackPages);
-  EXPECT_EQ(redis.AskRedis("DBSIZE\r\n"), ":2\r\n");
+  const uint64_t turns = SweepTurns(), patience_end_ns = all_.clock.NowNs() + kPatienceNs;
+  uint64_t end_ns = all_.clock.NowNs() + StatedNs(Options());
+  const auto whats_left = [&] {
+    const uint64_t pages = PagesInUse();
+    const std::string keys = redis.AskRedis("DBSIZE\r\n");
+    return pages > before + kSlackPages || keys != ":2\r\n"
+               ? std::to_string(pages) + " pages in use, " + std::to_string(before) +
+                     " before; keys " + keys
+               : "";
+  };
+  for (; !whats_left().empty(); Sleep()) {
+    const uint64_t now_ns = all_.clock.NowNs();
+    if (now_ns < end_ns) continue;
+    // The turn under way has met some of it before its end, and does not count.
+    const bool turning = SweepTurns() < turns + kStatedTurns + 1;
+    if (!turning || now_ns > patience_end_ns) break;
+    end_ns = now_ns + kStatedBesideNs;
+  }
+  EXPECT_EQ(whats_left(), "");
+  const index::CheckReport end = Look();
+  for (const index::Finding& finding : end.findings.described()) {
+    ADD_FAILURE() << finding.address << ": " << finding.text;
+  }
 }
 
 }  // namespace

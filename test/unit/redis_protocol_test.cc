@@ -1,12 +1,13 @@
-// Redis' protocol on one connection: what it answers, however the bytes come.
+// Redis' protocol without sockets: what it answers, however the bytes come; of one server over a map, and of two compute
+// servers on one pool, of which now the one is asked, now the other.
 #include <gtest/gtest.h>
 
-#include <coroutine>
 #include <set>
 #include <utility>
 
 #include "dsm/base/random.h"
 #include "server/frontend/redis/pattern.h"
+#include "test/support/record_members.h"
 #include "test/support/redis_peer.h"
 #include "test/support/redis_table.h"
 
@@ -17,29 +18,47 @@ std::vector<std::vector<Exchange>> AllTables() {
   return {RedisServerTable(), RedisStringTable(), RedisCollectionTable(), RedisOwnTable()};
 }
 
-struct RedisProtocolTest : ::testing::Test {
-  MonotonicClock clock;
-  MapTreeHost host{&clock};
-  std::unique_ptr<dsm::Worker> worker = std::move(*host.OpenWorker());
+using RedisPeers = MemberPeers<RedisPeer, server::redis::Limits>;
 
+struct RedisProtocolTest : RecordMembersTest {
+  size_t asked = 0;
+
+  /// A stream to a connection of its own, which finds no keys: each to the other member than the one before.
   std::string Ask(std::string_view stream, size_t piece_bytes = SIZE_MAX,
                   server::redis::Limits limits = {}) {
-    RedisPeer peer(worker.get(), limits);
-    return peer.Exchange(stream, piece_bytes);
+    const std::string answers = Connect(limits)->Exchange(stream, piece_bytes);
+    Clear();
+    return answers;
   }
+  std::unique_ptr<RedisPeer> Connect(server::redis::Limits limits = {},
+                                     std::vector<std::string> passwords = {}) {
+    const size_t i = asked++;
+    return std::make_unique<RedisPeer>(members.worker(i), limits, members.tree(i),
+                                       std::move(passwords));
+  }
+  void Clear() { ASSERT_EQ(Connect()->Ask("FLUSHALL\r\n"), "+OK\r\n"); }
 };
+INSTANTIATE_TEST_SUITE_P(Members, RedisProtocolTest, kAllRecordMembers, RecordMembersName);
 
-TEST_F(RedisProtocolTest, EveryRowOfTheTables) {
-  for (const auto& table : AllTables()) {
-    RedisPeer peer(worker.get(), {});
-    for (const auto& [request, answer] : table) {
-      const std::string answered = peer.Ask(request);
-      EXPECT_TRUE(Matches(answer, answered)) << request << answered;
+TEST_P(RedisProtocolTest, EveryRowOfTheTables) {
+  for (size_t first = 0; first < members.count(); ++first) {
+    for (const auto& table : {RedisStringTable(), RedisCollectionTable(), RedisOwnTable()}) {
+      RedisPeers peers(&members, {}, first);
+      for (const auto& [request, answer] : table) {
+        const std::string answered = peers.Ask(request);
+        EXPECT_TRUE(Matches(answer, answered)) << request << answered;
+      }
+      Clear();
     }
+  }
+  const auto peer = Connect();
+  for (const auto& [request, answer] : RedisServerTable()) {
+    const std::string answered = peer->Ask(request);
+    EXPECT_TRUE(Matches(answer, answered)) << request << answered;
   }
 }
 
-TEST_F(RedisProtocolTest, TheAnswersAreTheSameHoweverTheBytesAreCut) {
+TEST_P(RedisProtocolTest, TheAnswersAreTheSameHoweverTheBytesAreCut) {
   for (const auto& table : AllTables()) {
     std::string all;
     for (const auto& row : table) all += row.request;
@@ -51,7 +70,7 @@ TEST_F(RedisProtocolTest, TheAnswersAreTheSameHoweverTheBytesAreCut) {
 }
 
 // Split in two at every byte: no place is special.
-TEST_F(RedisProtocolTest, OneCutAtEachByteChangesNothing) {
+TEST_P(RedisProtocolTest, OneCutAtEachByteChangesNothing) {
   for (const std::string& stream :
        {Request({"SET", "a", "b\r\n"}) + Request({"GET", "a"}) + "*0\r\nGET a\r\n" +
             Request({"GET", "b"}) + Request({"GET", "a"}) + "\r\n" + Request({"INCR", "a"}),
@@ -61,16 +80,17 @@ TEST_F(RedisProtocolTest, OneCutAtEachByteChangesNothing) {
     const server::redis::Limits limits{.value_bytes_max = 200, .request_bytes_max = 180};
     const std::string expected = Ask(stream, SIZE_MAX, limits);
     for (size_t cut = 0; cut <= stream.size(); ++cut) {
-      RedisPeer peer(worker.get(), limits);
-      peer.Ask(std::string_view(stream).substr(0, cut));
-      peer.Ask(std::string_view(stream).substr(cut));
-      peer.End();
-      EXPECT_EQ(peer.received(), expected) << cut;
+      const auto peer = Connect(limits);
+      peer->Ask(std::string_view(stream).substr(0, cut));
+      peer->Ask(std::string_view(stream).substr(cut));
+      peer->End();
+      EXPECT_EQ(peer->received(), expected) << cut;
+      Clear();
     }
   }
 }
 
-TEST_F(RedisProtocolTest, WhatIsTooLargeIsSkippedAndWhatFollowsIsServed) {
+TEST_P(RedisProtocolTest, WhatIsTooLargeIsSkippedAndWhatFollowsIsServed) {
   const server::redis::Limits limits{.value_bytes_max = 100, .request_bytes_max = 400};
   const std::string large(101, 'x'), fits(100, 'y');
   std::vector<std::string> many = {"MSET"};
@@ -91,7 +111,7 @@ TEST_F(RedisProtocolTest, WhatIsTooLargeIsSkippedAndWhatFollowsIsServed) {
   }
 }
 
-TEST_F(RedisProtocolTest, GarbageIsToldAndCutOff) {
+TEST_P(RedisProtocolTest, GarbageIsToldAndCutOff) {
   const std::pair<std::string, std::string> garbage[] = {
       {"*x\r\n", "invalid multibulk length"},
       {"*1048577\r\n", "invalid multibulk length"},
@@ -109,105 +129,100 @@ TEST_F(RedisProtocolTest, GarbageIsToldAndCutOff) {
   };
   for (const auto& [bytes, what] : garbage) {
     for (const size_t piece : {size_t{1}, SIZE_MAX}) {
-      RedisPeer peer(worker.get(), {});
-      EXPECT_EQ(peer.Exchange("PING\r\n" + bytes + "PING\r\n", piece),
+      const auto peer = Connect();
+      EXPECT_EQ(peer->Exchange("PING\r\n" + bytes + "PING\r\n", piece),
                 "+PONG\r\n-ERR Protocol error: " + what + "\r\n");
-      EXPECT_FALSE(peer.connection().failure().ok());
+      EXPECT_FALSE(peer->connection().failure().ok());
     }
   }
   EXPECT_EQ(Ask("POST / HTTP/1.1\r\nHost: x\r\n\r\nPING\r\n"), "-ERR this is not HTTP\r\n");
 }
 
 // Within a request, between requests, and where the last one had quotes.
-TEST_F(RedisProtocolTest, RoomThatIsGivenBackChangesNoAnswer) {
+TEST_P(RedisProtocolTest, RoomThatIsGivenBackChangesNoAnswer) {
   const std::string stream = Request({"SET", "a", "b"}) + "GET \"a\"\r\n" +
                              Request({"MSET", "a", "1", "b", "2"}) + Request({"MGET", "a", "b"});
   const std::string expected = Ask(stream);
   for (size_t cut = 0; cut <= stream.size(); ++cut) {
-    RedisPeer peer(worker.get(), {});
-    peer.Ask(std::string_view(stream).substr(0, cut));
-    peer.connection().GiveBackRoom();
-    peer.Ask(std::string_view(stream).substr(cut));
-    peer.End();
-    EXPECT_EQ(peer.received(), expected) << cut;
+    const auto peer = Connect();
+    peer->Ask(std::string_view(stream).substr(0, cut));
+    peer->connection().GiveBackRoom();
+    peer->Ask(std::string_view(stream).substr(cut));
+    peer->End();
+    EXPECT_EQ(peer->received(), expected) << cut;
+    Clear();
   }
 }
 
-TEST_F(RedisProtocolTest, QuitEndsTheConnectionBehindTheAnswersBeforeIt) {
+TEST_P(RedisProtocolTest, QuitEndsTheConnectionBehindTheAnswersBeforeIt) {
   EXPECT_EQ(Ask("PING\r\nGET a\r\nQUIT\r\nPING\r\n"), "+PONG\r\n$-1\r\n+OK\r\n");
 }
 
 // The client does not read: neither output nor input grows beyond what the limits say.
-TEST_F(RedisProtocolTest, SlowReaderHoldsUpOnlyItself) {
+TEST_P(RedisProtocolTest, SlowReaderHoldsUpOnlyItself) {
   constexpr size_t kOutMax = 10'000, kValue = 1'000, kKeys = 500;
-  RedisPeer peer(worker.get(), {.out_bytes_max = kOutMax});
+  const auto writer = Connect(), peer = Connect({.out_bytes_max = kOutMax});
   std::string gets;
   for (size_t i = 0; i < kKeys; ++i) {
     const std::string key = "k" + std::to_string(i);
-    peer.Ask(Request({"SET", key, std::string(kValue, 'v')}));
+    writer->Ask(Request({"SET", key, std::string(kValue, 'v')}));
     gets += Request({"GET", key});
   }
-  const size_t before = peer.received().size();
   std::string_view rest = gets;
-  ASSERT_TRUE(peer.Send(&rest, SIZE_MAX));
+  ASSERT_TRUE(peer->Send(&rest, SIZE_MAX));
   size_t largest = 0;
-  while (!peer.connection().output().empty()) {
-    largest = std::max(largest, peer.connection().output().size());
-    peer.Receive(kOutMax / 3);
+  while (!peer->connection().output().empty()) {
+    largest = std::max(largest, peer->connection().output().size());
+    peer->Receive(kOutMax / 3);
   }
   // One batch of 64 keys is taken before their size is known.
   EXPECT_LE(largest, kOutMax + 64 * (kValue + 50));
-  EXPECT_EQ(peer.received().size() - before, kKeys * (kValue + 9));
+  EXPECT_EQ(peer->received().size(), kKeys * (kValue + 9));
 }
 
-TEST_F(RedisProtocolTest, AnswerBeyondTheLimitIsAnErrorAndTheConnectionGoesOn) {
-  RedisPeer peer(worker.get(), {.reply_bytes_max = 5'000});
+TEST_P(RedisProtocolTest, AnswerBeyondTheLimitIsAnErrorAndTheConnectionGoesOn) {
+  RedisPeers peers(&members, {.reply_bytes_max = 5'000});
   const std::string value(1'000, 'v');
   std::vector<std::string> get = {"MGET"};
   for (int i = 0; i < 100; ++i) get.push_back("k");
-  peer.Ask(Request({"SET", "k", value}) + Request({"SET", "l", value}));
+  peers.Ask(Request({"SET", "k", value}) + Request({"SET", "l", value}));
   const std::string large =
       "-ERR the answer is larger than redis_reply_bytes_max; ask for less at a time\r\n";
-  EXPECT_EQ(peer.Ask(Request(get)), large);
-  EXPECT_EQ(peer.Ask("RANGE - + KEYS\r\n"), "*2\r\n$1\r\nk\r\n$1\r\nl\r\n");
+  EXPECT_EQ(peers.Ask(Request(get)), large);
+  EXPECT_EQ(peers.Ask("RANGE - + KEYS\r\n"), "*2\r\n$1\r\nk\r\n$1\r\nl\r\n");
 }
 
-TEST_F(RedisProtocolTest, AnAbandonedSlowReaderLeavesNothingRunning) {
-  RedisPeer peer(worker.get(), {.out_bytes_max = 100});
-  peer.Ask(Request({"SET", "k", std::string(1'000, 'v')}));
+TEST_P(RedisProtocolTest, AnAbandonedSlowReaderLeavesNothingRunning) {
+  const auto writer = Connect(), peer = Connect({.out_bytes_max = 100});
+  writer->Ask(Request({"SET", "k", std::string(1'000, 'v')}));
   std::string gets;
   for (int i = 0; i < 300; ++i) gets += Request({"GET", "k"});
-  std::string_view rest = gets;
-  peer.Send(&rest, SIZE_MAX);
-  EXPECT_EQ(peer.connection().in_flight(), 1u);
-  peer.connection().InputEnded();
-  peer.connection().Abandon();
-  peer.Receive(0);
-  EXPECT_EQ(peer.connection().in_flight(), 0u);
-  EXPECT_TRUE(peer.connection().finished());
+  EXPECT_EQ(peer->AbandonBehind(gets), 1u);
+  EXPECT_EQ(peer->connection().in_flight(), 0u);
+  EXPECT_TRUE(peer->connection().finished());
 }
 
-TEST_F(RedisProtocolTest, ExpiryIsKeptToTheMillisecondAndTheSpaceComesBack) {
-  RedisPeer peer(worker.get(), {});
-  EXPECT_EQ(peer.Ask("SET a x PX 1500\r\nSET b y\r\nPTTL a\r\nTTL a\r\n"),
+TEST_P(RedisProtocolTest, ExpiryIsKeptToTheMillisecondAndTheSpaceComesBack) {
+  RedisPeers peers(&members, {});
+  EXPECT_EQ(peers.Ask("SET a x PX 1500\r\nSET b y\r\nPTTL a\r\nTTL a\r\n"),
             "+OK\r\n+OK\r\n:1500\r\n:2\r\n");
-  peer.wall().AdvanceNs(1'499 * kNsPerMs);
-  EXPECT_EQ(peer.Ask("PTTL a\r\nGET a\r\n"), ":1\r\n$1\r\nx\r\n");
-  peer.wall().AdvanceNs(kNsPerMs);
-  EXPECT_EQ(peer.Ask("SCAN 0\r\nRANGE - +\r\n"),
+  peers.AdvanceNs(1'499 * kNsPerMs);
+  EXPECT_EQ(peers.Ask("PTTL a\r\nGET a\r\n"), ":1\r\n$1\r\nx\r\n");
+  peers.AdvanceNs(kNsPerMs);
+  EXPECT_EQ(peers.Ask("SCAN 0\r\nRANGE - +\r\n"),
             "*2\r\n$1\r\n0\r\n*1\r\n$1\r\nb\r\n*2\r\n$1\r\nb\r\n$1\r\ny\r\n");
-  EXPECT_EQ(peer.index().size(), 2u);
-  EXPECT_EQ(peer.Ask("DBSIZE\r\n"), ":2\r\n") << "as Redis counts what is still to be deleted";
-  EXPECT_EQ(peer.Ask("MGET a b\r\n"), "*2\r\n$-1\r\n$1\r\ny\r\n");
-  EXPECT_EQ(peer.index().size(), 1u) << "whoever meets it deletes it";
+  EXPECT_EQ(members.Records(0).size(), 2u);
+  EXPECT_EQ(peers.Ask("DBSIZE\r\n"), ":2\r\n") << "as Redis counts what is still to be deleted";
+  EXPECT_EQ(peers.Ask("MGET a b\r\n"), "*2\r\n$-1\r\n$1\r\ny\r\n");
+  EXPECT_EQ(members.Records(0).size(), 1u) << "whoever meets it deletes it";
 }
 
-TEST_F(RedisProtocolTest, ScanMeetsEachKeyOnceWhateverItsStep) {
-  RedisPeer peer(worker.get(), {});
+TEST_P(RedisProtocolTest, ScanMeetsEachKeyOnceWhateverItsStep) {
+  RedisPeers peers(&members, {});
   std::set<std::string> expected;
   for (int i = 0; i < 300; ++i) {
     const std::string key = "key" + std::to_string(i * 7919 % 300);
-    peer.Ask(Request({"SET", key, "x"}));
+    peers.Ask(Request({"SET", key, "x"}));
     if (key[3] == '1') expected.insert(key);
   }
   for (const char* count : {"1", "7", "100", "1000"}) {
@@ -215,7 +230,7 @@ TEST_F(RedisProtocolTest, ScanMeetsEachKeyOnceWhateverItsStep) {
     std::string cursor = "0";
     do {
       const std::string answer =
-          peer.Ask(Request({"SCAN", cursor, "MATCH", "key1*", "COUNT", count}));
+          peers.Ask(Request({"SCAN", cursor, "MATCH", "key1*", "COUNT", count}));
       // *2, the cursor's length and text, the count of keys, a length and a text for each.
       std::vector<std::string> lines;
       for (size_t at = 0; at < answer.size(); at = answer.find("\r\n", at) + 2) {
@@ -229,99 +244,72 @@ TEST_F(RedisProtocolTest, ScanMeetsEachKeyOnceWhateverItsStep) {
   }
 }
 
-TEST_F(RedisProtocolTest, WalksThatAreNeverFinishedDoNotFillThePool) {
-  RedisPeer peer(worker.get(), {});
-  for (int i = 0; i < 50; ++i) peer.Ask(Request({"SET", "key" + std::to_string(i), "x"}));
-  const std::string first = peer.Ask("SCAN 0 COUNT 20\r\n");
-  const size_t records = peer.index().size();
+TEST_P(RedisProtocolTest, WalksThatAreNeverFinishedDoNotFillThePool) {
+  RedisPeers peers(&members, {});
+  for (int i = 0; i < 50; ++i) peers.Ask(Request({"SET", "key" + std::to_string(i), "x"}));
+  const std::string first = peers.Ask("SCAN 0 COUNT 20\r\n");
+  const size_t records = members.Records(0).size();
   EXPECT_EQ(records, 51u) << "with the cursor's";
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(peer.Ask("SCAN 0 COUNT 20\r\n"), first);
-  EXPECT_EQ(peer.index().size(), records);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(peers.Ask("SCAN 0 COUNT 20\r\n"), first);
+  EXPECT_EQ(members.Records(0).size(), records);
 }
 
-TEST_F(RedisProtocolTest, GetsThatFollowOneAnotherAreOneMultiGet) {
-  RedisPeer peer(worker.get(), {});
-  uint64_t calls = 0;
-  peer.index().set_before([&calls](dsm::OpContext&) -> dsm::Task<Status> {
-    ++calls;
-    co_return Status::Ok();
-  });
-  const std::string stream = Request({"GET", "a"}) + Request({"GET", "b"}) + "GET c\r\nGET d\r\n" +
-                             Request({"SET", "a", "x"}) + Request({"GET", "a"});
-  EXPECT_EQ(peer.Exchange(stream, SIZE_MAX), "$-1\r\n$-1\r\n$-1\r\n$-1\r\n+OK\r\n$1\r\nx\r\n");
-  EXPECT_EQ(calls, 6u);
-}
-
-TEST_F(RedisProtocolTest, AFailureIsToldOnOneLineAndTheConnectionGoesOn) {
-  RedisPeer peer(worker.get(), {});
-  bool down = true;
-  peer.index().set_before([&down](dsm::OpContext&) -> dsm::Task<Status> {
-    co_return down ? Status::Unavailable("memory server 3\r\nlost") : Status::Ok();
-  });
-  const std::string lost = "-ERR unavailable: memory server 3  lost\r\n";
-  EXPECT_EQ(
-      peer.Ask(Request({"GET", "a"}) + Request({"GET", "b"}) + "SET a 1\r\nMGET a b\r\nDBSIZE\r\n"),
-      lost + lost + lost + lost + lost);
-  down = false;
-  EXPECT_EQ(peer.Ask("GET a\r\n"), "$-1\r\n");
-}
-
-TEST_F(RedisProtocolTest, EveryNumberComesBack) {
-  RedisPeer peer(worker.get(), {});
+TEST_P(RedisProtocolTest, EveryNumberComesBack) {
+  RedisPeers peers(&members, {});
   Random random(11);
   int64_t sum = 0;
   for (int i = 0; i < 200; ++i) {
     const auto delta = static_cast<int64_t>(random.Next() >> random.Below(64)) / 256;
     sum += delta;
-    EXPECT_EQ(peer.Ask(Request({"INCRBY", "n", std::to_string(delta)})),
+    EXPECT_EQ(peers.Ask(Request({"INCRBY", "n", std::to_string(delta)})),
               ":" + std::to_string(sum) + "\r\n");
   }
 }
 
-TEST_F(RedisProtocolTest, NobodyIsServedWithoutThePassword) {
+TEST_P(RedisProtocolTest, NobodyIsServedWithoutThePassword) {
   const std::vector<std::string> passwords = {"right", "other"};
   const std::string none = "-NOAUTH Authentication required.\r\n";
   const std::string wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
-  RedisPeer peer(worker.get(), {}, passwords);
-  EXPECT_FALSE(peer.connection().greeted());
-  EXPECT_EQ(peer.Ask("GET a\r\nPING\r\nNONSENSE\r\nSET a b\r\nFLUSHALL\r\n"),
+  const auto peer = Connect({}, passwords);
+  EXPECT_FALSE(peer->connection().greeted());
+  EXPECT_EQ(peer->Ask("GET a\r\nPING\r\nNONSENSE\r\nSET a b\r\nFLUSHALL\r\n"),
             none + none + none + none + none);
-  EXPECT_EQ(peer.Ask(Request({"SET", "a", std::string(5'000, 'x')})), none);
-  EXPECT_TRUE(peer.Ask("HELLO 3\r\n").starts_with("-NOAUTH HELLO must be called"));
-  EXPECT_EQ(peer.Ask("AUTH wrong\r\nAUTH someone right\r\n"), wrong + wrong);
-  EXPECT_EQ(peer.Ask("AUTH default other\r\nSET a b\r\nGET a\r\n"), "+OK\r\n+OK\r\n$1\r\nb\r\n");
-  EXPECT_TRUE(peer.connection().greeted());
-  EXPECT_EQ(peer.Ask(Request({"SET", "a", std::string(5'000, 'x')})), "+OK\r\n");
-  RedisPeer hello(worker.get(), {}, passwords);
-  EXPECT_TRUE(hello.Ask("HELLO 3 AUTH default right\r\n").starts_with("%7\r\n"));
-  EXPECT_EQ(hello.Ask("GET a\r\n"), "_\r\n");
-  RedisPeer guesser(worker.get(), {}, passwords);
-  EXPECT_EQ(guesser.Ask("AUTH a\r\nAUTH b\r\nAUTH c\r\nAUTH right\r\n"), wrong + wrong + wrong);
-  EXPECT_FALSE(guesser.connection().failure().ok());
+  EXPECT_EQ(peer->Ask(Request({"SET", "a", std::string(5'000, 'x')})), none);
+  EXPECT_TRUE(peer->Ask("HELLO 3\r\n").starts_with("-NOAUTH HELLO must be called"));
+  EXPECT_EQ(peer->Ask("AUTH wrong\r\nAUTH someone right\r\n"), wrong + wrong);
+  EXPECT_EQ(peer->Ask("AUTH default other\r\nSET a b\r\nGET a\r\n"), "+OK\r\n+OK\r\n$1\r\nb\r\n");
+  EXPECT_TRUE(peer->connection().greeted());
+  EXPECT_EQ(peer->Ask(Request({"SET", "a", std::string(5'000, 'x')})), "+OK\r\n");
+  const auto hello = Connect({}, passwords);
+  EXPECT_TRUE(hello->Ask("HELLO 3 AUTH default right\r\n").starts_with("%7\r\n"));
+  EXPECT_EQ(hello->Ask("GET none\r\n"), "_\r\n");
+  const auto guesser = Connect({}, passwords);
+  EXPECT_EQ(guesser->Ask("AUTH a\r\nAUTH b\r\nAUTH c\r\nAUTH right\r\n"), wrong + wrong + wrong);
+  EXPECT_FALSE(guesser->connection().failure().ok());
 }
 
-TEST_F(RedisProtocolTest, MembersOfAnyBytesAndResp3Forms) {
-  RedisPeer peer(worker.get(), {});
+TEST_P(RedisProtocolTest, MembersOfAnyBytesAndResp3Forms) {
+  RedisPeers peers(&members, {});
   const std::string zeros("\0\0z", 3), key("k\0", 2), longer("k\0\0", 3);
-  EXPECT_EQ(peer.Ask(Request({"HSET", key, zeros, "1", "", "2"}) +
-                     Request({"HSET", longer, "x", "3"}) + Request({"HSET", "k", "y", "4"})),
+  EXPECT_EQ(peers.Ask(Request({"HSET", key, zeros, "1", "", "2"}) +
+                      Request({"HSET", longer, "x", "3"}) + Request({"HSET", "k", "y", "4"})),
             ":2\r\n:1\r\n:1\r\n");
-  EXPECT_EQ(peer.Ask(Request({"HGETALL", key})),
+  EXPECT_EQ(peers.Ask(Request({"HGETALL", key})),
             std::string("*4\r\n$0\r\n\r\n$1\r\n2\r\n$3\r\n") + zeros + "\r\n$1\r\n1\r\n");
-  EXPECT_EQ(peer.Ask("HGETALL k\r\n"), "*2\r\n$1\r\ny\r\n$1\r\n4\r\n");
+  EXPECT_EQ(peers.Ask("HGETALL k\r\n"), "*2\r\n$1\r\ny\r\n$1\r\n4\r\n");
   const std::string long_field(1'010, 'f');
   const std::string too_long = "-ERR the key and its member together are too long\r\n";
-  EXPECT_EQ(peer.Ask(Request({"HSET", "k", long_field, "1"}) +
-                     Request({"ZADD", "s", "1", long_field}) + Request({"HGET", "k", long_field})),
+  EXPECT_EQ(peers.Ask(Request({"HSET", "k", long_field, "1"}) +
+                      Request({"ZADD", "s", "1", long_field}) + Request({"HGET", "k", long_field})),
             too_long + too_long + "$-1\r\n");
-  EXPECT_EQ(peer.Ask("ZADD z 1.5 a 2 b\r\n"), ":2\r\n");
-  peer.Ask("HELLO 3\r\n");
-  EXPECT_EQ(peer.Ask("HGETALL k\r\nHGETALL none\r\nZSCORE z a\r\nZRANGE z 0 -1 WITHSCORES\r\n"),
+  EXPECT_EQ(peers.Ask("ZADD z 1.5 a 2 b\r\n"), ":2\r\n");
+  for (size_t i = 0; i < members.count(); ++i) peers.Ask("HELLO 3\r\n");
+  EXPECT_EQ(peers.Ask("HGETALL k\r\nHGETALL none\r\nZSCORE z a\r\nZRANGE z 0 -1 WITHSCORES\r\n"),
             "%1\r\n$1\r\ny\r\n$1\r\n4\r\n%0\r\n,1.5\r\n"
             "*2\r\n*2\r\n$1\r\na\r\n,1.5\r\n*2\r\n$1\r\nb\r\n,2\r\n");
 }
 
-TEST_F(RedisProtocolTest, PatternsMatchAsRedisSays) {
+TEST_P(RedisProtocolTest, PatternsMatchAsRedisSays) {
   using server::redis::LiteralPrefix;
   using server::redis::MatchesPattern;
   EXPECT_TRUE(MatchesPattern("*", "") && MatchesPattern("a*b*c", "axxbyyc"));
@@ -343,125 +331,17 @@ TEST_F(RedisProtocolTest, PatternsMatchAsRedisSays) {
   EXPECT_FALSE(MatchesPattern("a*a*a*a*a*a*a*a*a*a*b", std::string(5'000, 'a')));
 }
 
-/// Holds operations of a tree back, and lets all that are held go on at once: round by round, as on a network whose
-/// round trips all take the same time.
-struct Gate {
-  std::vector<std::coroutine_handle<>> held;
-
-  struct Held {
-    Gate* gate;
-    bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> h) { gate->held.push_back(h); }
-    void await_resume() const noexcept {}
-  };
-  static dsm::Task<Status> Pass(dsm::OpContext&, Gate* gate) {
-    co_await Held{gate};
-    co_return Status::Ok();
-  }
-};
-
-struct RedisRoundsTest : RedisProtocolTest {
-  Gate gate;
-  std::unique_ptr<RedisPeer> peer =
-      std::make_unique<RedisPeer>(worker.get(), server::redis::Limits());
-
-  RedisRoundsTest() {
-    peer->index().set_before([this](dsm::OpContext& op) { return Gate::Pass(op, &gate); });
-  }
-  /// How many operations on the tree ran one behind the other, each with all that ran beside it.
-  int Rounds(std::string_view request, std::string_view answer) {
-    const size_t before = peer->received().size();
-    int rounds = 0;
-    peer->Send(&request, SIZE_MAX);
-    while (!gate.held.empty()) {
-      ++rounds;
-      for (const auto handle : std::exchange(gate.held, {})) worker->ResumeSoon(handle);
-      peer->Receive(0);
-    }
-    peer->Receive(SIZE_MAX);
-    EXPECT_EQ(std::string_view(peer->received()).substr(before), answer);
-    return rounds;
-  }
-};
-
-// On memory that answers at once, too: 16 side by side, and some of each in a turn.
-TEST_F(RedisRoundsTest, ALongCommandLeavesTurnsToOthers) {
-  peer->index().set_before({});
-  std::vector<std::string> mset = {"MSET"};
-  for (int i = 0; i < 5'000; ++i) {
-    mset.push_back("k" + std::to_string(i));
-    mset.push_back("x");
-  }
-  const std::string request = Request(mset);
-  std::string_view rest = request;
-  while (!rest.empty()) {
-    const auto space = peer->connection().InputSpace();
-    const size_t piece = std::min(rest.size(), space.size());
-    std::copy_n(rest.data(), piece, reinterpret_cast<char*>(space.data()));
-    rest.remove_prefix(piece);
-    peer->connection().InputArrived(piece);
-  }
-  EXPECT_EQ(peer->connection().output(), "");
-  int turns = 0;
-  while (peer->connection().output().empty() && turns < 1'000) {
-    worker->RunOnce(dsm::Worker::Idle::kReturn);
-    ++turns;
-  }
-  EXPECT_GE(turns, 4);
-  EXPECT_EQ(peer->connection().output(), "+OK\r\n");
-}
-
-// An operation is a read (one round trip) or a read-modify-write (two).
-TEST_F(RedisRoundsTest, WhatTouchesManyKeysOrMembersDoesSoSideBySide) {
-  std::string mset = "MSET", del = "DEL", hset = "HSET h", hdel = "HDEL h", zadd = "ZADD z",
-              zrem = "ZREM z";
-  for (int i = 0; i < 16; ++i) {
-    const std::string n = std::to_string(i);
-    mset += " key" + n + " x";
-    del += " key" + n;
-    hset += " field" + n + " x";
-    hdel += " field" + n;
-    zadd += " " + n + " member" + n;
-    zrem += " member" + n;
-  }
-  const std::string end = "\r\n";
-  EXPECT_EQ(Rounds(mset + end, "+OK\r\n"), 1);
-  EXPECT_EQ(Rounds(del + end, ":16\r\n"), 1);
-  EXPECT_EQ(Rounds(hset + end, ":16\r\n"), 3) << "head, hold, insert";
-  EXPECT_EQ(Rounds(hset + end, ":0\r\n"), 2) << "head, write";
-  EXPECT_EQ(Rounds(hdel + end, ":16\r\n"), 3) << "head, delete, release";
-  EXPECT_EQ(Rounds(zadd + end, ":16\r\n"), 4) << "head, hold, claim, exchange";
-  EXPECT_EQ(Rounds(zrem + end, ":16\r\n"), 4) << "head, delete, disclaim, release";
-  // Named twice: in the order of the arguments.
-  EXPECT_EQ(Rounds("MSET a 1 b 1 a 2\r\n", "+OK\r\n"), 3);
-  EXPECT_EQ(Rounds("GET a\r\n", "$1\r\n2\r\n"), 1);
-}
-
-// The room of a long request is given back while a retrieval at its end waits, and a line was taken behind it.
-TEST_F(RedisRoundsTest, ALineBehindRetrievalsAtTheEndOfALongRequestIsRun) {
-  std::vector<std::string> mset = {"MSET"};
-  for (int i = 0; i < 40'000; ++i) {
-    mset.push_back("k" + std::to_string(100'000 + i));
-    mset.push_back("x");
-  }
-  const std::string stream = Request(mset) + Request({"GET", "k100000"}) + "get k100001\r\n";
-  std::string_view rest = stream;
-  while (rest.size() > 60'000) ASSERT_TRUE(peer->Send(&rest, 50'000));
-  Rounds(rest, "+OK\r\n$1\r\nx\r\n$1\r\nx\r\n");
-  Rounds(Request({"GET", "k139999"}), "$1\r\nx\r\n");
-}
-
-TEST_F(RedisProtocolTest, CollectionsAreIteratedPieceByPieceAndACursorEndsWithItsCollection) {
-  RedisPeer peer(worker.get(), {});
+TEST_P(RedisProtocolTest, CollectionsAreIteratedPieceByPieceAndACursorEndsWithItsCollection) {
+  RedisPeers peers(&members, {});
   for (int i = 100; i < 160; ++i) {
     const std::string n = std::to_string(i);
-    peer.Ask("HSET h f" + n + " x\r\nZADD z " + n + " m" + n + "\r\n");
+    peers.Ask("HSET h f" + n + " x\r\nZADD z " + n + " m" + n + "\r\n");
   }
   for (const std::string scan : {"HSCAN h", "ZSCAN z"}) {
     std::string cursor = "0", met;
     int turns = 0;
     do {
-      const std::string answer = peer.Ask(scan + " " + cursor + " COUNT 7\r\n");
+      const std::string answer = peers.Ask(scan + " " + cursor + " COUNT 7\r\n");
       const size_t at = answer.find("\r\n", 4) + 2;
       cursor = answer.substr(at, answer.find("\r\n", at) - at);
       met += answer;
@@ -473,15 +353,15 @@ TEST_F(RedisProtocolTest, CollectionsAreIteratedPieceByPieceAndACursorEndsWithIt
       EXPECT_NE(met.find(member), std::string::npos) << member;
     }
   }
-  const std::string answer = peer.Ask("HSCAN h 0 COUNT 7\r\n");
+  const std::string answer = peers.Ask("HSCAN h 0 COUNT 7\r\n");
   const size_t at = answer.find("\r\n", 4) + 2;
   const std::string cursor = answer.substr(at, answer.find("\r\n", at) - at);
-  peer.Ask("DEL h\r\nHSET h other 1\r\n");
+  peers.Ask("DEL h\r\nHSET h other 1\r\n");
   const std::string empty = "*2\r\n$1\r\n0\r\n*0\r\n",
                     whole = "*2\r\n$1\r\n0\r\n*2\r\n$5\r\nother\r\n$1\r\n1\r\n",
-                    goes_on = peer.Ask("HSCAN h " + cursor + "\r\n");
+                    goes_on = peers.Ask("HSCAN h " + cursor + "\r\n");
   EXPECT_TRUE(goes_on == empty || goes_on == whole) << goes_on;
-  EXPECT_EQ(peer.Ask("HSCAN h 77\r\n"),
+  EXPECT_EQ(peers.Ask("HSCAN h 77\r\n"),
             "-ERR the cursor is unknown or has expired: it is kept for an hour\r\n");
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <map>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "dsm/base/random.h"
@@ -60,6 +61,55 @@ TEST_P(RedisServerTest, NoIncrementIsLostWhicheverServerTakesIt) {
   EXPECT_EQ(TextClient(all->redis_url(1)).AskRedis("GET n\r\nSTRLEN text\r\n"),
             "$3\r\n" + total + "\r\n:" + total + "\r\n");
   EXPECT_EQ(won.load(), 20u);
+}
+
+// Whoever of all asks, of whichever server: one of them has it.
+TEST_P(RedisServerTest, ConditionsHoldOfOneAtATimeWhicheverServerIsAsked) {
+  const auto all = Start();
+  constexpr size_t kClients = 4, kEach = 40;
+  std::string exchanged;
+  for (size_t i = 0; i < kEach; ++i) exchanged += "SET taken" + std::to_string(i) + " x\r\n";
+  TextClient(all->redis_url(0)).AskRedis(exchanged + "SET exchanged first\r\n");
+  std::atomic<uint64_t> set{0}, replaced{0}, taken{0}, of_hash{0}, of_sorted_set{0};
+  std::vector<std::vector<std::string>> previous(kClients);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kClients; ++t) {
+    threads.emplace_back([&, t] {
+      TextClient client(all->redis_url(t));
+      const auto says = [&client](const std::string& request, const std::string& answer) {
+        return client.AskRedis(request + "\r\n") == answer;
+      };
+      const std::string own = std::to_string(t);
+      for (size_t i = 0; i < kEach; ++i) {
+        const std::string n = std::to_string(i), score = std::to_string(i * kClients + t + 1);
+        set += says("SET once" + n + " x NX", "+OK\r\n");
+        replaced += says("SET never" + n + " x XX", "+OK\r\n");
+        taken += says("GETDEL taken" + n, "$1\r\nx\r\n");
+        of_hash += says("HSETNX h f" + n + " " + own, ":1\r\n");
+        of_sorted_set += says("ZADD z NX " + own + " m" + n, ":1\r\n");
+        previous[t].push_back(client.AskRedis("SET exchanged " + own + "." + n + " GET\r\n"));
+        client.AskRedis("ZADD most GT " + score + " m\r\nZADD least LT -" + score +
+                        " m\r\nSETRANGE places " + std::to_string(i * kClients + t) + " " + own +
+                        "\r\n");
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(set.load(), kEach);
+  EXPECT_EQ(replaced.load(), 0u);
+  EXPECT_EQ(taken.load(), kEach);
+  EXPECT_EQ(of_hash.load(), kEach);
+  EXPECT_EQ(of_sorted_set.load(), kEach);
+  TextClient client(all->redis_url(1));
+  // Each value was there once: one exchange has found it, or it is the last one.
+  std::set<std::string> values{client.AskRedis("GET exchanged\r\n")};
+  for (const auto& found : previous) values.insert(found.begin(), found.end());
+  EXPECT_EQ(values.size(), kClients * kEach + 1);
+  EXPECT_EQ(client.AskRedis("ZSCORE most m\r\nZSCORE least m\r\nHLEN h\r\nZCARD z\r\n"),
+            "$3\r\n160\r\n$4\r\n-160\r\n:40\r\n:40\r\n");
+  std::string places;
+  for (size_t i = 0; i < kEach; ++i) places += "0123";
+  EXPECT_EQ(client.AskRedis("GET places\r\n"), "$160\r\n" + places + "\r\n");
 }
 
 // Sets that follow one another are looked at, and made, together, as far as they need not wait.

@@ -5,12 +5,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <fstream>
 #include <future>
 
 #include "client/tls.h"
 #include "test/support/native_under_test.h"
+#include "test/support/openssl_client.h"
 #include "test/support/test_certificates.h"
 #include "test/support/text_client.h"
 
@@ -31,6 +30,7 @@ struct TlsServerTest : test::NativeUnderTest {
     ours = test::MakeCertificate(directory, "ours");
     others = test::MakeCertificate(directory, "others");
     options.memcached.listen = {"127.0.0.1:0"};
+    options.redis.listen = {"127.0.0.1:0"};
   }
   void StartServer(std::string client_ca = "") {
     auto loaded = TlsServer::Load({ours.certificate, ours.key, std::move(client_ca)});
@@ -41,7 +41,7 @@ struct TlsServerTest : test::NativeUnderTest {
   }
   const std::string& url() const { return server->urls()[0]; }
   const std::string& memcached_url() const { return server->memcached_urls()[0]; }
-  std::string memcached_address() const { return memcached_url().substr(12); }
+  const std::string& redis_url() const { return server->redis_urls()[0]; }
 
   static client::Options Over(const client::TlsOptions& tls_options) {
     client::Options with;
@@ -55,18 +55,8 @@ struct TlsServerTest : test::NativeUnderTest {
     const auto session = Session::Connect(url(), Over(tls_options));
     return session.ok() ? (*session)->Ping() : session.status();
   }
-  /// What `openssl s_client` prints that is connected to memcached's port, and sends `input`.
-  std::string SClient(const std::string& input, const std::string& flags) {
-    std::ofstream(directory / "input") << input;
-    const std::string command = "timeout 60 openssl s_client -connect " + memcached_address() +
-                                " -quiet " + flags + " 2>&1 <" + (directory / "input").string();
-    std::FILE* const pipe = ::popen(command.c_str(), "r");
-    EXPECT_NE(pipe, nullptr);
-    std::string output;
-    char buffer[4096];
-    while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) output.append(buffer, n);
-    ::pclose(pipe);
-    return output;
+  std::string SClient(const std::string& to, const std::string& input, const std::string& flags) {
+    return test::AskOpenssl(directory, to, input, flags);
   }
 };
 
@@ -110,22 +100,46 @@ TEST_F(TlsServerTest, OpensslsClientSpeaksToMemcachedsPort) {
   StartServer();
   for (const std::string version : {"-tls1_2", "-tls1_3"}) {
     const std::string output =
-        SClient("set a 0 0 1\r\nx\r\nget a\r\nquit\r\n",
+        SClient(memcached_url(), "set a 0 0 1\r\nx\r\nget a\r\nquit\r\n",
                 version + " -verify_return_error -CAfile " + ours.certificate);
     EXPECT_NE(output.find("STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n"), std::string::npos) << output;
   }
-  EXPECT_EQ(SClient("get a\r\nquit\r\n", "-tls1_1").find("VALUE"), std::string::npos);
+  EXPECT_EQ(SClient(memcached_url(), "get a\r\nquit\r\n", "-tls1_1").find("VALUE"),
+            std::string::npos);
+}
+
+TEST_F(TlsServerTest, OpensslsClientSpeaksToRedisPort) {
+  options.passwords = {"secret"};
+  StartServer();
+  for (const std::string version : {"-tls1_2", "-tls1_3"}) {
+    const std::string output =
+        SClient(redis_url(), "GET a\r\nAUTH wrong\r\nAUTH secret\r\nSET a x\r\nGET a\r\nQUIT\r\n",
+                version + " -verify_return_error -CAfile " + ours.certificate);
+    EXPECT_NE(output.find("-NOAUTH Authentication required.\r\n-WRONGPASS invalid "
+                          "username-password pair or user is disabled.\r\n+OK\r\n+OK\r\n$1\r\nx\r\n"
+                          "+OK\r\n"),
+              std::string::npos)
+        << output;
+  }
+  const std::string old = SClient(redis_url(), "AUTH secret\r\nGET a\r\nQUIT\r\n", "-tls1_1");
+  EXPECT_EQ(old.find("+OK"), std::string::npos) << old;
+  const std::string distrusting =
+      SClient(redis_url(), "QUIT\r\n", "-verify_return_error -CAfile " + others.certificate);
+  EXPECT_EQ(distrusting.find("+OK"), std::string::npos) << distrusting;
 }
 
 TEST_F(TlsServerTest, PlainBytesAreRefused) {
   StartServer();
+  test::TextClient plain_redis(redis_url());
+  plain_redis.Send("SET a x\r\n");
+  EXPECT_EQ(plain_redis.ReceiveAll().find("+OK"), std::string::npos);
   test::TextClient plain(memcached_url());
   plain.Send("set a 0 0 1\r\nx\r\n");
   EXPECT_EQ(plain.ReceiveAll().find("STORED"), std::string::npos);
   client::Options without;
   without.connect_timeout_ms = kPatienceMs;
   EXPECT_FALSE(Session::Connect(url(), without).ok());
-  EXPECT_EQ(server->Connections().refused, 2u);
+  EXPECT_EQ(server->Connections().refused, 3u);
   EXPECT_TRUE(Connect({.ca_file = ours.certificate}).ok());
 }
 
@@ -220,7 +234,7 @@ TEST_F(TlsServerTest, ConnectionsThatBreakAnywhereDoNoHarm) {
   // A handshake and a request, recorded in full by nobody: prefixes of garbage that look like one.
   const std::string start("\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03", 11);
   for (size_t bytes = 0; bytes <= 200; bytes += 7) {
-    test::TextClient broken(memcached_url());
+    test::TextClient broken(bytes % 2 == 0 ? memcached_url() : redis_url());
     broken.Send((start + std::string(300, '\x01')).substr(0, bytes));
   }
   for (int i = 0; i < 20; ++i) {

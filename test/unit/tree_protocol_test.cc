@@ -213,8 +213,8 @@ TEST(TreeProtocolTest, CachedSiblingsThatNameEachOtherAreNotFollowedForEver) {
   install(a, Fixed(50), Fixed(90), b);
   install(b, std::nullopt, Fixed(50), a);
   cache.set_root({a, 1});
-  std::vector<CachedLeaf> leaves;
-  cache.LeavesBefore(std::nullopt, 10, &leaves);
+  CachedLeaves leaves;
+  cache.LeavesBefore(std::nullopt, "", 10, &leaves);
   EXPECT_TRUE(leaves.empty());
 }
 

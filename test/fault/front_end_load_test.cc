@@ -1,0 +1,89 @@
+// 2,000 connections of all protocols at once, and all faults at once among them: slow readers, sockets that are half closed,
+// garbage, requests that are too large or cut short, and a tenth that is killed at random under load. All others get right
+// answers, each fault is told or served as it is due, and the server's memory stays as it was.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "test/support/allocated_bytes.h"
+#include "test/support/load_round.h"
+#include "test/support/open_files.h"
+
+namespace farleaf::test {
+namespace {
+
+using Protocol = RecordDialect::Protocol;
+
+constexpr uint64_t kConnections = 2'000;
+
+struct FrontEndLoadTest : NativeUnderTest {
+  void SetUp() override {
+    NativeUnderTest::SetUp();
+    if (!MayOpenFiles(2 * kConnections + 1'000)) GTEST_SKIP() << "needs 5,000 open files";
+    host.Add("t");
+    options.memcached.listen = {"127.0.0.1:0"};
+    options.redis.listen = {"127.0.0.1:0"};
+    options.connection.value_bytes_max = kFaultyValueMax;
+    options.memcached.limits.value_bytes_max = options.redis.limits.value_bytes_max =
+        kFaultyValueMax;
+    options.connection.out_bytes_max = options.memcached.limits.out_bytes_max =
+        options.redis.limits.out_bytes_max = 64 << 10;
+    StartServer();
+    const RecordDialect redis{Protocol::kRedis};
+    TextClient writer(server->redis_urls()[0]);
+    ASSERT_EQ(redis.Ask(writer, redis.Set("large", kLargeValue)), redis.stored());
+    const auto connected = Connect(tcp_url());
+    auto tree = connected->OpenTree("t");
+    ASSERT_TRUE(tree.ok()) << tree.status();
+    ASSERT_TRUE(tree->Put("large", kLargeValue).ok());
+  }
+  FrontEndUrls urls() const {
+    return {tcp_url(), unix_url(), server->memcached_urls()[0], server->redis_urls()[0]};
+  }
+  bool AwaitOpen(uint64_t connections) {
+    const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
+    while (server->Connections().open != connections && clock.NowNs() < end_ns) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return server->Connections().open == connections;
+  }
+
+  void RunRound(uint64_t round, Random& random) {
+    const auto before = server->Connections();
+    LoadRound load({.connections = kConnections,
+                    .round = round,
+                    .half_closing_every = 5,
+                    .killed_one_in = 10,
+                    .urls_of = [this](uint64_t) { return urls(); }});
+    ASSERT_TRUE(AwaitOpen(kConnections)) << server->Connections().open;
+    load.Begin(random);
+    EXPECT_GT(load.killed(), kConnections / 20);
+    load.End();
+    ASSERT_TRUE(AwaitOpen(0)) << server->Connections().open;
+    const auto after = server->Connections();
+    EXPECT_EQ(after.refused - before.refused, load.garbage());
+    // And those that were killed in the middle of one.
+    EXPECT_GE(after.truncated - before.truncated, load.truncated());
+    EXPECT_LE(after.truncated - before.truncated, load.truncated() + load.killed());
+  }
+};
+
+TEST_F(FrontEndLoadTest, TwoThousandConnectionsWithAllFaultsAtOnce) {
+  constexpr uint64_t kSeed = 43, kRounds = 4, kWarmRounds = 2;
+  constexpr size_t kGrowthMax = 1 << 20;  // of some that kept a block: 64 KiB each
+  SCOPED_TRACE(kSeed);
+  Random random(kSeed);
+  std::optional<size_t> warm;
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    RunRound(round, random);
+    if (HasFatalFailure()) return;
+    if (round + 1 == kWarmRounds) warm = AllocatedBytes();
+  }
+  if (warm) {
+    EXPECT_LT(*AllocatedBytes(), *warm + kGrowthMax);
+  }
+  ExpectServing();
+}
+
+}  // namespace
+}  // namespace farleaf::test

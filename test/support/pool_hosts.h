@@ -1,0 +1,42 @@
+// PoolHosts: compute servers without their front ends: the trees of one pool, as each of several servers has them, with
+// a pool and caches of its own.
+//
+// Thread rule: PoolTreeHost's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "server/pool_tree_host.h"
+#include "test/support/fabric_under_test.h"
+#include "test/support/shared_fabric.h"
+
+namespace farleaf::test {
+
+class PoolHosts {
+ public:
+  /// `defer_seed`: not 0: verbs suspend, and end in any order.
+  explicit PoolHosts(size_t count, uint64_t defer_seed = 0) {
+    for (uint64_t i = 0; i < count; ++i) {
+      dsm::SharedFabric::Options deferring;
+      if (defer_seed != 0) deferring.defer_seed = defer_seed + i * 1000;
+      auto pool = dsm::Pool::Join(memory_.Connect(deferring), {.seed = i + 1}, &memory_.clock());
+      FARLEAF_CHECK(pool.ok(), pool.status());
+      pools_.push_back(std::move(*pool));
+      hosts_.push_back(std::make_unique<server::PoolTreeHost>(pools_.back().get(),
+                                                              "test:", index::TreeOptions{}));
+    }
+  }
+  dsm::Pool& pool(size_t i) { return *pools_[i]; }
+  server::PoolTreeHost& host(size_t i) { return *hosts_[i]; }
+
+ private:
+  dsm::FabricUnderTest memory_{
+      dsm::FabricKind::kLocal,
+      {.servers = 2, .region_bytes = uint64_t{32} << 20, .chunk_bytes = dsm::kChunkBytesMin}};
+  std::vector<std::unique_ptr<dsm::Pool>> pools_;
+  std::vector<std::unique_ptr<server::PoolTreeHost>> hosts_;  // destroyed first
+};
+
+}  // namespace farleaf::test
