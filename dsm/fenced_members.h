@@ -28,7 +28,6 @@
 
 #include "dsm/address.h"
 #include "dsm/base/check.h"
-#include "dsm/base/log.h"
 #include "dsm/base/status.h"
 #include "dsm/member.h"
 
@@ -42,9 +41,7 @@ inline bool IsCutOffBy(const MemberIdentity& member, const MemberIdentity& cut) 
 class FencedMembers {
  public:
   /// `region` is formatted and outlives this.
-  FencedMembers(ServerId server, std::span<std::byte> region) : server_(server), region_(region) {
-    FARLEAF_CHECK(region.size() >= kFencesOffset + kMembersMax * 8, region.size());
-  }
+  FencedMembers(ServerId server, std::span<std::byte> region);
   FencedMembers(const FencedMembers&) = delete;
 
   /// All of a cut of `member` and its older incarnations: refuses them from now on, has `destroy`
@@ -63,36 +60,13 @@ class FencedMembers {
     return Status::Ok();
   }
   /// Check, of a compute server that is let in then.
-  Status Admit(const MemberIdentity& member) {
-    if (Status allowed = Check(member); !allowed.ok() || member.id == 0) return allowed;
-    std::lock_guard lock(mutex_);
-    const std::atomic_ref<uint64_t> word = FenceWord(member.id);
-    if (word.load(std::memory_order_relaxed) < member.incarnation) {
-      word.store(0, std::memory_order_release);
-    }
-    return Status::Ok();
-  }
+  Status Admit(const MemberIdentity& member);
   /// Fenced, saying what to do, if `member` was cut off. Nobody cuts off who is anonymous (id 0).
-  Status Check(const MemberIdentity& member) const {
-    std::lock_guard lock(mutex_);
-    const auto fence = fences_.find(member.id);
-    if (fence == fences_.end() || member.incarnation > fence->second) return Status::Ok();
-    return Status::Fenced(member.ToString() + " was cut off by memory server " +
-                          std::to_string(server_) +
-                          "; it has to join the pool again, with a new incarnation");
-  }
+  Status Check(const MemberIdentity& member) const;
 
  private:
-  void Fence(const MemberIdentity& member) {
-    std::lock_guard lock(mutex_);
-    const auto [fence, is_new] = fences_.try_emplace(member.id, member.incarnation);
-    if (!is_new && fence->second >= member.incarnation) return;
-    fence->second = member.incarnation;
-    FARLEAF_LOG(info, "memory server {} cuts off {}", server_, member.ToString());
-  }
-  std::atomic_ref<uint64_t> FenceWord(MemberId id) const {
-    return std::atomic_ref(*reinterpret_cast<uint64_t*>(region_.data() + FenceWordOffset(id)));
-  }
+  void Fence(const MemberIdentity& member);
+  std::atomic_ref<uint64_t> FenceWord(MemberId id) const;
 
   const ServerId server_;
   const std::span<std::byte> region_;

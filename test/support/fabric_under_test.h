@@ -4,45 +4,34 @@
 // Thread rule: one thread builds and kills; the fabrics are thread-safe.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <sys/eventfd.h>
-
-#include <filesystem>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "dsm/agent.h"
 #include "dsm/base/clock.h"
 #include "dsm/bootstrap/in_process_directory.h"
-#include "dsm/bootstrap/open_fabric.h"
-#include "dsm/delay/delay_fabric.h"
+#include "dsm/handshake.h"
 #include "dsm/lease_enforcer.h"
 #include "dsm/region_layout.h"
-#include "dsm/shm/local_fabric.h"
 #include "dsm/shm/memory_region.h"
-#include "dsm/shm/shm_agent.h"
-#include "dsm/sim/sim_world.h"
 #include "dsm/socket.h"
-#include "dsm/tcp/tcp_agent.h"
 #include "dsm/transport.h"
-#include "dsm/verbs/verbs_agent.h"
-#include "test/support/locking_fabric.h"
 #include "test/support/shared_fabric.h"
 #include "test/support/tested_fabrics.h"
 
 namespace farleaf::dsm {
 
+class SimWorld;
+
 /// A directory for sockets and files of one test, removed at the end.
 class TempFolder {
  public:
-  TempFolder() {
-    char path[] = "/tmp/farleaf-test-XXXXXX";
-    FARLEAF_CHECK(::mkdtemp(path) != nullptr, errno);
-    path_ = path;
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
+  TempFolder();
+  ~TempFolder();
   TempFolder(const TempFolder&) = delete;
   std::string File(const std::string& name) const { return path_ + "/" + name; }
 
@@ -73,132 +62,34 @@ class FabricUnderTest {
   };
 
   explicit FabricUnderTest(FabricKind kind) : FabricUnderTest(kind, Options()) {}
-  FabricUnderTest(FabricKind kind, Options options) : kind_(kind), options_(options) {
-    if (kind == FabricKind::kLocal || kind == FabricKind::kLocalDelayed) {
-      auto local = LocalFabric::Create({.servers = options.servers,
-                                        .region_bytes = options.region_bytes,
-                                        .chunk_bytes = options.chunk_bytes,
-                                        .hugepages = Hugepages::kNever,
-                                        .lease_ms = options.lease_ms});
-      FARLEAF_CHECK(local.ok(), local.status());
-      local_ = std::move(*local);
-    } else if (kind == FabricKind::kSim) {
-      world_ = std::make_unique<SimWorld>(SimWorld::Options{.servers = options.servers,
-                                                            .region_bytes = options.region_bytes,
-                                                            .chunk_bytes = options.chunk_bytes,
-                                                            .lease_ms = options.lease_ms});
-    } else {
-      for (uint32_t i = 0; i < options.servers; ++i) {
-        servers_.push_back(StartServer(static_cast<ServerId>(i), 100 + i));
-        Status status = directory_.Publish(servers_.back().endpoint());
-        FARLEAF_CHECK(status.ok(), status);
-      }
-    }
-    fabric_ = Connect();
-  }
+  FabricUnderTest(FabricKind kind, Options options);
+  ~FabricUnderTest();
 
   Fabric& fabric() { return *fabric_; }
-  const Clock& clock() const { return world_ ? world_->clock() : clock_; }
+  const Clock& clock() const;
   FabricKind kind() const { return kind_; }
   bool is_tcp() const { return kind_ == FabricKind::kTcp || kind_ == FabricKind::kTcpTwoAgents; }
 
   /// A fabric to the same memory servers with connections of its own, as another process has one.
   /// This object outlives it. Thread-safe. `local` is for kLocal.
   std::unique_ptr<Fabric> Connect() { return Connect(SharedFabric::Options()); }
-  std::unique_ptr<Fabric> Connect(SharedFabric::Options local) {
-    if (kind_ == FabricKind::kLocal) return std::make_unique<SharedFabric>(local_.get(), local);
-    if (kind_ == FabricKind::kSim) {
-      std::lock_guard lock(world_mutex_);
-      return std::make_unique<LockingFabric>(world_->NewFabric(), &world_mutex_);
-    }
-    if (kind_ == FabricKind::kLocalDelayed) {
-      const DelayOptions delay{.delay_ns = 20'000, .jitter_ns_max = 50'000, .seed = 7};
-      return std::make_unique<DelayFabric>(std::make_unique<SharedFabric>(local_.get()), delay,
-                                           &clock_);
-    }
-    const OpenFabricOptions patient{
-        .servers_min = options_.servers,
-        .tcp = {.recovery = {.connect_timeout_ms = 5'000}, .stall_timeout_ms = 60'000},
-        .shm = {.connect_timeout_ms = 20'000},
-        .verbs = {.recovery = {.connect_timeout_ms = 20'000}, .ack_timeout_ms = 500}};
-    auto fabric = OpenFabric(directory_, patient, &clock_);
-    FARLEAF_CHECK(fabric.ok(), fabric.status());
-    return std::move(*fabric);
-  }
+  std::unique_ptr<Fabric> Connect(SharedFabric::Options local);
 
   /// What a process's death looks like to its clients.
-  void KillServer(ServerId server) {
-    if (local_) {
-      local_->KillServer(server);
-    } else if (world_) {
-      std::lock_guard lock(world_mutex_);
-      world_->CrashServer(server);
-    } else {
-      servers_[server].agent.reset();
-    }
-  }
+  void KillServer(ServerId server);
   RegionServer& server(ServerId id) { return servers_[id]; }
   /// A memory server's memory. REQUIRES: no verb is on its way.
-  std::span<std::byte> region_bytes(ServerId id) {
-    if (world_) return world_->region_bytes(id);
-    return local_ ? local_->region_bytes(id) : servers_[id].region->bytes();
-  }
+  std::span<std::byte> region_bytes(ServerId id);
 
   /// What memory server `id` enforces leases with, looking at `server_clock`.
-  LeaseEnforcer::Deps LeasesOf(ServerId id, const Clock* server_clock) {
-    return {.server = id,
-            .region = region_bytes(id),
-            .lease_ms = options_.lease_ms,
-            .clock = server_clock,
-            .cut_off = [this, id](const MemberIdentity& member) { return CutOff(id, member); },
-            .take_ended =
-                [this, id] {
-                  return servers_.empty() ? std::vector<MemberIdentity>()
-                                          : servers_[id].agent->TakeEnded();
-                }};
-  }
+  LeaseEnforcer::Deps LeasesOf(ServerId id, const Clock* server_clock);
 
   RegionServer StartServer(ServerId id, uint64_t incarnation,
-                           const std::string& listen = ListenHost() + ":0") {
-    RegionServer server;
-    auto layout = RegionLayout::For(id, options_.region_bytes, options_.chunk_bytes);
-    FARLEAF_CHECK(layout.ok(), layout.status());
-    layout->incarnation = incarnation;
-    layout->lease_ms = options_.lease_ms;
-    auto region = MemoryRegion::Create({options_.region_bytes, Hugepages::kNever, ""});
-    FARLEAF_CHECK(region.ok(), region.status());
-    FormatRegion(*layout, region->bytes());
-    server.region = std::make_unique<MemoryRegion>(std::move(*region));
-    server.identity = {"tested", {id, options_.region_bytes, incarnation}};
-    if (kind_ == FabricKind::kShm) {
-      auto agent = ShmAgent::Start({folder_.File(std::to_string(id) + ".sock")}, server.identity,
-                                   *server.region, &clock_);
-      FARLEAF_CHECK(agent.ok(), agent.status());
-      server.agent = std::move(*agent);
-    } else if (kind_ == FabricKind::kVerbs) {
-      auto agent = VerbsAgent::Start({.listen = listen}, server.identity, server.region->bytes());
-      FARLEAF_CHECK(agent.ok(), agent.status());
-      server.agent = std::move(*agent);
-    } else {
-      TcpAgent::Options options;
-      options.listen = listen;
-      options.threads = kind_ == FabricKind::kTcpTwoAgents ? 2 : 1;
-      auto agent = TcpAgent::Start(options, server.identity, server.region->bytes(), &clock_);
-      FARLEAF_CHECK(agent.ok(), agent.status());
-      server.agent = std::move(*agent);
-    }
-    return server;
-  }
+                           const std::string& listen = ListenHost() + ":0");
 
  private:
   /// As a memory server does by itself.
-  Status CutOff(ServerId id, const MemberIdentity& member) {
-    if (local_) return local_->CutOffBy({}, id, member);
-    if (!world_) return servers_[id].agent->CutOff(member);
-    std::lock_guard lock(world_mutex_);
-    world_->CutOffAt(id, member);
-    return Status::Ok();
-  }
+  Status CutOff(ServerId id, const MemberIdentity& member);
 
   FabricKind kind_;
   Options options_;
@@ -217,64 +108,17 @@ class TestClient {
  public:
   static constexpr uint64_t kDeadlineNs = 60 * kNsPerSecond;
 
-  TestClient(Fabric& fabric, const Clock& clock)
-      : clock_(clock), wake_fd_(::eventfd(0, EFD_NONBLOCK)) {
-    auto transport = fabric.OpenTransport();
-    FARLEAF_CHECK(transport.ok(), transport.status());
-    transport_ = std::move(*transport);
-  }
+  TestClient(Fabric& fabric, const Clock& clock);
 
-  void Post(Batch& batch, RoundTripState& state) {
-    state.AddBatch();
-    batch.set_round_trip(&state);
-    transport_->Post(batch);
-  }
-  void Await(const RoundTripState& state) {
-    const uint64_t deadline_ns = clock_.NowNs() + kDeadlineNs;
-    while (!state.done()) {
-      if (transport_->Poll() == 0 && !state.done())
-        transport_->Wait(wake_fd_.get(), 100 * kNsPerMs);
-      FARLEAF_CHECK(clock_.NowNs() < deadline_ns, "a batch did not complete");
-    }
-  }
-  Status Run(Batch& batch) {
-    RoundTripState state;
-    Post(batch, state);
-    Await(state);
-    return batch.status();
-  }
+  void Post(Batch& batch, RoundTripState& state);
+  void Await(const RoundTripState& state);
+  Status Run(Batch& batch);
 
   // The fixture's small language; every failure is a test failure.
-  uint64_t ReadWord(ServerId server, uint64_t offset) {
-    uint64_t word = 0;
-    Batch batch(server);
-    batch.ReadWord(offset, &word);
-    Status status = Run(batch);
-    EXPECT_TRUE(status.ok()) << status;
-    return word;
-  }
-  void WriteWord(ServerId server, uint64_t offset, uint64_t word) {
-    Batch batch(server);
-    batch.WriteWord(offset, &word);
-    Status status = Run(batch);
-    EXPECT_TRUE(status.ok()) << status;
-  }
-  uint64_t FetchAdd(ServerId server, uint64_t offset, uint64_t add) {
-    uint64_t old = 0;
-    Batch batch(server);
-    batch.FetchAdd(offset, add, &old);
-    Status status = Run(batch);
-    EXPECT_TRUE(status.ok()) << status;
-    return old;
-  }
-  uint64_t CompareAndSwap(ServerId server, uint64_t offset, uint64_t expected, uint64_t desired) {
-    uint64_t old = 0;
-    Batch batch(server);
-    batch.CompareAndSwap(offset, expected, desired, &old);
-    Status status = Run(batch);
-    EXPECT_TRUE(status.ok()) << status;
-    return old;
-  }
+  uint64_t ReadWord(ServerId server, uint64_t offset);
+  void WriteWord(ServerId server, uint64_t offset, uint64_t word);
+  uint64_t FetchAdd(ServerId server, uint64_t offset, uint64_t add);
+  uint64_t CompareAndSwap(ServerId server, uint64_t offset, uint64_t expected, uint64_t desired);
 
   Transport& transport() { return *transport_; }
   int wake_fd() const { return wake_fd_.get(); }
