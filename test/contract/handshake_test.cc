@@ -8,6 +8,8 @@
 
 #include "dsm/base/bytes.h"
 #include "dsm/handshake.h"
+#include "dsm/handshake_listener.h"
+#include "dsm/shm/shm_fabric.h"
 #include "dsm/tcp/frame.h"
 #include "dsm/tcp/tcp_fabric.h"
 #include "test/support/fabric_under_test.h"

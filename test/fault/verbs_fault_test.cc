@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "dsm/bootstrap/open_directory.h"
+#include "dsm/bootstrap/open_fabric.h"
 #include "test/support/process.h"
 #include "test/support/raw_verbs.h"
 #include "test/support/test_scale.h"

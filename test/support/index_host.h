@@ -6,15 +6,16 @@
 // Thread rule: thread-safe once made; a Worker belongs to one thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "dsm/base/clock.h"
 #include "dsm/pool.h"
 #include "dsm/shm/local_fabric.h"
-#include "index/blink/catalog.h"
 #include "index/blink/tree.h"
 #include "test/support/fabric_under_test.h"
 #include "test/support/map_index.h"
@@ -40,26 +41,20 @@ struct IndexKind {
   size_t value_bytes_max = 8;
   std::function<std::unique_ptr<IndexHost>()> make;
 };
-inline void PrintTo(const IndexKind& kind, std::ostream* out) { *out << kind.name; }
+void PrintTo(const IndexKind& kind, std::ostream* out);
 
 /// The reference model itself: shows that the tests ask for nothing that it does not do.
 class MapHost final : public IndexHost {
  public:
-  explicit MapHost(MapIndex::Limits limits) : map_(limits) {}
+  explicit MapHost(MapIndex::Limits limits);
   size_t members() const override { return 1; }
   index::RangeIndex& index(size_t) override { return map_; }
-  std::unique_ptr<dsm::Worker> OpenWorker(size_t) override {
-    auto transport = fabric_->OpenTransport();
-    FARLEAF_CHECK(transport.ok(), transport.status());
-    return std::make_unique<dsm::Worker>(
-        dsm::Worker::Deps{std::move(*transport), &epochs_, &clock_, 1});
-  }
+  std::unique_ptr<dsm::Worker> OpenWorker(size_t) override;
 
  private:
   MonotonicClock clock_;
   dsm::EpochDomain epochs_;
-  std::unique_ptr<dsm::LocalFabric> fabric_ = std::move(*dsm::LocalFabric::Create(
-      {.servers = 1, .region_bytes = 4 << 20, .hugepages = dsm::Hugepages::kNever}));
+  std::unique_ptr<dsm::LocalFabric> fabric_;
   MapIndex map_;
 };
 
@@ -75,19 +70,8 @@ class TreeMembers final : public IndexHost {
     uint32_t servers = 2;
   };
 
-  explicit TreeMembers(Options options)
-      : servers_(options.fabric, {.servers = options.servers,
-                                  .region_bytes = options.region_bytes,
-                                  .chunk_bytes = dsm::kChunkBytesMin}) {
-    for (size_t i = 0; i < options.members; ++i) {
-      dsm::SharedFabric::Options deferring;
-      if (options.defer_seed != 0) deferring.defer_seed = options.defer_seed + i * 1000;
-      auto pool = dsm::Pool::Join(servers_.Connect(deferring), {.seed = i + 1}, &clock());
-      FARLEAF_CHECK(pool.ok(), pool.status());
-      members_.push_back({std::move(*pool), nullptr});
-      Open(options, i);
-    }
-  }
+  explicit TreeMembers(Options options);
+  ~TreeMembers() override;
 
   size_t members() const override { return members_.size(); }
   index::RangeIndex& index(size_t member) override { return *members_[member].tree; }
@@ -95,106 +79,28 @@ class TreeMembers final : public IndexHost {
   dsm::FabricUnderTest& servers() { return servers_; }
   dsm::Pool& pool(size_t member) { return *members_[member].pool; }
   const Clock& clock() const { return servers_.clock(); }
-  std::unique_ptr<dsm::Worker> OpenWorker(size_t member) override {
-    auto worker = members_[member].pool->OpenWorker();
-    FARLEAF_CHECK(worker.ok(), worker.status());
-    return std::move(*worker);
-  }
+  std::unique_ptr<dsm::Worker> OpenWorker(size_t member) override;
 
   /// Chunks of all memory servers that are in use for pages of the tree.
-  size_t ChunksInUse() {
-    size_t used = 0;
-    for (const dsm::RegionLayout& layout : pool(0).layouts()) {
-      const std::byte* table = servers_.region_bytes(layout.server).data() + dsm::kChunkTableOffset;
-      for (uint64_t chunk = 0; chunk < layout.chunk_count; ++chunk) {
-        const auto word = dsm::ChunkWord::Decode(LoadLittle<uint64_t>(table + 8 * chunk));
-        used += word.kind != dsm::ChunkKind::kUnused && word.kind != dsm::ChunkKind::kRedo;
-      }
-    }
-    return used;
-  }
+  size_t ChunksInUse();
 
  private:
   struct Member {
     std::unique_ptr<dsm::Pool> pool;
     std::unique_ptr<index::BlinkTree> tree;
   };
-  void Open(const Options& options, size_t i) {
-    auto worker = OpenWorker(i);
-    dsm::FabricCounts counts;
-    dsm::OpContext op{*worker, counts};
-    dsm::Pool& pool = *members_[i].pool;
-    auto info = worker->Run(i == 0 ? index::CreateTree(op, pool, "tree", options.geometry)
-                                   : index::OpenTree(op, pool, "tree"));
-    FARLEAF_CHECK(info.ok(), info.status());
-    members_[i].tree = std::make_unique<index::BlinkTree>(&pool, *info, options.tree);
-  }
+  void Open(const Options& options, size_t i);
 
   dsm::FabricUnderTest servers_;  // outlives the members
   std::vector<Member> members_;
 };
 
-inline IndexKind MapKind(std::string name, bool fixed8) {
-  MapIndex::Limits limits{fixed8, fixed8 ? size_t{8} : size_t{1024},
-                          fixed8 ? size_t{8} : size_t{200'000}};
-  return {std::move(name),        fixed8,
-          limits.key_bytes_max,   64,
-          limits.value_bytes_max, [limits] { return std::make_unique<MapHost>(limits); }};
-}
+IndexKind MapKind(std::string name, bool fixed8);
 
-inline IndexKind TreeKind(std::string name, TreeMembers::Options options) {
-  const bool fixed8 = options.geometry.layout == index::Layout::kFixed8;
-  return {std::move(name),
-          fixed8,
-          options.geometry.key_bytes_max,
-          options.geometry.inline_value_bytes_max,
-          fixed8 ? size_t{8} : size_t{200'000},
-          [options] { return std::make_unique<TreeMembers>(options); }};
-}
+IndexKind TreeKind(std::string name, TreeMembers::Options options);
 
 /// The map and the trees, with pages small enough that splits and merges are frequent; trees on each
 /// of the fabrics between processes too, where byte strings stand for all sorted leaves.
-inline std::vector<IndexKind> MapAndTreeKinds() {
-  using index::Geometry;
-  const Geometry small_bytes{index::Layout::kBytes, 256, 256, 36, 24};
-  const Geometry medium_bytes{index::Layout::kBytes, 512, 512, 60, 40};
-  const index::TreeOptions without_shortcuts = Without(OptionSet::Shortcuts());
-  const index::TreeOptions all_off = Without(OptionSet::All());
-  std::vector<IndexKind> kinds{
-      MapKind("MapFixed8", true),
-      MapKind("MapBytes", false),
-      TreeKind("TreeFixed8", {.geometry = Geometry::Fixed8(256)}),
-      TreeKind("TreeFixed8LargeLeaves", {.geometry = Geometry::Fixed8(2048, 1024)}),
-      TreeKind("TreeParted", {.geometry = Geometry::Parted(4, 256)}),
-      TreeKind("TreePartedLargeLeaves", {.geometry = Geometry::Parted()}),
-      TreeKind("TreePartedLateVerbs", {.geometry = Geometry::Parted(4, 256), .defer_seed = 1}),
-      TreeKind("TreePartedUncached",
-               {.geometry = Geometry::Parted(4, 256), .tree = {.cache = index::CacheMode::kNone}}),
-      TreeKind("TreePartedWithoutShortcuts",
-               {.geometry = Geometry::Parted(4, 256), .tree = without_shortcuts, .defer_seed = 3}),
-      TreeKind("TreePartedAllOff", {.geometry = Geometry::Parted(4, 256), .tree = all_off}),
-      TreeKind("TreeFixed8LateVerbs", {.geometry = Geometry::Fixed8(256), .defer_seed = 1}),
-      TreeKind("TreeFixed8Uncached",
-               {.geometry = Geometry::Fixed8(256), .tree = {.cache = index::CacheMode::kNone}}),
-      TreeKind("TreeFixed8WithoutShortcuts",
-               {.geometry = Geometry::Fixed8(256), .tree = without_shortcuts, .defer_seed = 9}),
-      TreeKind("TreeFixed8AllOff", {.geometry = Geometry::Fixed8(256), .tree = all_off}),
-      TreeKind("TreeBytes", {.geometry = small_bytes}),
-      TreeKind("TreeBytesLateVerbs", {.geometry = medium_bytes, .defer_seed = 7}),
-      TreeKind("TreeBytesWithoutShortcuts",
-               {.geometry = small_bytes, .tree = without_shortcuts, .defer_seed = 5}),
-      TreeKind("TreeBytesAllOff", {.geometry = small_bytes, .tree = all_off}),
-      TreeKind("TreeBytesLargeKeys", {.geometry = Geometry::Bytes()})};
-  for (const dsm::FabricKind fabric : dsm::ProcessFabrics()) {
-    const std::string name = dsm::FabricKindName(fabric);
-    kinds.push_back(
-        TreeKind("TreeParted_" + name, {.geometry = Geometry::Parted(4, 256), .fabric = fabric}));
-    kinds.push_back(TreeKind("TreeBytes_" + name, {.geometry = small_bytes, .fabric = fabric}));
-    kinds.push_back(TreeKind(
-        "TreePartedWithoutShortcuts_" + name,
-        {.geometry = Geometry::Parted(4, 256), .tree = without_shortcuts, .fabric = fabric}));
-  }
-  return kinds;
-}
+std::vector<IndexKind> MapAndTreeKinds();
 
 }  // namespace farleaf::test

@@ -11,7 +11,6 @@
 
 #include "dsm/base/clock.h"
 #include "dsm/pool.h"
-#include "index/blink/catalog.h"
 #include "index/blink/tree.h"
 #include "test/support/interleaving_fabric.h"
 #include "test/support/shared_fabric.h"
@@ -39,32 +38,8 @@ class InterleavedMembers {
     dsm::BatchFault fail = nullptr;
   };
 
-  explicit InterleavedMembers(const Options& options) : options_(options), random_(options.seed) {
-    auto servers = dsm::LocalFabric::Create({.servers = options.servers,
-                                             .region_bytes = options.region_bytes,
-                                             .chunk_bytes = dsm::kChunkBytesMin,
-                                             .hugepages = dsm::Hugepages::kNever});
-    FARLEAF_CHECK(servers.ok(), servers.status());
-    servers_ = std::move(*servers);
-    setup_ = Join(std::make_unique<dsm::SharedFabric>(servers_.get()));
-    dsm::FabricCounts counts;
-    OpContext op{*setup_.workers[0], counts};
-    auto info =
-        setup_.workers[0]->Run(CreateTree(op, *setup_.pool, "interleaved", options.geometry));
-    FARLEAF_CHECK(info.ok(), info.status());
-    info_ = *info;
-    setup_.tree = std::make_unique<BlinkTree>(setup_.pool.get(), info_, options.tree);
-    for (size_t i = 0; i < options.members; ++i) {
-      members_.push_back(Join(std::make_unique<dsm::SharedFabric>(servers_.get())));
-      // Joined at once; from here on its workers' batches take their time.
-      members_.back().workers.clear();
-      for (int k = 0; k < 2; ++k) {
-        members_.back().workers.push_back(NewSlowWorker(*members_.back().pool));
-      }
-      members_.back().tree =
-          std::make_unique<BlinkTree>(members_.back().pool.get(), info_, options.tree);
-    }
-  }
+  explicit InterleavedMembers(const Options& options);
+  ~InterleavedMembers();
 
   std::vector<Member>& members() { return members_; }
   Member& setup() { return setup_; }
@@ -72,24 +47,7 @@ class InterleavedMembers {
   ManualClock& clock() { return clock_; }
   Random& random() { return random_; }
 
-  void RunAll() {
-    std::vector<dsm::Worker*> workers;
-    for (Member& member : members_) {
-      for (auto& worker : member.workers) workers.push_back(worker.get());
-    }
-    for (dsm::Worker* worker : workers) worker->GoOnline();
-    const auto busy = [&] {
-      for (dsm::Worker* worker : workers) {
-        if (worker->spawned() > 0) return true;
-      }
-      return false;
-    };
-    for (uint64_t turn = 1; turn % 64 != 0 || busy(); ++turn) {
-      workers[random_.Below(workers.size())]->RunOnce(dsm::Worker::Idle::kReturn);
-      clock_.AdvanceNs(random_.Below(600));
-    }
-    for (dsm::Worker* worker : workers) worker->GoOffline();
-  }
+  void RunAll();
   /// On the setup member, whose verbs complete at once.
   template <typename T>
   T RunSetup(Task<T> task) {
@@ -109,36 +67,14 @@ class InterleavedMembers {
   }
 
   /// A worker of a pool whose batches take their time.
-  std::unique_ptr<dsm::Worker> NewSlowWorker(dsm::Pool& pool) {
-    dsm::InterleavingFabric fabric(servers_.get(), &random_, options_.fail);
-    return std::make_unique<dsm::Worker>(
-        dsm::Worker::Deps{.transport = std::move(*fabric.OpenTransport()),
-                          .epochs = &pool.epochs(),
-                          .clock = &clock_,
-                          .seed = random_.Next()});
-  }
+  std::unique_ptr<dsm::Worker> NewSlowWorker(dsm::Pool& pool);
   /// A member whose batches complete at once, without a tree object yet.
-  Member Join(dsm::PoolOptions::Role role = dsm::PoolOptions::Role::kMember) {
-    return Join(std::make_unique<dsm::SharedFabric>(servers_.get()), role);
-  }
+  Member Join(dsm::PoolOptions::Role role = dsm::PoolOptions::Role::kMember);
   const TreeInfo& info() const { return info_; }
 
  private:
   Member Join(std::unique_ptr<dsm::Fabric> fabric,
-              dsm::PoolOptions::Role role = dsm::PoolOptions::Role::kMember) {
-    Member member;
-    auto pool =
-        dsm::Pool::Join(std::move(fabric),
-                        {.role = role,
-                         .seed = random_.Next(),
-                         .allocator = {.grace_ms = options_.grace_ms,
-                                       .local_free_pages_max = options_.local_free_pages_max}},
-                        &clock_);
-    FARLEAF_CHECK(pool.ok(), pool.status());
-    member.pool = std::move(*pool);
-    member.workers.push_back(std::move(*member.pool->OpenWorker()));
-    return member;
-  }
+              dsm::PoolOptions::Role role = dsm::PoolOptions::Role::kMember);
 
   Options options_;
   Random random_;

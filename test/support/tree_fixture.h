@@ -8,12 +8,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "dsm/base/bytes.h"
 #include "dsm/base/clock.h"
 #include "dsm/pool.h"
 #include "dsm/shm/local_fabric.h"
@@ -23,11 +24,7 @@
 namespace farleaf::index {
 
 /// An integer as a fixed8 key or value.
-inline std::string Fixed(uint64_t number) {
-  std::string bytes(8, '\0');
-  StoreBig64(bytes.data(), number);
-  return bytes;
-}
+std::string Fixed(uint64_t number);
 
 class LocalTree {
  public:
@@ -39,74 +36,28 @@ class LocalTree {
   };
 
   LocalTree() : LocalTree(Options()) {}
-  explicit LocalTree(Options options) {
-    auto fabric = dsm::LocalFabric::Create(options.fabric);
-    FARLEAF_CHECK(fabric.ok(), fabric.status());
-    fabric_ = fabric->get();
-    auto joined = dsm::Pool::Join(std::move(*fabric), options.pool, &clock_);
-    FARLEAF_CHECK(joined.ok(), joined.status());
-    pool_ = std::move(*joined);
-    worker_ = NewWorker();
-    dsm::FabricCounts counts;
-    OpContext op{*worker_, counts};
-    auto info = worker_->Run(CreateTree(op, *pool_, "test", options.geometry));
-    FARLEAF_CHECK(info.ok(), info.status());
-    tree_ = std::make_unique<BlinkTree>(pool_.get(), *info, options.tree);
-  }
+  explicit LocalTree(Options options);
+  ~LocalTree();
 
   BlinkTree& tree() { return *tree_; }
   dsm::Pool& pool() { return *pool_; }
   dsm::LocalFabric& fabric() { return *fabric_; }
   dsm::Worker& worker() { return *worker_; }
   const Clock& clock() const { return clock_; }
-  std::unique_ptr<dsm::Worker> NewWorker() {
-    auto worker = pool_->OpenWorker();
-    FARLEAF_CHECK(worker.ok(), worker.status());
-    return std::move(*worker);
-  }
+  std::unique_ptr<dsm::Worker> NewWorker();
   /// What the last operation cost.
   const dsm::FabricCounts& cost() const { return cost_; }
 
-  std::optional<std::string> Get(std::string_view key) {
-    std::string value;
-    OpContext op = Start();
-    auto found = worker_->Run(tree_->Get(op, key, &value));
-    FARLEAF_CHECK(found.ok(), found.status());
-    return *found ? std::optional(value) : std::nullopt;
-  }
-  bool Insert(std::string_view key, std::string_view value) {
-    OpContext op = Start();
-    return Checked(worker_->Run(tree_->Insert(op, key, value)));
-  }
-  bool Put(std::string_view key, std::string_view value) {
-    OpContext op = Start();
-    return Checked(worker_->Run(tree_->Put(op, key, value)));
-  }
-  bool Update(std::string_view key, std::string_view value) {
-    OpContext op = Start();
-    return Checked(worker_->Run(tree_->Update(op, key, value)));
-  }
-  bool Delete(std::string_view key) {
-    OpContext op = Start();
-    return Checked(worker_->Run(tree_->Delete(op, key)));
-  }
-  std::vector<KeyValue> Scan(ScanRange range) {
-    std::vector<KeyValue> rows;
-    OpContext op = Start();
-    Status status = worker_->Run(tree_->Scan(op, range, &rows));
-    FARLEAF_CHECK(status.ok(), status);
-    return rows;
-  }
+  std::optional<std::string> Get(std::string_view key);
+  bool Insert(std::string_view key, std::string_view value);
+  bool Put(std::string_view key, std::string_view value);
+  bool Update(std::string_view key, std::string_view value);
+  bool Delete(std::string_view key);
+  std::vector<KeyValue> Scan(ScanRange range);
 
  private:
-  OpContext Start() {
-    cost_ = {};
-    return OpContext{*worker_, cost_};
-  }
-  static bool Checked(Result<bool> result) {
-    FARLEAF_CHECK(result.ok(), result.status());
-    return *result;
-  }
+  OpContext Start();
+  static bool Checked(Result<bool> result);
 
   MonotonicClock clock_;
   dsm::LocalFabric* fabric_ = nullptr;
