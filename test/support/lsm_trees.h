@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <utility>
 
 #include "server/lsm/lsm_tree_host.h"
 #include "test/support/lsm_host.h"
@@ -13,28 +12,18 @@ namespace farleaf::test {
 
 class LsmTrees {
  public:
-  LsmTrees() { Load(); }
+  LsmTrees();
+  ~LsmTrees();
 
   server::LsmTreeHost& host() { return *host_; }
   LsmHost& store() { return store_; }
   /// REQUIRES: nothing uses the trees.
-  void OpenAgain() {
-    host_ = nullptr;
-    store_.Close();
-    store_.Open();
-    Load();
-  }
+  void OpenAgain();
 
  private:
-  void Load() {
-    auto host = server::LsmTreeHost::Load(
-        {&store_.store(), &store_.storage(), "memory",
-         [this]() -> Result<std::unique_ptr<dsm::Worker>> { return store_.OpenWorker(); }});
-    FARLEAF_CHECK(host.ok(), host.status());
-    host_ = std::move(*host);
-  }
+  void Load();
 
-  LsmHost store_{{.store = LsmHost::SmallStore(), .flush_every_us = 5'000}};
+  LsmHost store_;
   std::unique_ptr<server::LsmTreeHost> host_;
 };
 

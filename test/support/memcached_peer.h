@@ -22,21 +22,13 @@ class MemcachedPeer final : private MemcachedPeerParts,
                             public server::memcached::Environment {
  public:
   MemcachedPeer(dsm::Worker* worker, server::memcached::Limits limits,
-                index::RangeIndex* tree = nullptr, std::vector<std::string> passwords = {})
-      : MemcachedPeerParts{server::Authenticator(std::move(passwords)), {}},
-        RecordPeer(worker, tree),
-        Environment({this, &records(), &own_authenticator}, &counted),
-        protocol_(this, limits) {
-    Open(&protocol_);
-  }
-  ~MemcachedPeer() override { Close(); }
+                index::RangeIndex* tree = nullptr, std::vector<std::string> passwords = {});
+  ~MemcachedPeer() override;
 
   // Environment.
-  uint64_t DeadlineNs() override { return UINT64_MAX; }
-  bool AppendStats(std::string_view argument, std::string*) override {
-    return argument.empty() || argument == "items";
-  }
-  dsm::Task<Status> FlushAll(int64_t) override { return DeleteAllKeys(); }
+  uint64_t DeadlineNs() override;
+  bool AppendStats(std::string_view argument, std::string*) override;
+  dsm::Task<Status> FlushAll(int64_t) override;
 
  private:
   server::memcached::Connection protocol_;

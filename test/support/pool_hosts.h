@@ -17,17 +17,8 @@ namespace farleaf::test {
 class PoolHosts {
  public:
   /// `defer_seed`: not 0: verbs suspend, and end in any order.
-  explicit PoolHosts(size_t count, uint64_t defer_seed = 0) {
-    for (uint64_t i = 0; i < count; ++i) {
-      dsm::SharedFabric::Options deferring;
-      if (defer_seed != 0) deferring.defer_seed = defer_seed + i * 1000;
-      auto pool = dsm::Pool::Join(memory_.Connect(deferring), {.seed = i + 1}, &memory_.clock());
-      FARLEAF_CHECK(pool.ok(), pool.status());
-      pools_.push_back(std::move(*pool));
-      hosts_.push_back(std::make_unique<server::PoolTreeHost>(pools_.back().get(),
-                                                              "test:", index::TreeOptions{}));
-    }
-  }
+  explicit PoolHosts(size_t count, uint64_t defer_seed = 0);
+  ~PoolHosts();
   dsm::Pool& pool(size_t i) { return *pools_[i]; }
   server::PoolTreeHost& host(size_t i) { return *hosts_[i]; }
 

@@ -21,44 +21,21 @@ enum class RecordMembersKind { kOneOverAMap, kTwoOnOnePool };
 
 class RecordMembers {
  public:
-  explicit RecordMembers(RecordMembersKind kind) {
-    if (kind == RecordMembersKind::kOneOverAMap) {
-      map_ = std::make_unique<MapTreeHost>(&clock_);
-      Serve(map_.get());
-    } else {
-      pool_ = std::make_unique<PoolHosts>(2);
-      for (size_t i = 0; i < 2; ++i) Serve(&pool_->host(i));
-    }
-  }
+  explicit RecordMembers(RecordMembersKind kind);
+  ~RecordMembers();
 
   size_t count() const { return members_.size(); }
   dsm::Worker* worker(size_t i) { return members_[i % count()].worker.get(); }
   index::RangeIndex* tree(size_t i) { return members_[i % count()].tree; }
   /// As this member sees them.
-  std::vector<index::KeyValue> Records(size_t i) {
-    dsm::FabricCounts counts;
-    dsm::OpContext op{*worker(i), counts};
-    std::vector<index::KeyValue> rows;
-    const Status scanned = worker(i)->Run(tree(i)->Scan(op, {}, &rows));
-    FARLEAF_CHECK(scanned.ok(), scanned);
-    return rows;
-  }
+  std::vector<index::KeyValue> Records(size_t i);
 
  private:
   struct Member {
     std::unique_ptr<dsm::Worker> worker;
     index::RangeIndex* tree;
   };
-  void Serve(server::TreeHost* host) {
-    auto worker = host->OpenWorker();
-    FARLEAF_CHECK(worker.ok(), worker.status());
-    dsm::FabricCounts counts;
-    dsm::OpContext op{**worker, counts};
-    auto tree = members_.empty() ? (*worker)->Run(host->Create(op, {.name = "records"}))
-                                 : (*worker)->Run(host->Open(op, "records"));
-    FARLEAF_CHECK(tree.ok(), tree.status());
-    members_.push_back({std::move(*worker), tree->index});
-  }
+  void Serve(server::TreeHost* host);
 
   MonotonicClock clock_;
   std::unique_ptr<MapTreeHost> map_;
@@ -123,8 +100,6 @@ struct RecordMembersTest : ::testing::TestWithParam<RecordMembersKind> {
 
 inline const auto kAllRecordMembers =
     ::testing::Values(RecordMembersKind::kOneOverAMap, RecordMembersKind::kTwoOnOnePool);
-inline std::string RecordMembersName(const ::testing::TestParamInfo<RecordMembersKind>& kind) {
-  return kind.param == RecordMembersKind::kOneOverAMap ? "OneOverAMap" : "TwoOnOnePool";
-}
+std::string RecordMembersName(const ::testing::TestParamInfo<RecordMembersKind>& kind);
 
 }  // namespace farleaf::test

@@ -5,14 +5,12 @@
 // Thread rule: one thread.
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "server/frontend/ordered_connection.h"
-#include "server/records/record_walk.h"
 #include "test/support/map_tree_host.h"
 
 namespace farleaf::test {
@@ -20,58 +18,17 @@ namespace farleaf::test {
 class RecordPeer : public server::ServingThread {
  public:
   /// Takes up to `bytes` of the stream, as much as the connection wants. False: it is at its end.
-  bool Send(std::string_view* stream, size_t bytes) {
-    if (stream->empty() || !connection_->failure().ok()) return false;
-    RunAll();
-    if (!connection_->wants_input()) {
-      const bool ended = connection_->output().empty();  // it has quit
-      Receive(SIZE_MAX);
-      return !ended;
-    }
-    const auto space = connection_->InputSpace();
-    FARLEAF_CHECK(!space.empty());
-    const size_t piece = std::min({stream->size(), space.size(), bytes});
-    std::copy_n(stream->data(), piece, reinterpret_cast<char*>(space.data()));
-    stream->remove_prefix(piece);
-    arrival_ns_ = worker_->clock().NowNs();
-    connection_->InputArrived(piece);
-    RunAll();
-    return true;
-  }
+  bool Send(std::string_view* stream, size_t bytes);
   /// Up to so many bytes of what waits to be sent.
-  void Receive(size_t bytes) {
-    const size_t taken = std::min(bytes, connection_->output().size());
-    received_.append(connection_->output().substr(0, taken));
-    connection_->OutputSent(taken);
-    connection_->Continue();
-    RunAll();
-  }
+  void Receive(size_t bytes);
   /// All of `request`, and what is answered to it.
-  std::string Ask(std::string_view request) {
-    const size_t before = received_.size();
-    while (Send(&request, SIZE_MAX)) Receive(SIZE_MAX);
-    return received_.substr(before);
-  }
+  std::string Ask(std::string_view request);
   /// Everything, in pieces of so many bytes, and what was answered.
-  std::string Exchange(std::string_view stream, size_t piece_bytes) {
-    while (Send(&stream, piece_bytes)) Receive(SIZE_MAX);
-    End();
-    return received_;
-  }
+  std::string Exchange(std::string_view stream, size_t piece_bytes);
   /// The peer sends no more, and reads all.
-  void End() {
-    connection_->PeerEnded();
-    while (!connection_->finished()) Receive(SIZE_MAX);
-  }
+  void End();
   /// The peer sends what is taken at once of requests, reads nothing, and is gone. Returns how many were in flight.
-  uint64_t AbandonBehind(std::string_view requests) {
-    Send(&requests, SIZE_MAX);
-    const uint64_t in_flight = connection_->in_flight();
-    connection_->InputEnded();
-    connection_->Abandon();
-    Receive(0);
-    return in_flight;
-  }
+  uint64_t AbandonBehind(std::string_view requests);
 
   server::Connection& connection() { return *connection_; }
   MapIndex& index() { return index_; }
@@ -80,47 +37,27 @@ class RecordPeer : public server::ServingThread {
 
   // ServingThread.
   bool full() const override { return false; }
-  void Serve(server::Connection&, dsm::Task<void> task) override {
-    worker_->Spawn(std::move(task));
-  }
+  void Serve(server::Connection&, dsm::Task<void> task) override;
   void Served(server::Connection&) override {}
   void Flush(server::Connection&) override {}
-  void RunAside(dsm::Task<void> task) override { worker_->Spawn(std::move(task)); }
+  void RunAside(dsm::Task<void> task) override;
   void Link(server::Running&) override {}
   void Record(server::OperationRecord) override {}
 
  protected:
   /// `tree`: null: a map of its own.
-  explicit RecordPeer(dsm::Worker* worker, index::RangeIndex* tree = nullptr)
-      : store_(tree ? tree : &index_, &wall_) {
-    worker_ = worker;
-    arrival_ns_ = worker->clock().NowNs();
-    wall_.AdvanceNs(uint64_t{1'700'000'000} * kNsPerSecond);
-    worker_->GoOnline();
-  }
-  ~RecordPeer() override { worker_->GoOffline(); }
+  explicit RecordPeer(dsm::Worker* worker, index::RangeIndex* tree = nullptr);
+  ~RecordPeer() override;
   /// The protocol's, which is of the derived class: to be called by its constructor, and its destructor.
   void Open(server::Connection* connection) { connection_ = connection; }
-  void Close() {
-    connection_->Abandon();
-    RunAll();
-  }
+  void Close();
 
   const server::RecordStore& records() const { return store_; }
-  dsm::Task<Status> DeleteAllKeys() {
-    dsm::FabricCounts counts;
-    const server::WalkContext walk{*worker_, counts, 1'000'000, [] { return false; }};
-    const Status flushed = co_await server::DeleteAll(walk, store_, server::kUserKeySpace);
-    co_return flushed;
-  }
+  dsm::Task<Status> DeleteAllKeys();
 
  private:
   /// Until all has ended, or waits for output to be sent.
-  void RunAll() {
-    while (worker_->RunOnce(dsm::Worker::Idle::kReturn)) {
-    }
-    connection_->Continue();
-  }
+  void RunAll();
 
   MapIndex index_;
   ManualClock wall_;

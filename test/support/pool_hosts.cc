@@ -1,0 +1,23 @@
+#include "test/support/pool_hosts.h"
+
+#include <utility>
+
+#include "dsm/base/check.h"
+
+namespace farleaf::test {
+
+PoolHosts::PoolHosts(size_t count, uint64_t defer_seed) {
+  for (uint64_t i = 0; i < count; ++i) {
+    dsm::SharedFabric::Options deferring;
+    if (defer_seed != 0) deferring.defer_seed = defer_seed + i * 1000;
+    auto pool = dsm::Pool::Join(memory_.Connect(deferring), {.seed = i + 1}, &memory_.clock());
+    FARLEAF_CHECK(pool.ok(), pool.status());
+    pools_.push_back(std::move(*pool));
+    hosts_.push_back(
+        std::make_unique<server::PoolTreeHost>(pools_.back().get(), "test:", index::TreeOptions{}));
+  }
+}
+
+PoolHosts::~PoolHosts() = default;
+
+}  // namespace farleaf::test
