@@ -18,7 +18,7 @@ namespace farleaf::micro {
 
 namespace {
 
-constexpr uint64_t kSeed = 1;
+constexpr uint64_t kCostSeed = 1;
 constexpr uint64_t kNeverLoaded = uint64_t{1} << 40;  // numbers of keys that are in no tree
 constexpr uint64_t kScanRows = 100, kOperationsPerScan = 20;
 constexpr size_t kCopyBytes = 1024, kSmallCopyBytes = 128;
@@ -102,7 +102,7 @@ class Copies {
   }
 
   const MonotonicClock clock_;
-  Random random_{kSeed};
+  Random random_{kCostSeed};
   std::unique_ptr<dsm::MemoryRegion> region_;
   std::vector<uint64_t> places_;
 };
@@ -194,7 +194,7 @@ class Operations {
   index::BlinkTree& tree_;
   dsm::Worker& worker_;
   Present present_;
-  Random random_{kSeed};
+  Random random_{kCostSeed};
   uint64_t count_;
   std::vector<char> keys_;
   std::string value_, new_value_;

@@ -23,8 +23,8 @@ namespace {
 using namespace index::lsm;
 namespace storage = index::storage;
 
-constexpr uint64_t kSeed = 1;
-constexpr size_t kEntries = 1'000'000;  // 33 MB: more than the processor's caches hold
+constexpr uint64_t kTableSeed = 1;
+constexpr size_t kTableEntries = 1'000'000;  // 33 MB: more than the processor's caches hold
 
 /// Keys of 24 bytes as YCSB has them, values of 9: the pairs of small sizes of Talos (33 bytes).
 std::string KeyText(uint64_t number) {
@@ -88,7 +88,7 @@ class HeapStorage final : public storage::Storage {
 class TableUnderTest {
  public:
   TableUnderTest() {
-    for (size_t i = 0; i < kEntries; ++i) keys_.push_back(KeyText(i));
+    for (size_t i = 0; i < kTableEntries; ++i) keys_.push_back(KeyText(i));
     std::sort(keys_.begin(), keys_.end());
     // Once more, so that their bytes are in order in memory, too, as those of a stream are.
     keys_ = std::vector<std::string>(keys_);
@@ -128,7 +128,7 @@ class TableUnderTest {
   std::unique_ptr<dsm::LocalFabric> fabric_ =
       std::move(*dsm::LocalFabric::Create({.servers = 1, .region_bytes = 4 << 20}));
   std::unique_ptr<dsm::Worker> worker_ = std::make_unique<dsm::Worker>(
-      dsm::Worker::Deps{std::move(*fabric_->OpenTransport()), &epochs_, &clock_, kSeed});
+      dsm::Worker::Deps{std::move(*fabric_->OpenTransport()), &epochs_, &clock_, kTableSeed});
   HeapStorage storage_;
   BlockCache cache_{uint64_t{256} << 20};
   std::vector<std::string> keys_;
@@ -169,7 +169,7 @@ void BlockSearch(benchmark::State& state) {
     encoder.Add(keys[i], shared, 0,
                 std::copy(kValue.begin(), kValue.end(), encoder.TailRoom(kValue.size())));
   }
-  Random random(kSeed);
+  Random random(kTableSeed);
   std::vector<std::pair<uint32_t, uint32_t>> draws;  // block, key
   for (size_t i = 0; i < 65536; ++i) {
     const size_t block = random.Below(memory.size());
@@ -215,7 +215,7 @@ void CacheLookup(benchmark::State& state) {
   };
   for (uint32_t i = 0; i < blocks; ++i)
     cache.Insert(key_of(i), BlockKind::kLeaf, BlockCache::Memory(4096));
-  Random random(kSeed);
+  Random random(kTableSeed);
   for (auto _ : state) {
     const auto handle = cache.Lookup(key_of(random.Below(blocks)), BlockKind::kLeaf);
     FARLEAF_CHECK(handle);
@@ -224,13 +224,13 @@ void CacheLookup(benchmark::State& state) {
 
 void TableFind(benchmark::State& state, const Lazy& lazy) {
   TableUnderTest& under_test = Shared(lazy);
-  for (size_t i = 0; i < kEntries; i += 20) under_test.Warm(under_test.keys()[i]);
+  for (size_t i = 0; i < kTableEntries; i += 20) under_test.Warm(under_test.keys()[i]);
   const bool present = state.range(0) != 0;
-  Random random(kSeed);
+  Random random(kTableSeed);
   Table::Found found;
   uint64_t wrong = 0;
   for (auto _ : state) {
-    std::string key = under_test.keys()[random.Below(kEntries)];
+    std::string key = under_test.keys()[random.Below(kTableEntries)];
     if (!present) key.back() = 'x';
     const auto outcome =
         under_test.table().Find(under_test.cache(), LookupKey(key), kSequenceMax, &found);
@@ -244,12 +244,12 @@ void BuilderAdd(benchmark::State& state, const Lazy& lazy) {
   for (auto _ : state) {
     auto info = under_test.worker().Run(TableUnderTest::Build(under_test.worker(), under_test));
     FARLEAF_CHECK(info.ok(), info.status());
-    state.counters["bytes_per_entry"] = static_cast<double>(info->bytes) / kEntries;
+    state.counters["bytes_per_entry"] = static_cast<double>(info->bytes) / kTableEntries;
     for (const storage::SegmentId segment : info->segments)
       FARLEAF_CHECK(under_test.table().storage()->Remove(segment).ok());
   }
   state.counters["ns_per_entry"] = benchmark::Counter(
-      static_cast<double>(kEntries) * static_cast<double>(state.iterations()) / 1e9,
+      static_cast<double>(kTableEntries) * static_cast<double>(state.iterations()) / 1e9,
       benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
@@ -273,16 +273,16 @@ void StreamNext(benchmark::State& state, const Lazy& lazy) {
   TableUnderTest& under_test = Shared(lazy);
   for (auto _ : state) {
     const uint64_t entries = under_test.worker().Run(StreamAll(under_test.worker(), under_test));
-    FARLEAF_CHECK(entries == kEntries, entries);
+    FARLEAF_CHECK(entries == kTableEntries, entries);
   }
   state.counters["ns_per_entry"] = benchmark::Counter(
-      static_cast<double>(kEntries) * static_cast<double>(state.iterations()) / 1e9,
+      static_cast<double>(kTableEntries) * static_cast<double>(state.iterations()) / 1e9,
       benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
 void CursorNext(benchmark::State& state, const Lazy& lazy) {
   TableUnderTest& under_test = Shared(lazy);
-  for (size_t i = 0; i < kEntries; i += 20) under_test.Warm(under_test.keys()[i]);
+  for (size_t i = 0; i < kTableEntries; i += 20) under_test.Warm(under_test.keys()[i]);
   TableCursor cursor(&under_test.table(), &under_test.cache());
   CursorStep step = CursorStep::kEnd;
   for (auto _ : state) {

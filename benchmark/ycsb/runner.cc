@@ -17,8 +17,6 @@ namespace farleaf::ycsb {
 
 namespace {
 
-// A phase shorter than this shows no progress.
-constexpr double kQuietSeconds = 2;
 // A store has settled when it was found quiet so many times in a row: one job may be about to start another.
 constexpr int kQuietLooks = 10, kLookIntervalMs = 10;
 
@@ -244,7 +242,7 @@ bool Runner::Watch(Crew& crew, Mix mix, uint64_t operations) {
   const double limit_s = mix == Mix::kRun ? static_cast<double>(workload_.execution_time_s_max) : 0;
   const double interval_s = options_.progress ? options_.status_interval_s : 0;
   auto elapsed_s = [&] { return static_cast<double>(clock_->NowNs() - crew.start_ns) * 1e-9; };
-  double shown_s = 0, due_s = std::max(kQuietSeconds, interval_s);
+  double shown_s = 0, due_s = std::max(kQuietPhaseSeconds, interval_s);
   uint64_t shown_done = 0;
   bool interrupted = false;
   while (true) {

@@ -24,6 +24,9 @@ struct RunnerOptions {
   std::ostream* progress = nullptr;
 };
 
+/// A phase shorter than this shows no progress.
+inline constexpr double kQuietPhaseSeconds = 2;
+
 class Runner {
  public:
   Runner(RunnerOptions options, Target* target, const Clock* clock);

@@ -15,7 +15,6 @@ namespace farleaf::ycsb {
 namespace {
 // A batch of the stop rule has at least so many operations, and so many of each client.
 constexpr uint64_t kBatchOperationsMin = 512, kBatchOperationsPerClient = 16;
-constexpr double kQuietSeconds = 2;
 
 std::string_view NameOf(Mix mix) {
   return mix == Mix::kLoad ? "load" : mix == Mix::kRun ? "run" : "warm-up";
@@ -66,7 +65,7 @@ class Runner::SimulatedPhase {
   void ShowProgress(uint64_t done, uint64_t now_ns) {
     const double interval_s = runner_.options_.progress ? runner_.options_.status_interval_s : 0;
     const double real_s = static_cast<double>(runner_.clock_->NowNs() - begin_real_ns_) * 1e-9;
-    if (interval_s <= 0 || real_s < std::max(kQuietSeconds, shown_s_ + interval_s)) return;
+    if (interval_s <= 0 || real_s < std::max(kQuietPhaseSeconds, shown_s_ + interval_s)) return;
     shown_s_ = real_s;
     const double virtual_s = static_cast<double>(now_ns - begin_ns_) * 1e-9;
     fmt::print(*runner_.options_.progress, "ycsb: {} {:.0f} s: {} operations", NameOf(mix_), real_s,

@@ -11,6 +11,7 @@
 
 #include "dsm/base/bytes.h"
 #include "dsm/base/check.h"
+#include "dsm/socket.h"
 
 namespace farleaf::dsm {
 
@@ -19,10 +20,6 @@ namespace {
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-
-Status OsError(const std::string& what) {
-  return Status::IoError(what + ": " + std::strerror(errno));
-}
 
 /// At a multiple of a hugepage's size, as offsets in the region are: only so can one that is behind it be mapped whole.
 void* MapAligned(int fd, uint64_t bytes) {

@@ -28,15 +28,18 @@
 #include <vector>
 
 #include "dsm/base/result.h"
+#include "dsm/base/spin_lock.h"
 #include "dsm/epoch.h"
 #include "dsm/task.h"
 #include "dsm/worker.h"
 #include "index/lsm/log_buffer.h"
 #include "index/lsm/log_record.h"
-#include "dsm/base/spin_lock.h"
 #include "index/storage/storage.h"
 
 namespace farleaf::index::lsm {
+
+/// Segments that one batch of I/Os syncs: each has a file open.
+inline constexpr size_t kSyncsAtOnce = 64;
 
 /// Bytes of a log since it was opened, 0 being before all: segments count whole.
 using LogPosition = uint64_t;

@@ -16,8 +16,7 @@ constexpr uint32_t kLooksMax = 2000;
 constexpr uint64_t kLookAgainNs = 20 * kNsPerUs;
 /// What is written while full segments are synced is synced by the next pass, up to so many; what is left then, by the round.
 constexpr int kPassesMax = 4;
-/// Of one pass: each has a file open.
-constexpr size_t kSyncsAtOnce = 64;
+
 }  // namespace
 
 LogGroup::LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability durability)

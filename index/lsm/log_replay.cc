@@ -19,7 +19,6 @@ using storage::kSegmentBytes;
 
 namespace {
 
-constexpr size_t kSyncsAtOnce = 64;
 constexpr Sequence kNone = UINT64_MAX;
 
 class Replayer {

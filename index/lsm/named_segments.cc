@@ -7,7 +7,7 @@ namespace farleaf::index::lsm {
 
 namespace {
 
-Status Missing(storage::Storage* storage, SegmentId id) {
+Status MissingSegment(storage::Storage* storage, SegmentId id) {
   return Status::Corruption(storage->NameOf(id) + " is missing; restore the directory from a copy");
 }
 
@@ -22,11 +22,11 @@ Result<std::vector<SegmentId>> FindUnnamed(const StoreState& state, storage::Sto
   for (const auto& [place, run] : state.runs()) {
     for (const auto& each : run->tables) {
       for (const SegmentId id : each.table.segments) {
-        if (unnamed.erase(id) == 0) return Missing(storage, id);
+        if (unnamed.erase(id) == 0) return MissingSegment(storage, id);
       }
       for (const auto& values : each.table.dictionary) {
         if (state.value_log.contains(values.segment) && !exists(values.segment)) {
-          return Missing(storage, values.segment);
+          return MissingSegment(storage, values.segment);
         }
       }
     }

@@ -8,8 +8,6 @@ namespace farleaf::index::lsm {
 
 namespace {
 
-Status Misfit(std::string what) { return Status::Corruption("manifest: " + std::move(what)); }
-
 class EditWriter {
  public:
   explicit EditWriter(std::string* out) : writer_(out) {}

@@ -25,6 +25,9 @@
 
 namespace farleaf::index::lsm {
 
+/// Corruption: an edit that the state it is applied to contradicts.
+inline Status Misfit(const std::string& what) { return Status::Corruption("manifest: " + what); }
+
 /// L1 is level 0 here. With a growth factor of 4 and memtables of 64 MiB the last one holds 4 TiB.
 inline constexpr size_t kLevelsMax = 8;
 

@@ -11,8 +11,6 @@ namespace {
 
 using TableState = StoreState::TableState;
 
-Status Misfit(std::string what) { return Status::Corruption("manifest: " + std::move(what)); }
-
 std::string_view FirstOf(const TableInfo& table, std::string_view from) {
   return std::max<std::string_view>(table.smallest, from);
 }

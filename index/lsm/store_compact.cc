@@ -10,7 +10,7 @@ namespace farleaf::index::lsm {
 namespace {
 
 /// Between two tries of what failed.
-constexpr uint64_t kPauseNs = kNsPerSecond / 2;
+constexpr uint64_t kCompactionPauseNs = kNsPerSecond / 2;
 
 std::string Behind(std::string_view key) { return std::string(key) + '\0'; }
 
@@ -190,7 +190,7 @@ Task<void> LsmStore::CompactTaken(dsm::Worker& worker, uint8_t into) {
   {
     std::lock_guard lock(compacting_mutex_);
     compacting_ &= ~(1u << into);
-    not_before_ns_[into] = compacted.ok() ? 0 : worker.clock().NowNs() + kPauseNs;
+    not_before_ns_[into] = compacted.ok() ? 0 : worker.clock().NowNs() + kCompactionPauseNs;
   }
   levels_changed_.Notify();
 }
@@ -204,7 +204,7 @@ Task<void> LsmStore::RunCompactions(dsm::Worker& worker) {
     if (into) {
       co_await CompactTaken(worker, *into);
     } else if (AnyPauses(now_ns)) {
-      co_await worker.Sleep(kPauseNs / 50);
+      co_await worker.Sleep(kCompactionPauseNs / 50);
     } else {
       co_await levels_changed_.After(worker, seen);
     }

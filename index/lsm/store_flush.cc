@@ -13,7 +13,7 @@ namespace farleaf::index::lsm {
 
 namespace {
 /// Between two tries of what failed: the device was full, or did not answer.
-constexpr uint64_t kPauseNs = kNsPerSecond / 2;
+constexpr uint64_t kFlushPauseNs = kNsPerSecond / 2;
 /// Stop is waited for no longer.
 constexpr uint64_t kSliceNs = 100 * kNsPerMs;
 }  // namespace
@@ -39,8 +39,9 @@ void LsmStore::SetBackgroundStatus(size_t work, Status status) {
 
 Task<bool> LsmStore::PauseBehind(dsm::Worker& worker, size_t work, Status failure) {
   SetBackgroundStatus(work, std::move(failure));
-  for (uint64_t slept_ns = 0; slept_ns < kPauseNs && !stopping_; slept_ns += kPauseNs / 50) {
-    co_await worker.Sleep(kPauseNs / 50);
+  for (uint64_t slept_ns = 0; slept_ns < kFlushPauseNs && !stopping_;
+       slept_ns += kFlushPauseNs / 50) {
+    co_await worker.Sleep(kFlushPauseNs / 50);
   }
   co_return !stopping_.load();
 }

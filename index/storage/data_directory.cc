@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 namespace farleaf::index::storage {
@@ -91,6 +92,20 @@ Status FileError(const std::string& what, int error) {
                            ": the user of this process has to own the directory and what is in it");
   }
   return Status::IoError(what + ": " + std::strerror(error));
+}
+
+Result<std::vector<std::string>> NamesIn(const std::string& path) {
+  std::vector<std::string> names;
+  std::error_code error;
+  std::filesystem::directory_iterator at(path, error);
+  while (!error && at != std::filesystem::directory_iterator()) {
+    names.push_back(at->path().filename().string());
+    at.increment(error);
+  }
+  if (error == std::errc::no_such_file_or_directory)
+    return Status::NotFound("there is no directory " + path);
+  if (error) return FileError("reading the directory " + path, error.value());
+  return names;
 }
 
 Result<dsm::UniqueFd> OpenDirectory(const std::string& path) {

@@ -57,6 +57,8 @@ class DataDirectory {
 /// what was tried, on which file.
 Status FileError(const std::string& what, int error);
 
+/// The names in a directory, in no order. NotFound: it is not there.
+Result<std::vector<std::string>> NamesIn(const std::string& path);
 /// Opens a directory, to be synced.
 Result<dsm::UniqueFd> OpenDirectory(const std::string& path);
 /// Names that were made or changed in the directory survive a crash.

@@ -1,6 +1,5 @@
 #include "index/storage/named_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,10 +14,6 @@
 namespace farleaf::index::storage {
 
 namespace {
-
-struct CloseDirectory {
-  void operator()(DIR* directory) const { ::closedir(directory); }
-};
 
 /// 0, or the errno.
 int WriteAll(int fd, std::string_view bytes) {
@@ -107,24 +102,23 @@ Status NamedFiles::Remove(std::string_view name) {
 }
 
 Result<std::vector<std::string>> NamedFiles::List() {
-  const std::unique_ptr<DIR, CloseDirectory> opened(::opendir(directory_->path().c_str()));
-  if (!opened) return FileError("reading the directory " + directory_->path(), errno);
-  std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(opened.get())) {
-    if (entry->d_type == DT_DIR || !DataDirectory::CheckName(entry->d_name).ok()) continue;
-    names.emplace_back(entry->d_name);
-  }
-  std::ranges::sort(names);
+  Result<std::vector<std::string>> names = NamesIn(directory_->path());
+  if (!names.ok()) return names.status();
+  std::erase_if(*names, [this](const std::string& name) {
+    struct stat found {};
+    return !DataDirectory::CheckName(name).ok() ||
+           ::fstatat(directory_->fd(), name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0 ||
+           S_ISDIR(found.st_mode);
+  });
+  std::ranges::sort(*names);
   return names;
 }
 
 Status NamedFiles::CleanUp() {
-  const std::unique_ptr<DIR, CloseDirectory> opened(::opendir(directory_->path().c_str()));
-  if (!opened) return FileError("reading the directory " + directory_->path(), errno);
-  while (const dirent* entry = ::readdir(opened.get())) {
-    if (DataDirectory::IsUnfinished(entry->d_name)) {
-      ::unlinkat(directory_->fd(), entry->d_name, 0);
-    }
+  const Result<std::vector<std::string>> names = NamesIn(directory_->path());
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    if (DataDirectory::IsUnfinished(name)) ::unlinkat(directory_->fd(), name.c_str(), 0);
   }
   return Status::Ok();
 }

@@ -17,18 +17,10 @@ constexpr size_t kOpenMax = 256;
 
 Status ReadOnly() { return Status::Unimplemented("the directory is open to be read only"); }
 
-/// Names in a directory that is there; a missing one has none.
-Result<std::vector<std::string>> NamesIn(const std::string& path) {
-  std::vector<std::string> names;
-  std::error_code error;
-  std::filesystem::directory_iterator at(path, error);
-  while (!error && at != std::filesystem::directory_iterator()) {
-    names.push_back(at->path().filename().string());
-    at.increment(error);
-  }
-  if (error && error != std::errc::no_such_file_or_directory) {
-    return FileError("reading the directory " + path, error.value());
-  }
+/// Of a directory that need not be there.
+Result<std::vector<std::string>> NamesIfThere(const std::string& path) {
+  Result<std::vector<std::string>> names = NamesIn(path);
+  if (names.status().code() == StatusCode::kNotFound) return std::vector<std::string>();
   return names;
 }
 
@@ -43,11 +35,11 @@ Result<std::unique_ptr<ReadOnlyFiles>> ReadOnlyFiles::Open(std::string directory
 }
 
 Status ReadOnlyFiles::Scan() {
-  const auto folders = NamesIn(directory_.SegmentsPath());
+  const auto folders = NamesIfThere(directory_.SegmentsPath());
   if (!folders.ok()) return folders.status();
   for (const std::string& folder : *folders) {
     const std::string path = directory_.SegmentsPath() + "/" + folder;
-    const auto names = NamesIn(path);
+    const auto names = NamesIfThere(path);
     if (!names.ok()) return names.status();
     for (const std::string& name : *names) {
       const SegmentId id{DataDirectory::SegmentNumber(name)};
@@ -57,7 +49,7 @@ Status ReadOnlyFiles::Scan() {
     }
   }
   std::ranges::sort(segments_);
-  const auto free = NamesIn(directory_.FreePath());
+  const auto free = NamesIfThere(directory_.FreePath());
   if (!free.ok()) return free.status();
   free_files_ = static_cast<uint64_t>(std::ranges::count_if(
       *free, [](const std::string& name) { return DataDirectory::SegmentNumber(name) != 0; }));

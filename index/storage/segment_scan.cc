@@ -1,5 +1,4 @@
 // What SegmentFiles finds when it is opened.
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -17,23 +16,6 @@
 namespace farleaf::index::storage {
 
 namespace {
-
-struct CloseDirectory {
-  void operator()(DIR* directory) const { ::closedir(directory); }
-};
-
-Result<std::vector<std::string>> NamesIn(const std::string& path) {
-  const std::unique_ptr<DIR, CloseDirectory> directory(::opendir(path.c_str()));
-  if (!directory) return FileError("reading the directory " + path, errno);
-  std::vector<std::string> names;
-  errno = 0;
-  while (const dirent* entry = ::readdir(directory.get())) {
-    const std::string_view name(entry->d_name);
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
-  if (errno != 0) return FileError("reading the directory " + path, errno);
-  return names;
-}
 
 /// Descriptors that the process may have, as many as the system lets it.
 uint64_t RaiseDescriptorLimit() {

@@ -18,7 +18,8 @@ void Print(const dsm::MemberIdentity& member, const index::MemberRecovered& reco
   for (const auto& [name, count] : recovered.Counts()) fmt::print("  {:<15} {:>10}\n", name, count);
 }
 
-std::string Json(const dsm::MemberIdentity& member, const index::MemberRecovered& recovered) {
+std::string RecoveredJson(const dsm::MemberIdentity& member,
+                          const index::MemberRecovered& recovered) {
   std::string json = fmt::format("{{\"id\": {}, \"incarnation\": {}, \"was_member\": {}", member.id,
                                  member.incarnation, recovered.was_member);
   for (const auto& [name, count] : recovered.Counts()) {
@@ -42,7 +43,7 @@ Status RecoverMembers(Store& store, dsm::MemberId id, bool json) {
         member.identity, [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
     if (!recovered.ok()) return recovered.status();
     if (!json) Print(member.identity, *recovered);
-    all += (any ? ",\n " : "") + Json(member.identity, *recovered);
+    all += (any ? ",\n " : "") + RecoveredJson(member.identity, *recovered);
     any = true;
   }
   if (id != 0 && !known) {

@@ -1,6 +1,7 @@
 #include "server/records/collection.h"
 
 #include "dsm/base/bytes.h"
+#include "server/records/piece_scan.h"
 
 namespace farleaf::server {
 
@@ -11,7 +12,7 @@ using index::ModifyAction;
 
 namespace {
 
-constexpr size_t kTreeKeyBytesMax = 1024, kScoreBytes = 8, kHeadBytes = 16;
+constexpr size_t kHeadBytes = 16;
 // A zero byte of a key is escaped, so that keys sort as their bytes and none begins with another.
 constexpr char kZero = '\0', kEscaped = '\xff', kEnd = '\1';
 

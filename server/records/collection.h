@@ -16,6 +16,8 @@
 namespace farleaf::server {
 
 /// Where the members of collections are.
+/// Of a sorted set's member: a double as a number that sorts as it does.
+inline constexpr size_t kScoreBytes = 8;
 inline constexpr char kMemberSpace = SpaceByte(0, SpaceKind::kMembers);
 
 /// What a member's entry is. In the pool: never renumber.

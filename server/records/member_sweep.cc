@@ -9,7 +9,6 @@ using dsm::Task;
 
 namespace {
 
-constexpr size_t kScoreBytes = 8;
 // More holds are not worth a look at every turn: those that were left are few.
 constexpr uint64_t kHoldsLookedAt = 16;
 

@@ -3,8 +3,6 @@
 namespace farleaf::server {
 
 namespace {
-constexpr size_t kTreeKeyBytesMax = 1024;
-
 std::string Successor(std::string key) {
   while (key.back() == '\xff') key.pop_back();
   key.back() = static_cast<char>(key.back() + 1);

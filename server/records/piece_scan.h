@@ -4,6 +4,7 @@
 // Thread rule: one owner; a coroutine runs on the worker of its OpContext.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,6 +13,9 @@
 #include "index/range_index.h"
 
 namespace farleaf::server {
+
+/// Of every tree that holds records.
+inline constexpr size_t kTreeKeyBytesMax = 1024;
 
 /// The smallest key above it that fits the tree. REQUIRES: its first byte, the space, is not 255.
 std::string KeyBehind(const std::string& key);

@@ -14,7 +14,7 @@ using index::ModifyFunction;
 
 namespace {
 
-constexpr size_t kScoreBytes = 8, kClaimsBytes = 16;
+constexpr size_t kClaimsBytes = 16;
 constexpr uint64_t kSign = uint64_t{1} << 63;
 constexpr uint64_t kConflictPauseNs = 50'000;  // at most; somebody else's exchange was done
 

@@ -7,11 +7,6 @@ namespace farleaf::server {
 
 namespace {
 
-/// Of a rule that needs a string.
-bool IsOther(const Record* current) {
-  return current != nullptr && current->type != RecordType::kString;
-}
-
 bool IsStorable(StoreMode mode, bool present) {
   switch (mode) {
     case StoreMode::kSet:

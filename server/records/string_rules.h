@@ -24,6 +24,11 @@ enum class RuleOutcome : uint8_t {
 
 enum class StoreMode : uint8_t { kSet, kAdd, kReplace, kAppend, kPrepend };
 
+/// There is a record, but none of a string, which the rule needs.
+inline bool IsOther(const Record* current) {
+  return current != nullptr && current->type != RecordType::kString;
+}
+
 struct StoreRule final : RecordRule {
   StoreMode mode = StoreMode::kSet;
   std::optional<uint64_t> compare_cas;

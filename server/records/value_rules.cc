@@ -10,11 +10,6 @@ namespace farleaf::server {
 
 namespace {
 
-/// Of a rule that needs a string.
-bool IsOther(const Record* current) {
-  return current != nullptr && current->type != RecordType::kString;
-}
-
 /// What is there, as the next record; or a new one.
 void Continue(const Record* current, Record* next) {
   if (current != nullptr) *next = *current;

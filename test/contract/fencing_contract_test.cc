@@ -345,13 +345,13 @@ TEST_P(FencingContract, APoolThatIsCutOffSaysSoAndLeavesAtOnce) {
 }
 
 /// On shm the test itself would have to be killed.
-std::vector<FabricKind> FabricsThatRevoke() {
+std::vector<FabricKind> FencingFabrics() {
   std::vector<FabricKind> kinds = AllFabrics();
   std::erase(kinds, FabricKind::kShm);
   return kinds;
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, FencingContract, ::testing::ValuesIn(FabricsThatRevoke()),
+INSTANTIATE_TEST_SUITE_P(Fabrics, FencingContract, ::testing::ValuesIn(FencingFabrics()),
                          [](const auto& kind) { return FabricKindName(kind.param); });
 
 }  // namespace

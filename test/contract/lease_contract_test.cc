@@ -12,7 +12,7 @@
 namespace farleaf::dsm {
 namespace {
 
-constexpr uint64_t kA = uint64_t{1} << 20;
+constexpr uint64_t kWatchedWord = uint64_t{1} << 20;
 constexpr uint32_t kLeaseMs = 200;
 
 class LeaseContract : public ::testing::TestWithParam<FabricKind> {
@@ -53,17 +53,17 @@ TEST_P(LeaseContract, WhoeverStopsRenewingIsCutOffAfterTheLeaseAndWhoeverRenewsI
   }
   uint64_t word = 9;
   Batch batch(0);
-  batch.WriteWord(kA, &word);
+  batch.WriteWord(kWatchedWord, &word);
   EXPECT_EQ(silent_client.Run(batch).code(), StatusCode::kFenced);
-  EXPECT_EQ(observer.ReadWord(0, kA), 0u);
+  EXPECT_EQ(observer.ReadWord(0, kWatchedWord), 0u);
   for (const MemberId id : {MemberId{6}, MemberId{7}}) {
     EXPECT_EQ(observer.ReadWord(0, FenceWordOffset(id)), 0u) << id;
   }
-  renewing_client.WriteWord(0, kA, 1);
-  left_client.WriteWord(0, kA, 2);
+  renewing_client.WriteWord(0, kWatchedWord, 1);
+  left_client.WriteWord(0, kWatchedWord, 2);
   // The other memory server has not looked.
   EXPECT_EQ(observer.ReadWord(1, FenceWordOffset(5)), 0u);
-  silent_client.WriteWord(1, kA, 3);
+  silent_client.WriteWord(1, kWatchedWord, 3);
 }
 
 TEST_P(LeaseContract, APoolIsWatchedWhileItIsJoinedAndNotAfterIt) {

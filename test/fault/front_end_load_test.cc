@@ -14,12 +14,12 @@ namespace {
 
 using Protocol = RecordDialect::Protocol;
 
-constexpr uint64_t kConnections = 2'000;
+constexpr uint64_t kLoadConnections = 2'000;
 
 struct FrontEndLoadTest : NativeUnderTest {
   void SetUp() override {
     NativeUnderTest::SetUp();
-    if (!MayOpenFiles(2 * kConnections + 1'000)) GTEST_SKIP() << "needs 5,000 open files";
+    if (!MayOpenFiles(2 * kLoadConnections + 1'000)) GTEST_SKIP() << "needs 5,000 open files";
     host.Add("t");
     options.memcached.listen = {"127.0.0.1:0"};
     options.redis.listen = {"127.0.0.1:0"};
@@ -50,14 +50,14 @@ struct FrontEndLoadTest : NativeUnderTest {
 
   void RunRound(uint64_t round, Random& random) {
     const auto before = server->Connections();
-    LoadRound load({.connections = kConnections,
+    LoadRound load({.connections = kLoadConnections,
                     .round = round,
                     .half_closing_every = 5,
                     .killed_one_in = 10,
                     .urls_of = [this](uint64_t) { return urls(); }});
-    ASSERT_TRUE(AwaitOpen(kConnections)) << server->Connections().open;
+    ASSERT_TRUE(AwaitOpen(kLoadConnections)) << server->Connections().open;
     load.Begin(random);
-    EXPECT_GT(load.killed(), kConnections / 20);
+    EXPECT_GT(load.killed(), kLoadConnections / 20);
     load.End();
     ASSERT_TRUE(AwaitOpen(0)) << server->Connections().open;
     const auto after = server->Connections();

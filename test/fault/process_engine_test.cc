@@ -18,8 +18,6 @@
 namespace farleaf {
 namespace {
 
-constexpr uint64_t kPatienceMs = 60'000;
-
 struct EngineProcessTest : ::testing::Test {
   ProcessCluster cluster{
       {.memory_servers = 0}};  // it names files, and looks for reports of sanitizers

@@ -12,10 +12,10 @@ namespace {
 
 // Of the load: what a page that is locked by the dead costs it.
 constexpr uint64_t kDeadlineMs = 1'000;
-// What a bounded wait may take beyond its bound on a machine that does much else.
-constexpr int kPatienceMs = 15'000;
 
-std::string Workload(char letter) { return std::string(FARLEAF_WORKLOADS) + "/workload" + letter; }
+std::string WorkloadFile(char letter) {
+  return std::string(FARLEAF_WORKLOADS) + "/workload" + letter;
+}
 
 struct FaultTest : ::testing::TestWithParam<std::string> {
   // Chunks are small, so that even a small tree lies on both memory servers.
@@ -32,9 +32,9 @@ struct FaultTest : ::testing::TestWithParam<std::string> {
 
 TEST_P(FaultTest, AMemoryServerKilledDuringYcsbIsNamedByIt) {
   auto ycsb = cluster.Start(
-      "ycsb", {"--target", cluster.pool_target(), "-P", Workload('a'), "--phase", "load,run", "-p",
-               "recordcount=20000", "-p", "operationcount=1000000000", "-p", "farleaf.keys=fixed8",
-               "--threads", "2", "--in-flight", "8"});
+      "ycsb", {"--target", cluster.pool_target(), "-P", WorkloadFile('a'), "--phase", "load,run",
+               "-p", "recordcount=20000", "-p", "operationcount=1000000000", "-p",
+               "farleaf.keys=fixed8", "--threads", "2", "--in-flight", "8"});
   ASSERT_TRUE(ycsb->WaitForOutput("# phase load")) << ycsb->Output();
   cluster.KillMemoryServer(1);
   const Ended ended = cluster.WaitFor(*ycsb, kPatienceMs);

@@ -10,10 +10,7 @@
 namespace farleaf {
 namespace {
 
-constexpr uint64_t kDeadlineMs = 1'000;
-// What a bounded wait may take beyond its bound on a machine that does much else.
-constexpr int kPatienceMs = 15'000;
-constexpr int kKilled = 128 + SIGKILL;
+constexpr uint64_t kFencedDeadlineMs = 1'000;
 
 struct FencingTest : ::testing::TestWithParam<std::string> {
   // Chunks are small, so that even a small tree lies on both memory servers. Without leases nobody
@@ -49,7 +46,7 @@ struct FencingTest : ::testing::TestWithParam<std::string> {
     }
   }
   static std::unique_ptr<client::Client> Connect(const ComputeServerProcess& server) {
-    return ConnectTo(server, kDeadlineMs);
+    return ConnectTo(server, kFencedDeadlineMs);
   }
 };
 

@@ -13,8 +13,6 @@
 namespace farleaf {
 namespace {
 
-constexpr uint64_t kPatienceMs = 60'000;
-
 /// User and system time of all its threads so far.
 double CpuSeconds(const ChildProcess& process) {
   std::ifstream file("/proc/" + std::to_string(process.pid()) + "/stat");

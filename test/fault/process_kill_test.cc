@@ -1,17 +1,13 @@
 // Compute servers killed with SIGKILL at random moments under workload a, with deletes: nothing that was
 // acknowledged is lost, nobody else waits for longer than a bound, the pool stays whole, and what the
-// dead held comes back.
-//
-// The bound: a dead owner's lock is taken over by whoever waits for it when the page's memory server has
-// confirmed the fence: at once on shm, where the end of a process is seen, else when the lease has run
-// out (lease_ms, and a fifth of it until the memory server looks). The recovery of a page is a few round
-// trips. The test's bound has room for a busy machine besides.
+// dead held comes back (kill_bounds.h).
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "test/fault/kill_bounds.h"
 #include "test/support/mixed_load.h"
 #include "test/support/process_client.h"
 #include "test/support/test_scale.h"
@@ -19,11 +15,8 @@
 namespace farleaf {
 namespace {
 
-constexpr int kLeaseMs = 3'000;
-constexpr uint64_t kBoundMs = 20'000;
 // Of operations sent to the victim: its client tries to reach it again for as long.
 constexpr uint64_t kVictimDeadlineMs = 4'000;
-constexpr int kPatienceMs = 60'000;
 
 struct KillCase {
   std::string name;

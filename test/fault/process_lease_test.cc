@@ -12,11 +12,8 @@
 namespace farleaf {
 namespace {
 
-// What a bounded wait may take on a machine that does much else.
-constexpr int kPatienceMs = 60'000;
 // Short for a test, long for a process that only has to be scheduled.
-constexpr int kLeaseMs = 2'000;
-constexpr int kKilled = 128 + SIGKILL;
+constexpr int kShortLeaseMs = 2'000;
 
 struct LeaseTest : ::testing::TestWithParam<std::string> {
   static bool kills() { return GetParam() == "shm"; }
@@ -49,7 +46,7 @@ struct LeaseTest : ::testing::TestWithParam<std::string> {
 
 TEST_P(LeaseTest, AComputeServerThatIsKilledIsFencedByEveryMemoryServer) {
   // On shm the end of a process is seen, so that its lease need not run out.
-  ProcessCluster cluster(Options(kills() ? 600'000 : kLeaseMs));
+  ProcessCluster cluster(Options(kills() ? 600'000 : kShortLeaseMs));
   cluster.StartMemoryServers();
   ComputeServerProcess dead = cluster.StartComputeServer();
   auto client = Connect(dead);
@@ -78,7 +75,7 @@ TEST_P(LeaseTest, AComputeServerThatIsKilledIsFencedByEveryMemoryServer) {
 
 TEST_P(LeaseTest, WhatADeadComputeServerHadLockedAndBegunIsTakenOver) {
   // Long enough that the one that lives is never late, however busy the machine is.
-  ProcessCluster cluster(Options(kills() ? 600'000 : 3 * kLeaseMs));
+  ProcessCluster cluster(Options(kills() ? 600'000 : 3 * kShortLeaseMs));
   cluster.StartMemoryServers();
   ComputeServerProcess dead = cluster.StartComputeServer(), other = cluster.StartComputeServer();
   auto client = Connect(dead), other_client = Connect(other);
@@ -112,7 +109,7 @@ TEST_P(LeaseTest, WhatADeadComputeServerHadLockedAndBegunIsTakenOver) {
 
 TEST_P(LeaseTest, AMemoryServerThatWasStoppedForLongerThanTheLeaseCutsNobodyOff) {
   if (kills()) GTEST_SKIP() << "its memory serves, and words move, while it is stopped";
-  ProcessCluster cluster(Options(kLeaseMs));
+  ProcessCluster cluster(Options(kShortLeaseMs));
   cluster.StartMemoryServers();
   ComputeServerProcess server = cluster.StartComputeServer();
   cluster.memory_server(0).Signal(SIGSTOP);
@@ -147,7 +144,7 @@ TEST_P(LeaseTest, AComputeServerThatLeavesIsNotFenced) {
 }
 
 TEST_P(LeaseTest, AComputeServerThatWasStoppedForLongerThanItsLeaseJoinsAgainAndServes) {
-  ProcessCluster cluster(Options(kLeaseMs));
+  ProcessCluster cluster(Options(kShortLeaseMs));
   cluster.StartMemoryServers();
   ComputeServerProcess server = cluster.StartComputeServer();
   const std::string first_id = server.Id();
@@ -236,7 +233,7 @@ TEST_P(LeaseTest, AComputeServerThatAnOperatorCutsOffJoinsAgain) {
 }
 
 TEST_P(LeaseTest, YcsbThatWasSilentEndsWithTheReason) {
-  ProcessCluster cluster(Options(kLeaseMs));
+  ProcessCluster cluster(Options(kShortLeaseMs));
   cluster.StartMemoryServers();
   auto ycsb =
       cluster.Start("ycsb", {"--target", cluster.pool_target(), "-P",

@@ -17,8 +17,6 @@ using test::HttpGet;
 using test::MetricsUrl;
 using test::Sample;
 
-constexpr uint64_t kPatienceMs = 60'000;
-
 struct MetricsProcessTest : ::testing::Test {
   int runs = 0;
 

@@ -1,6 +1,6 @@
 // Compute servers killed with SIGKILL at random moments while Redis' clients write through them: a SET that was
 // acknowledged is there at the other server, one that was not may be, nobody at the other one waits for longer than
-// a bound (process_kill_test.cc says which), and the pool stays whole.
+// a bound (kill_bounds.h), and the pool stays whole.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,16 +13,13 @@
 #include <vector>
 
 #include "dsm/base/random.h"
+#include "test/fault/kill_bounds.h"
 #include "test/support/process.h"
 #include "test/support/record_dialect.h"
 #include "test/support/test_scale.h"
 
 namespace farleaf {
 namespace {
-
-constexpr int kLeaseMs = 3'000;
-constexpr uint64_t kBoundMs = 20'000;
-constexpr int kPatienceMs = 60'000;
 
 /// A client that sets ever higher numbers under keys of its own, some at once, and remembers which were acknowledged. Its
 /// keys lie between those of the others, so that they share leaves.

@@ -12,8 +12,6 @@
 namespace farleaf {
 namespace {
 
-constexpr uint64_t kPatienceMs = 60'000;
-
 struct RingProcessTest : ::testing::Test {
   ProcessCluster cluster{{.memory_servers = 1}};
   const std::string socket = cluster.File("native.sock"), ring_url = "farleaf+ring:" + socket;

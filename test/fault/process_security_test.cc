@@ -17,8 +17,6 @@ namespace {
 
 using Protocol = test::RecordDialect::Protocol;
 
-constexpr uint64_t kPatienceMs = 60'000;
-
 struct SecurityProcessTest : ::testing::Test {
   ProcessCluster cluster{{.memory_servers = 1}};
 

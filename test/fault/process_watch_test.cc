@@ -17,8 +17,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kPatienceMs = 60'000;
-
 /// Gets and puts for as long as it lives.
 class Load {
  public:

@@ -10,6 +10,7 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <csignal>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,11 @@
 #include "test/support/tested_fabrics.h"
 
 namespace farleaf {
+
+/// What a bounded wait may take on a machine that does much else.
+inline constexpr uint64_t kPatienceMs = 60'000;
+/// The code of a process that SIGKILL has ended.
+inline constexpr int kKilled = 128 + SIGKILL;
 
 /// HOST:PORT with a port that is free now, from below the range that the system hands out by itself,
 /// so that a server can be started on it again after a pause.

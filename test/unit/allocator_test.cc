@@ -19,7 +19,7 @@ namespace {
 constexpr PageClass kLeafPages{ChunkKind::kLeaf, 1024, 0};
 constexpr PageClass kSearchPages{ChunkKind::kSearch, 512, 7};
 constexpr PageClass kSmallBlocks{ChunkKind::kValue, 128, 0};
-constexpr uint64_t kChunk = kChunkBytesMin;
+constexpr uint64_t kAllocatorChunk = kChunkBytesMin;
 
 class AllocatorTest : public ::testing::Test {
  protected:
@@ -27,7 +27,7 @@ class AllocatorTest : public ::testing::Test {
   std::unique_ptr<LocalFabric> NewServers(uint32_t servers, uint64_t region_bytes = 1 << 20) {
     auto fabric = LocalFabric::Create({.servers = servers,
                                        .region_bytes = region_bytes,
-                                       .chunk_bytes = kChunk,
+                                       .chunk_bytes = kAllocatorChunk,
                                        .hugepages = Hugepages::kNever});
     EXPECT_TRUE(fabric.ok()) << fabric.status();
     return std::move(*fabric);
@@ -69,7 +69,7 @@ TEST_F(AllocatorTest, EveryPageIsGrantedOnceAndThenThePoolIsFull) {
   const uint64_t chunks = member.allocator().layout(0).chunk_count;
   ASSERT_EQ(chunks, 13u);
   auto grants = member.AllocateAll(kLeafPages);
-  EXPECT_EQ(Addresses(grants).size(), 2 * chunks * PagesPerChunk(kLeafPages, kChunk));
+  EXPECT_EQ(Addresses(grants).size(), 2 * chunks * PagesPerChunk(kLeafPages, kAllocatorChunk));
   EXPECT_EQ(member.TryAllocate(kSmallBlocks).status().ToString(),
             "resource exhausted: the pool is full: memory server 0: 13 of 13 chunks in use, memory "
             "server 1: 13 of 13 chunks in use; add a memory server or enlarge the regions");
@@ -87,7 +87,7 @@ TEST_F(AllocatorTest, AGrantCostsNoRoundTripWhilePagesAreAtHand) {
   PoolMember member(servers.get(), &clock_);
   const PageGrant first = member.Allocate(kLeafPages);
   EXPECT_EQ(member.counts.round_trips, 3u);  // list head, chunk table, claim
-  for (uint64_t i = 1; i < PagesPerChunk(kLeafPages, kChunk); ++i) {
+  for (uint64_t i = 1; i < PagesPerChunk(kLeafPages, kAllocatorChunk); ++i) {
     const PageGrant next = member.Allocate(kLeafPages);
     ASSERT_EQ(next.address, first.address + i * 1024);
     ASSERT_EQ(next.version, 0u);
@@ -141,7 +141,8 @@ TEST_F(AllocatorTest, AChunkOfAnotherClassOrOwnerIsNotAdopted) {
 TEST_F(AllocatorTest, CarvedUpChunksLoseTheirOwner) {
   auto servers = NewServers(1);
   PoolMember member(servers.get(), &clock_);
-  for (uint64_t i = 0; i < 2 * PagesPerChunk(kLeafPages, kChunk); ++i) member.Allocate(kLeafPages);
+  for (uint64_t i = 0; i < 2 * PagesPerChunk(kLeafPages, kAllocatorChunk); ++i)
+    member.Allocate(kLeafPages);
   member.Leave();
   for (const ChunkWord& chunk : Chunks(*servers, member.allocator().layout(0))) {
     if (chunk == ChunkWord{}) continue;
@@ -166,7 +167,7 @@ TEST_F(AllocatorTest, PagesThatAMemberReturnedAreGrantedToTheNextWithTheirVersio
       }
       member.Leave();
     }
-    EXPECT_EQ(versions.size(), 26 * PagesPerChunk(page_class, kChunk));
+    EXPECT_EQ(versions.size(), 26 * PagesPerChunk(page_class, kAllocatorChunk));
     PoolMember next(servers.get(), &clock_);
     for (const PageGrant& grant : next.AllocateAll(page_class)) {
       auto it = versions.find(grant.address.word());
@@ -251,7 +252,7 @@ TEST_F(AllocatorTest, AGrantWaitsForTheGracePeriodThatAloneKeepsAPage) {
 TEST_F(AllocatorTest, AFullServersPagesComeFromAnother) {
   auto servers = NewServers(2);
   PoolMember member(servers.get(), &clock_);
-  const uint64_t pages = 13 * PagesPerChunk(kLeafPages, kChunk);
+  const uint64_t pages = 13 * PagesPerChunk(kLeafPages, kAllocatorChunk);
   for (uint64_t i = 0; i < pages; ++i)
     EXPECT_EQ(member.Allocate(kLeafPages, 1).address.server(), 1);
   EXPECT_EQ(member.Allocate(kLeafPages, 1).address.server(), 0);

@@ -30,7 +30,7 @@ struct Costs {
   MeanCost insert, get, absent, update, put, scan, remove;
 };
 
-constexpr uint64_t kKeys = 100'000;
+constexpr uint64_t kCostKeys = 100'000;
 
 Costs CostsOf(const Geometry& geometry, size_t value_bytes, InPlace in_place = InPlace::kOff) {
   LocalTree tree({.geometry = geometry,
@@ -42,17 +42,17 @@ Costs CostsOf(const Geometry& geometry, size_t value_bytes, InPlace in_place = I
     return bytes;
   };
   Costs costs;
-  for (uint64_t i = 0; i < kKeys; ++i) {
+  for (uint64_t i = 0; i < kCostKeys; ++i) {
     tree.Insert(KeyOf(i), value(i));
-    if (i >= kKeys / 2) costs.insert.Add(tree.cost());
+    if (i >= kCostKeys / 2) costs.insert.Add(tree.cost());
   }
-  for (uint64_t i = 0; i < kKeys; ++i) {
+  for (uint64_t i = 0; i < kCostKeys; ++i) {
     EXPECT_EQ(tree.Get(KeyOf(i)), value(i));
     costs.get.Add(tree.cost());
     EXPECT_EQ(tree.Get(AbsentKeyOf(i)), std::nullopt);
     costs.absent.Add(tree.cost());
   }
-  for (uint64_t i = 0; i < kKeys; ++i) {
+  for (uint64_t i = 0; i < kCostKeys; ++i) {
     tree.Update(KeyOf(i), value(i + 1));
     costs.update.Add(tree.cost());
     tree.Put(KeyOf(i), value(i + 2));
@@ -63,7 +63,7 @@ Costs CostsOf(const Geometry& geometry, size_t value_bytes, InPlace in_place = I
     const std::string start = KeyOf(i);
     if (tree.Scan({.start = start, .limit = 100}).size() == 100) costs.scan.Add(tree.cost());
   }
-  for (uint64_t i = 0; i < kKeys / 4; ++i) {
+  for (uint64_t i = 0; i < kCostKeys / 4; ++i) {
     tree.Delete(KeyOf(i));
     costs.remove.Add(tree.cost());
   }
@@ -83,7 +83,7 @@ Costs CostsOf(const Geometry& geometry, size_t value_bytes, InPlace in_place = I
 /// `hints_lost`: the share of values out of line of which no hint found a place.
 void ExpectRoundTripsOfPointOperations(const Costs& costs, double hints_lost = 0) {
   EXPECT_LE(costs.get.round_trips(), 1 + hints_lost);
-  EXPECT_EQ(costs.absent.sum.round_trips, kKeys);
+  EXPECT_EQ(costs.absent.sum.round_trips, kCostKeys);
   EXPECT_LE(costs.update.round_trips(),
             2.03);  // until replaced blocks come back, new chunks are taken
   EXPECT_LE(costs.put.round_trips(), 2.01);

@@ -72,7 +72,9 @@ TEST_P(EventCallsOfRequestsTest, ThoseThatComeTogetherTakeFewerEach) {
     }
     const uint64_t together = calls() - before - one_by_one;
     EXPECT_EQ(answered, kTogether * (kTimes + 1));
-    if (GetParam() == 0) EXPECT_GE(one_by_one, kTogether / 2) << "most are waited for";
+    if (GetParam() == 0) {
+      EXPECT_GE(one_by_one, kTogether / 2) << "most are waited for";
+    }
     EXPECT_LT(together, kTogether * kTimes / 4) << url;
   }
 }

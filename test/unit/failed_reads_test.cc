@@ -13,7 +13,7 @@
 namespace farleaf::index {
 namespace {
 
-const Geometry kGeometry{Layout::kBytes, 512, 512, 36, 24};
+const Geometry kFailedReadsGeometry{Layout::kBytes, 512, 512, 36, 24};
 constexpr uint64_t kKeys = 2'500;  // more than values are fetched together
 
 class FailedReadsTest : public testing::Test {
@@ -21,7 +21,7 @@ class FailedReadsTest : public testing::Test {
   FailedReadsTest() {
     TreeOptions options;
     options.scan_leaves_max = 16;
-    member_.Create("tree", kGeometry, options);
+    member_.Create("tree", kFailedReadsGeometry, options);
     for (uint64_t i = 0; i < kKeys; ++i) {
       // Two of three out of line.
       std::string value = "value " + std::to_string(i);

@@ -24,13 +24,13 @@ uint64_t Burst(uint64_t i, uint64_t step) {
   return Mix64(i / 50) / 4 * 2 + step * (Mix64(i) % 1000);
 }
 
-constexpr uint64_t kKeys = 60'000;
+constexpr uint64_t kPlacedKeys = 60'000;
 
 const Load kLoads[] = {
     {"random", [](uint64_t i) { return Mix64(i); }},
     {"ascending", [](uint64_t i) { return i; }},
     {"ascending by 1000", [](uint64_t i) { return 1000 * i; }},
-    {"descending", [](uint64_t i) { return kKeys - i; }},
+    {"descending", [](uint64_t i) { return kPlacedKeys - i; }},
     {"near bursts", [](uint64_t i) { return Burst(i, 2); }},
     {"wide bursts", [](uint64_t i) { return Burst(i, uint64_t{1} << 40); }},
     {"clusters", [](uint64_t i) { return Mix64(i % 300) + Mix64(i) % 4096; }},
@@ -48,7 +48,7 @@ Loaded LoadWith(const Load& load, Placement placement) {
   LocalTree tree({.geometry = Geometry::Parted(), .tree = {.placement = placement}});
   Loaded loaded;
   uint64_t keys = 0;
-  for (uint64_t i = 0; i < kKeys; ++i) {
+  for (uint64_t i = 0; i < kPlacedKeys; ++i) {
     keys += tree.Insert(Fixed(load.key(i)), Fixed(i)) ? 1 : 0;
     loaded.insert.Add(tree.cost());
   }

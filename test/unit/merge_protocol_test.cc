@@ -16,8 +16,8 @@ namespace farleaf::index {
 namespace {
 
 /// Of some 40 leaves, more than a compute server lets lie on one memory server (Allocator::NextServer).
-constexpr uint64_t kKeys = 600;
-const Geometry kGeometry = Geometry::Parted(4);
+constexpr uint64_t kMergedKeys = 600;
+const Geometry kMergedGeometry = Geometry::Parted(4);
 
 Task<void> PutUntilASplit(ScriptedMember* member, CachedLeaf leaf, std::vector<uint64_t>* put) {
   const uint64_t step = (leaf.range.high - leaf.range.low) / 64,
@@ -38,8 +38,8 @@ class MergeWorld {
  public:
   /// `left`: which leaf, from the left.
   MergeWorld(uint32_t memory_servers, size_t left) : pool_(memory_servers), a(pool_), b(pool_) {
-    a.Create("tree", kGeometry);
-    for (uint64_t i = 0; i < kKeys; ++i) Put(Mix64(i), i);
+    a.Create("tree", kMergedGeometry);
+    for (uint64_t i = 0; i < kMergedKeys; ++i) Put(Mix64(i), i);
     b.Open("tree");
     const CachedLeaves leaves = a.Leaves();
     FARLEAF_CHECK(leaves.size() > left + 3 && a.tree().cache().root().level == 1, leaves.size());
@@ -69,7 +69,7 @@ class MergeWorld {
   GlobalAddress left_lock() { return a.LockOf(left_.address); }
   GlobalAddress right_lock() { return a.LockOf(right_.address); }
   bool WritesParent(const dsm::Batch& batch) {
-    return Touches(batch, dsm::VerbKind::kWrite, parent(), kGeometry.image_bytes(1));
+    return Touches(batch, dsm::VerbKind::kWrite, parent(), kMergedGeometry.image_bytes(1));
   }
   const CachedLeaf& left() const { return left_; }
   const CachedLeaf& right() const { return right_; }
@@ -237,8 +237,8 @@ TEST(MergeProtocolTest, NoParentIsKeptLockedForALeafWhoseServerDoesNotAnswer) {
 class StaleSibling {
  public:
   StaleSibling() : pool_(1), writer_(pool_) {
-    writer_.Create("first", kGeometry);
-    for (uint64_t i = 0; i < kKeys; ++i) writer_.Put(Mix64(i), i);
+    writer_.Create("first", kMergedGeometry);
+    for (uint64_t i = 0; i < kMergedKeys; ++i) writer_.Put(Mix64(i), i);
   }
 
   /// Returns how many verbs ran. UINT64_MAX: it does not die.
@@ -282,7 +282,7 @@ class StaleSibling {
              dsm::LockWord::State::kFreePage;
     };
     ASSERT_TRUE(is_free());
-    writer_.Create("second", kGeometry);
+    writer_.Create("second", kMergedGeometry);
     for (uint64_t i = 0; i < 5 || (i < 200 && is_free()); ++i) {
       others_.push_back(Mix64(1'000 + i));
       writer_.Put(others_.back(), 3, 1);
@@ -300,8 +300,8 @@ class StaleSibling {
   }
   /// A key below `high` that is the only one in its part of the leaf, which the writer sees to.
   uint64_t LastKeyOfAPart(GlobalAddress leaf, uint64_t high) {
-    for (size_t i = 0; i < PartsOf(kGeometry.leaf_bytes); ++i) {
-      const ConstPart part(&pool_.Bytes(leaf, kGeometry.image_bytes(0))[i * kPartBytes]);
+    for (size_t i = 0; i < PartsOf(kMergedGeometry.leaf_bytes); ++i) {
+      const ConstPart part(&pool_.Bytes(leaf, kMergedGeometry.image_bytes(0))[i * kPartBytes]);
       std::vector<uint64_t> keys;
       for (size_t slot = 0; slot < kPartSlots; ++slot) {
         if ((part.used() >> slot & 1) != 0) keys.push_back(part.key(slot));

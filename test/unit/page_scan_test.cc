@@ -13,10 +13,10 @@
 namespace farleaf::dsm {
 namespace {
 
-constexpr PageClass kLeafPages{ChunkKind::kLeaf, 1024, 0};
-constexpr PageClass kSearchPages{ChunkKind::kSearch, 512, 7};
+constexpr PageClass kScannedLeaves{ChunkKind::kLeaf, 1024, 0};
+constexpr PageClass kScannedNodes{ChunkKind::kSearch, 512, 7};
 constexpr PageClass kBlocks{ChunkKind::kValue, 128, 0};
-constexpr uint64_t kChunk = kChunkBytesMin;
+constexpr uint64_t kScannedChunk = kChunkBytesMin;
 
 struct Seen final : PageVisitor, ListVisitor {
   std::map<ChunkUse, int> uses;
@@ -46,7 +46,7 @@ class PageScanTest : public ::testing::Test {
   PageScanTest() {
     auto fabric = LocalFabric::Create({.servers = 2,
                                        .region_bytes = 1 << 20,
-                                       .chunk_bytes = kChunk,
+                                       .chunk_bytes = kScannedChunk,
                                        .hugepages = Hugepages::kNever});
     EXPECT_TRUE(fabric.ok()) << fabric.status();
     servers_ = std::move(*fabric);
@@ -86,7 +86,7 @@ TEST_F(PageScanTest, AFreshPoolIsFreeChunks) {
 }
 
 TEST_F(PageScanTest, EveryPagesStateIsTold) {
-  for (const PageClass page_class : {kLeafPages, kSearchPages, kBlocks}) {
+  for (const PageClass page_class : {kScannedLeaves, kScannedNodes, kBlocks}) {
     const bool is_block = page_class.kind == ChunkKind::kValue;
     const PageGrant used = member_->Allocate(page_class, 1);
     const PageGrant locked = member_->Allocate(page_class, 1);
@@ -108,7 +108,7 @@ TEST_F(PageScanTest, EveryPagesStateIsTold) {
     EXPECT_EQ(at(freed).lock.owner, member_->pool->self().id);
     EXPECT_EQ(at(freed).version, is_block ? 0u : 43u);
     EXPECT_EQ(at(unwritten).state, PageState::kNeverUsed);
-    const uint64_t chunk_pages = PagesPerChunk(page_class, kChunk);
+    const uint64_t chunk_pages = PagesPerChunk(page_class, kScannedChunk);
     EXPECT_EQ(std::count_if(seen.pages.begin(), seen.pages.end(),
                             [&](const auto& page) { return page.second.page_class == page_class; }),
               static_cast<int64_t>(chunk_pages));
@@ -118,7 +118,7 @@ TEST_F(PageScanTest, EveryPagesStateIsTold) {
 
 TEST_F(PageScanTest, PagesInThePoolsListsAreFreeWithoutHolder) {
   std::map<uint64_t, uint64_t> versions;
-  for (const PageClass page_class : {kLeafPages, kSearchPages, kBlocks}) {
+  for (const PageClass page_class : {kScannedLeaves, kScannedNodes, kBlocks}) {
     for (int i = 0; i < 150; ++i) {
       PageGrant page = member_->Allocate(page_class, static_cast<ServerId>(i % 2));
       page.version = 1000u + static_cast<uint64_t>(i);
@@ -146,7 +146,7 @@ TEST_F(PageScanTest, PagesInThePoolsListsAreFreeWithoutHolder) {
 }
 
 TEST_F(PageScanTest, ExtentsRedoAreasAndWhatIsLeftOfThemAreToldApart) {
-  const GlobalAddress extent = *member_->AllocateExtent(3 * kChunk, 0);
+  const GlobalAddress extent = *member_->AllocateExtent(3 * kScannedChunk, 0);
   member_->WriteWord(extent, 0x777000);
   EXPECT_TRUE(member_->RedoArea(1).ok());
   Seen seen = Scan();
@@ -161,7 +161,7 @@ TEST_F(PageScanTest, ExtentsRedoAreasAndWhatIsLeftOfThemAreToldApart) {
   ChunkWordAt(0, head) = 0;  // as if its owner had died in FreeExtent
   seen = Scan();
   EXPECT_EQ(seen.uses[ChunkUse::kOrphan], 2);
-  EXPECT_EQ(seen.chunks.at((extent + kChunk).word()), ChunkUse::kOrphan);
+  EXPECT_EQ(seen.chunks.at((extent + kScannedChunk).word()), ChunkUse::kOrphan);
 }
 
 TEST_F(PageScanTest, WordsThatMeanNothingAreInvalid) {
@@ -177,26 +177,26 @@ TEST_F(PageScanTest, WordsThatMeanNothingAreInvalid) {
 }
 
 TEST_F(PageScanTest, AChunkThatIsBeingClearedHasNoPages) {
-  const GlobalAddress extent = *member_->AllocateExtent(kChunk, 0);
+  const GlobalAddress extent = *member_->AllocateExtent(kScannedChunk, 0);
   member_->WriteWord(extent, 0x777000);
-  ASSERT_TRUE(member_->FreeExtent(extent, kChunk).ok());
+  ASSERT_TRUE(member_->FreeExtent(extent, kScannedChunk).ok());
   const uint64_t chunk = member_->allocator().layout(0).ChunkOf(extent.offset());
-  ChunkWordAt(0, chunk) = ChunkWordOf(kLeafPages).Encode();
+  ChunkWordAt(0, chunk) = ChunkWordOf(kScannedLeaves).Encode();
   const Seen seen = Scan();
   EXPECT_EQ(seen.chunks.at(extent.word()), ChunkUse::kClearing);
   EXPECT_TRUE(seen.pages.empty());
 }
 
 TEST_F(PageScanTest, AListInACircleIsCorrupt) {
-  const PageGrant page = member_->Allocate(kLeafPages, 1);
+  const PageGrant page = member_->Allocate(kScannedLeaves, 1);
   FreeBundle bundle;
   bundle.carrier = {page.address.offset(), 1};
   bundle.next_offset = page.address.offset();
   std::vector<std::byte> bytes(BundleBytes(0));
-  EncodeBundle(kLeafPages, bundle, bytes);
+  EncodeBundle(kScannedLeaves, bundle, bytes);
   std::copy(bytes.begin(), bytes.end(),
             servers_->region_bytes(1).begin() + static_cast<int64_t>(page.address.offset() + 64));
-  const uint64_t head = kFreeListsOffset + FreeListIndex(kLeafPages) * 8;
+  const uint64_t head = kFreeListsOffset + FreeListIndex(kScannedLeaves) * 8;
   member_->WriteWord({1, head}, FreeListHead{page.address.offset(), 1}.Encode());
   // Seen would complain of each repetition: this visitor only follows.
   struct Follow final : ListVisitor {

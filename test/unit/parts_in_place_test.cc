@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kKeys = 30'000;
 
-std::string KeyOf(uint64_t i) { return Fixed(Mix64(i) | 1); }
+std::string PresentKeyOf(uint64_t i) { return Fixed(Mix64(i) | 1); }
 std::string AbsentKeyOf(uint64_t i) { return Fixed(Mix64(i) & ~uint64_t{1}); }
 
 struct Costs {
@@ -27,24 +27,24 @@ Costs CostsWith(InPlace in_place) {
   const auto get_stale = [&](uint64_t i) {
     ++costs.stale_gets;
     std::string value;
-    const auto found = tree.worker().Run(stale.Get(op, KeyOf(i), &value));
+    const auto found = tree.worker().Run(stale.Get(op, PresentKeyOf(i), &value));
     EXPECT_TRUE(found.ok() && *found && value == Fixed(i)) << i;
   };
   for (uint64_t i = 0; i < kKeys; ++i) {
-    tree.Insert(KeyOf(i), Fixed(i));
+    tree.Insert(PresentKeyOf(i), Fixed(i));
     costs.insert += tree.cost();
     if (i % 10 == 0) get_stale(i / 2);  // while leaves split, which it learns by what it finds
   }
   for (uint64_t i = 0; i < kKeys; ++i) {
-    EXPECT_EQ(tree.Get(KeyOf(i)), Fixed(i));
+    EXPECT_EQ(tree.Get(PresentKeyOf(i)), Fixed(i));
     costs.first_get += tree.cost();
   }
   for (uint64_t i = 0; i < kKeys; ++i) {
-    EXPECT_EQ(tree.Get(KeyOf(i)), Fixed(i));
+    EXPECT_EQ(tree.Get(PresentKeyOf(i)), Fixed(i));
     costs.get += tree.cost();
     EXPECT_EQ(tree.Get(AbsentKeyOf(i)), std::nullopt);
     costs.absent += tree.cost();
-    tree.Update(KeyOf(i), Fixed(i));
+    tree.Update(PresentKeyOf(i), Fixed(i));
     costs.update += tree.cost();
   }
   return costs;

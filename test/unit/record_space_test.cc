@@ -21,7 +21,7 @@ uint64_t StatedNs(const NativeServerOptions& options) {
   return kStatedTurns * options.expiry_sweep_s * kNsPerSecond + kStatedBesideNs;
 }
 /// What is stated counts from turns: a machine so busy that these take longer has until then.
-constexpr uint64_t kPatienceNs = 120 * kNsPerSecond;
+constexpr uint64_t kSpacePatienceNs = 120 * kNsPerSecond;
 
 class RecordSpaceTest : public ::testing::Test {
  protected:
@@ -87,7 +87,7 @@ TEST_F(RecordSpaceTest, PoolsUseIsWhatItWasWithinTwoTurnsOfTheSweep) {
                  "DEL deleted.hash\r\nSET overwritten.set x\r\nDEL overwritten.set\r\nSET "
                  "overwritten x\r\n");
   all_.wall.AdvanceNs(60 * kNsPerSecond);
-  const uint64_t turns = SweepTurns(), patience_end_ns = all_.clock.NowNs() + kPatienceNs;
+  const uint64_t turns = SweepTurns(), patience_end_ns = all_.clock.NowNs() + kSpacePatienceNs;
   uint64_t end_ns = all_.clock.NowNs() + StatedNs(Options());
   const auto whats_left = [&] {
     const uint64_t pages = PagesInUse();

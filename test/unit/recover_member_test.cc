@@ -14,16 +14,16 @@
 namespace farleaf::index {
 namespace {
 
-const Geometry kGeometry = Geometry::Fixed8(256);
-constexpr uint64_t kKeys = 60;
+const Geometry kRecoveredGeometry = Geometry::Fixed8(256);
+constexpr uint64_t kRecoveredKeys = 60;
 
 /// `dead` has made a tree; a leaf of it, in a chunk of `dead`, is to die and be used again while `dead` is
 /// recovered. What `alive` does stops when it is about to write the dead leaf, and at the test's will.
 class ReusedPageTest : public testing::Test {
  protected:
   ReusedPageTest() {
-    dead_.Create("tree", kGeometry);
-    for (uint64_t i = 0; i < kKeys; ++i) dead_.Put(i * 10, i);
+    dead_.Create("tree", kRecoveredGeometry);
+    for (uint64_t i = 0; i < kRecoveredKeys; ++i) dead_.Put(i * 10, i);
     alive_.Open("tree");
     dead_.Die();
     const auto leaves = alive_.Leaves();
@@ -40,7 +40,7 @@ class ReusedPageTest : public testing::Test {
     const auto all = batch.verbs();
     const auto writes = [this](const dsm::Verb& verb) {
       return verb.kind == dsm::VerbKind::kWrite && verb.offset >= right_.offset() &&
-             verb.offset < right_.offset() + kGeometry.leaf_bytes;
+             verb.offset < right_.offset() + kRecoveredGeometry.leaf_bytes;
     };
     return static_cast<size_t>(std::find_if(all.begin(), all.end(), writes) - all.begin());
   }
@@ -120,7 +120,7 @@ TEST_F(ReusedPageTest, IsNotTakenFromTheTreeThatItIsInByNow) {
   ASSERT_GE(stage, Stage::kMerges);
   if (stage == Stage::kMerges) EndMergeAndReuse();
   alive_.script().rule = nullptr;
-  for (uint64_t i = 0; i < kKeys; ++i) {
+  for (uint64_t i = 0; i < kRecoveredKeys; ++i) {
     const bool gone = std::count(deleted_.begin(), deleted_.end(), i * 10) > 0;
     EXPECT_EQ(alive_.Get(i * 10), gone ? std::nullopt : std::optional(i)) << i;
   }
@@ -175,9 +175,9 @@ uint64_t GiveNumberToAnotherTree(uint64_t verb, Geometry died_at, Geometry other
 TEST(RecoverMemberTest, ATreeThatWasNeverMadeIsNotTakenForTheOneThatGetsItsNumber) {
   const Geometry sorted = Geometry::Fixed8(576, 256), parted = Geometry::Parted(4, 256);
   ASSERT_EQ(sorted.leaf_bytes, parted.leaf_bytes);
-  for (const auto& [died_at, other] :
-       {std::pair(kGeometry, kGeometry), std::pair(kGeometry, Geometry::Fixed8(512)),
-        std::pair(sorted, parted), std::pair(parted, sorted)}) {
+  for (const auto& [died_at, other] : {std::pair(kRecoveredGeometry, kRecoveredGeometry),
+                                       std::pair(kRecoveredGeometry, Geometry::Fixed8(512)),
+                                       std::pair(sorted, parted), std::pair(parted, sorted)}) {
     for (uint64_t verb = 0; GiveNumberToAnotherTree(verb, died_at, other) == verb; ++verb) {
       ASSERT_FALSE(testing::Test::HasFailure()) << "verb " << verb;
     }

@@ -17,7 +17,7 @@
 namespace farleaf::ycsb {
 namespace {
 
-const std::string kModels = FARLEAF_MODELS;
+const std::string kProgramModels = FARLEAF_MODELS;
 
 constexpr const char* kOwned = R"(
 name = "owner"
@@ -62,7 +62,7 @@ struct VerbProgramTest : ::testing::Test {
                                           "-p",
                                           "operationcount=40000",
                                           "--target",
-                                          "sim:" + kModels + "/rf_tree_paper.toml",
+                                          "sim:" + kProgramModels + "/rf_tree_paper.toml",
                                           "--program",
                                           program,
                                           "--phase",
@@ -151,7 +151,7 @@ std::string NameOf(const Measured& one) {
 
 TEST(VerbProgramTable, ShippedProgramsAskForWhatWasMeasured) {
   for (const Measured& one : kTable) {
-    auto program = LoadProgramFile(kModels + "/programs/" + one.program + ".toml");
+    auto program = LoadProgramFile(kProgramModels + "/programs/" + one.program + ".toml");
     ASSERT_TRUE(program.ok()) << program.status();
     const ProgramCosts costs = CostsOf(*program, {.kind = one.kind, .skewed = one.skewed});
     EXPECT_NEAR(costs.round_trips, one.round_trips, 0.0051) << NameOf(one);
@@ -159,7 +159,7 @@ TEST(VerbProgramTable, ShippedProgramsAskForWhatWasMeasured) {
     EXPECT_NEAR(costs.bytes_written, one.bytes_written, one.bytes_digit) << NameOf(one);
     EXPECT_NEAR(costs.atomics, one.atomics, 0.006) << NameOf(one);
   }
-  auto smart = LoadProgramFile(kModels + "/programs/smart.toml");
+  auto smart = LoadProgramFile(kProgramModels + "/programs/smart.toml");
   ASSERT_TRUE(smart.ok()) << smart.status();
   EXPECT_NEAR(CostsOf(*smart, {.kind = kScan}).reads, 193, 0.5);
 }
@@ -169,7 +169,7 @@ TEST_F(VerbProgramTest, RunsCostWhatTheProgramAsksFor) {
   const std::map<OpKind, std::string> proportions = {
       {kRead, "read"}, {kUpdate, "update"}, {kInsert, "insert"}, {kScan, "scan"}};
   for (const Measured& one : kTable) {
-    auto program = LoadProgramFile(kModels + "/programs/" + one.program + ".toml");
+    auto program = LoadProgramFile(kProgramModels + "/programs/" + one.program + ".toml");
     ASSERT_TRUE(program.ok()) << program.status();
     const ProgramCosts costs = CostsOf(*program, {.kind = one.kind, .skewed = one.skewed});
     const auto counted =

@@ -9,15 +9,15 @@
 namespace farleaf::dsm {
 namespace {
 
-constexpr PageClass kLeafPages{ChunkKind::kLeaf, 1024, 0};
-constexpr uint64_t kChunk = kChunkBytesMin;
+constexpr PageClass kWholeLeaves{ChunkKind::kLeaf, 1024, 0};
+constexpr uint64_t kWholeChunk = kChunkBytesMin;
 
 class WholeChunksTest : public ::testing::Test {
  protected:
   WholeChunksTest() {
     auto fabric = LocalFabric::Create({.servers = 2,
                                        .region_bytes = 1 << 20,
-                                       .chunk_bytes = kChunk,
+                                       .chunk_bytes = kWholeChunk,
                                        .hugepages = Hugepages::kNever});
     EXPECT_TRUE(fabric.ok()) << fabric.status();
     servers_ = std::move(*fabric);
@@ -40,22 +40,22 @@ TEST_F(WholeChunksTest, ExtentsDoNotOverlapAndComeBackWhenFreed) {
   for (int round = 0; round < 3; ++round) {
     std::vector<GlobalAddress> extents;
     for (int i = 0; i < 8; ++i) {
-      auto extent = member.AllocateExtent(3 * kChunk - 8);
+      auto extent = member.AllocateExtent(3 * kWholeChunk - 8);
       ASSERT_TRUE(extent.ok()) << extent.status();
       extents.push_back(*extent);
     }
     EXPECT_EQ(
-        member.AllocateExtent(2 * kChunk).status().ToString(),
+        member.AllocateExtent(2 * kWholeChunk).status().ToString(),
         "resource exhausted: no memory server has 131072 bytes of free chunks in a row; add a "
         "memory server or enlarge the regions");
-    EXPECT_TRUE(member.TryAllocate(kLeafPages).ok()) << "one chunk a server is left";
+    EXPECT_TRUE(member.TryAllocate(kWholeLeaves).ok()) << "one chunk a server is left";
     std::sort(extents.begin(), extents.end());
     for (size_t i = 1; i < extents.size(); ++i) {
       if (extents[i].server() != extents[i - 1].server()) continue;
-      EXPECT_GE(extents[i].offset() - extents[i - 1].offset(), 3 * kChunk);
+      EXPECT_GE(extents[i].offset() - extents[i - 1].offset(), 3 * kWholeChunk);
     }
     for (const GlobalAddress extent : extents) {
-      Status freed = member.FreeExtent(extent, 3 * kChunk - 8);
+      Status freed = member.FreeExtent(extent, 3 * kWholeChunk - 8);
       EXPECT_TRUE(freed.ok()) << freed;
     }
   }
@@ -66,55 +66,55 @@ TEST_F(WholeChunksTest, AnotherMemberFreesAnExtent) {
   GlobalAddress extent;
   {
     PoolMember writer(servers_.get(), &clock_);
-    extent = *writer.AllocateExtent(13 * kChunk);
+    extent = *writer.AllocateExtent(13 * kWholeChunk);
     writer.Leave();
   }
-  Status freed = reader.FreeExtent(extent, 13 * kChunk);
+  Status freed = reader.FreeExtent(extent, 13 * kWholeChunk);
   EXPECT_TRUE(freed.ok()) << freed;
-  EXPECT_EQ(*reader.AllocateExtent(13 * kChunk), extent);
+  EXPECT_EQ(*reader.AllocateExtent(13 * kWholeChunk), extent);
 }
 
 TEST_F(WholeChunksTest, FreeingWhatIsNoExtentChangesNothing) {
   PoolMember member(servers_.get(), &clock_);
-  const PageGrant page = member.Allocate(kLeafPages);
-  const GlobalAddress extent = *member.AllocateExtent(3 * kChunk);
+  const PageGrant page = member.Allocate(kWholeLeaves);
+  const GlobalAddress extent = *member.AllocateExtent(3 * kWholeChunk);
   for (const auto& [address, bytes] : std::vector<std::pair<GlobalAddress, uint64_t>>{
            {page.address, 1024},
-           {page.address, kChunk},
-           {extent, 2 * kChunk},
-           {extent, 4 * kChunk},
+           {page.address, kWholeChunk},
+           {extent, 2 * kWholeChunk},
+           {extent, 4 * kWholeChunk},
            {extent, 0},
-           {extent + kChunk, 2 * kChunk},
-           {extent + 64, 3 * kChunk},
-           {GlobalAddress(0, 64), kChunk},
-           {GlobalAddress(1, (1 << 20) - kChunk), 2 * kChunk}}) {
+           {extent + kWholeChunk, 2 * kWholeChunk},
+           {extent + 64, 3 * kWholeChunk},
+           {GlobalAddress(0, 64), kWholeChunk},
+           {GlobalAddress(1, (1 << 20) - kWholeChunk), 2 * kWholeChunk}}) {
     Status freed = member.FreeExtent(address, bytes);
     EXPECT_EQ(freed.code(), StatusCode::kCorruption) << address << ' ' << bytes << ' ' << freed;
   }
-  EXPECT_TRUE(member.FreeExtent(extent, 3 * kChunk).ok());
-  EXPECT_EQ(member.FreeExtent(extent, 3 * kChunk).code(), StatusCode::kCorruption);
+  EXPECT_TRUE(member.FreeExtent(extent, 3 * kWholeChunk).ok());
+  EXPECT_EQ(member.FreeExtent(extent, 3 * kWholeChunk).code(), StatusCode::kCorruption);
 }
 
 TEST_F(WholeChunksTest, PagesOfAChunkThatHeldAnExtentAreZero) {
   PoolMember member(servers_.get(), &clock_);
   for (ServerId server : {0, 1}) {
-    const GlobalAddress extent = *member.AllocateExtent(13 * kChunk, server);
-    const auto bytes = At(extent, 13 * kChunk);
+    const GlobalAddress extent = *member.AllocateExtent(13 * kWholeChunk, server);
+    const auto bytes = At(extent, 13 * kWholeChunk);
     std::fill(bytes.begin(), bytes.end(), std::byte{0x55});
-    ASSERT_TRUE(member.FreeExtent(extent, 13 * kChunk).ok());
+    ASSERT_TRUE(member.FreeExtent(extent, 13 * kWholeChunk).ok());
   }
-  auto grants = member.AllocateAll(kLeafPages);
-  EXPECT_EQ(grants.size(), 26 * PagesPerChunk(kLeafPages, kChunk));
+  auto grants = member.AllocateAll(kWholeLeaves);
+  EXPECT_EQ(grants.size(), 26 * PagesPerChunk(kWholeLeaves, kWholeChunk));
   for (const PageGrant& grant : grants) ASSERT_TRUE(IsZero(grant.address, 1024)) << grant.address;
 }
 
 TEST_F(WholeChunksTest, ARedoAreaIsClaimedOnceAndCleared) {
   const GlobalAddress extent = [&] {
     PoolMember member(servers_.get(), &clock_);
-    const GlobalAddress address = *member.AllocateExtent(13 * kChunk, 1);
-    const auto bytes = At(address, 13 * kChunk);
+    const GlobalAddress address = *member.AllocateExtent(13 * kWholeChunk, 1);
+    const auto bytes = At(address, 13 * kWholeChunk);
     std::fill(bytes.begin(), bytes.end(), std::byte{0x55});
-    EXPECT_TRUE(member.FreeExtent(address, 13 * kChunk).ok());
+    EXPECT_TRUE(member.FreeExtent(address, 13 * kWholeChunk).ok());
     return address;
   }();
   ASSERT_EQ(extent.server(), 1);
@@ -136,8 +136,8 @@ TEST_F(WholeChunksTest, ARedoAreaIsClaimedOnceAndCleared) {
     EXPECT_EQ(other.RedoArea(0)->server(), 0);
   }  // both leave
   PoolMember member(servers_.get(), &clock_);
-  EXPECT_TRUE(member.AllocateExtent(13 * kChunk, 0).ok());
-  EXPECT_TRUE(member.AllocateExtent(13 * kChunk, 1).ok());
+  EXPECT_TRUE(member.AllocateExtent(13 * kWholeChunk, 0).ok());
+  EXPECT_TRUE(member.AllocateExtent(13 * kWholeChunk, 1).ok());
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ Task<Status> Store(Call call, const Command& command) {
   co_return Status::Ok();
 }
 
-Task<Status> Count(Call call, const Command& command) {
+Task<Status> CountUpOrDown(Call call, const Command& command) {
   CountRule rule;
   rule.down = command.verb == Verb::kDecr;
   rule.delta = command.delta;
@@ -179,7 +179,7 @@ Task<Status> ExecuteWrite(Call call, const Command& command) {
   switch (command.verb) {
     case Verb::kIncr:
     case Verb::kDecr: {
-      const Status status = co_await Count(call, command);
+      const Status status = co_await CountUpOrDown(call, command);
       co_return status;
     }
     case Verb::kTouch: {
