@@ -17,7 +17,7 @@ namespace farleaf::dsm {
 
 namespace {
 
-constexpr size_t kSwapsPerBatch = 64;
+constexpr size_t kPageSwapsPerBatch = 64;
 constexpr int kListLooksMax = 16;
 
 class HoldingsVisitor final : public PageVisitor {
@@ -194,8 +194,8 @@ Task<Result<std::vector<HeldPage>>> TakePages(OpContext& op, MemberIdentity self
   const uint64_t free_word = FreeWordOf(self);
   std::vector<uint64_t> old(pages.size());
   std::vector<HeldPage> taken;
-  for (size_t done = 0; done < pages.size(); done += kSwapsPerBatch) {
-    const size_t end = std::min(pages.size(), done + kSwapsPerBatch);
+  for (size_t done = 0; done < pages.size(); done += kPageSwapsPerBatch) {
+    const size_t end = std::min(pages.size(), done + kPageSwapsPerBatch);
     std::vector<Batch> batches;
     for (size_t i = done; i < end; ++i) {
       const HeldPage& page = pages[i];

@@ -15,8 +15,8 @@ namespace farleaf::dsm {
 
 namespace {
 
-constexpr std::string_view kPrefix = "shm:";
-constexpr int kTurnMsMax = 20;  // bounds how late a deadline is noticed
+constexpr std::string_view kShmPrefix = "shm:";
+constexpr int kWaitTurnMsMax = 20;  // bounds how late a deadline is noticed
 
 /// Sends the Hello and receives the Welcome with the region's descriptor, before the deadline.
 Result<Welcome> ShakeHands(int socket, const Hello& hello, const Clock& clock, uint64_t deadline_ns,
@@ -33,7 +33,7 @@ Result<Welcome> ShakeHands(int socket, const Hello& hello, const Clock& clock, u
     if (!received.ok()) return received.status();
     if (received->would_block) {
       pollfd waited{socket, POLLIN, 0};
-      ::poll(&waited, 1, kTurnMsMax);
+      ::poll(&waited, 1, kWaitTurnMsMax);
       continue;
     }
     if (received->count == 0) {
@@ -73,11 +73,11 @@ Result<ShmFabric::Greeted> ShmFabric::Greet(const SocketAddress& address, Hello 
 
 Status ShmFabric::Attach(const ServerEndpoint& endpoint) {
   const std::string name = "memory server " + std::to_string(endpoint.server);
-  if (!endpoint.endpoint.starts_with(kPrefix)) {
+  if (!endpoint.endpoint.starts_with(kShmPrefix)) {
     return Status::InvalidArgument(name + ": endpoint '" + endpoint.endpoint +
                                    "' is not of the shm fabric");
   }
-  auto address = UnixAddress(std::string_view(endpoint.endpoint).substr(kPrefix.size()));
+  auto address = UnixAddress(std::string_view(endpoint.endpoint).substr(kShmPrefix.size()));
   if (!address.ok()) return address.status().WithContext(name);
   Hello hello;
   hello.server = endpoint.server;

@@ -11,7 +11,7 @@ namespace farleaf::dsm {
 
 namespace {
 
-constexpr std::string_view kPrefix = "tcp:";
+constexpr std::string_view kTcpPrefix = "tcp:";
 
 class TcpTransport final : public Transport {
  public:
@@ -125,11 +125,11 @@ Result<std::unique_ptr<TcpFabric>> TcpFabric::Connect(const std::vector<ServerEn
   std::unique_ptr<TcpFabric> fabric(new TcpFabric(cluster, options, clock));
   for (const ServerEndpoint& endpoint : endpoints) {
     const std::string name = "memory server " + std::to_string(endpoint.server);
-    if (!endpoint.endpoint.starts_with(kPrefix)) {
+    if (!endpoint.endpoint.starts_with(kTcpPrefix)) {
       return Status::InvalidArgument(name + ": endpoint '" + endpoint.endpoint +
                                      "' is not of the tcp fabric");
     }
-    auto address = ResolveTcp(std::string_view(endpoint.endpoint).substr(kPrefix.size()));
+    auto address = ResolveTcp(std::string_view(endpoint.endpoint).substr(kTcpPrefix.size()));
     if (!address.ok()) return address.status().WithContext(name);
     fabric->targets_.push_back({endpoint.server, std::move(*address)});
   }

@@ -13,7 +13,7 @@
 namespace farleaf::dsm {
 
 namespace {
-constexpr size_t kReceiveBytes = 256 << 10;
+constexpr size_t kLinkReceiveBytes = 256 << 10;
 constexpr size_t kSendCopiedBytesMax = size_t{1}
                                        << 30;  // of what the link copies: headers, small WRITEs
 constexpr size_t kCopyBytesMax = 4 << 10;      // a larger WRITE is sent from the batch's own memory
@@ -30,7 +30,7 @@ TcpLink::TcpLink(SocketAddress address, Hello hello, uint64_t expected_incarnati
       options_(options),
       clock_(clock),
       recovery_("memory server " + std::to_string(hello_.server), options.recovery, clock),
-      in_(kReceiveBytes),
+      in_(kLinkReceiveBytes),
       out_(kSendCopiedBytesMax) {}
 
 // ---- Connecting

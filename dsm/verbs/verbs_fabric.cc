@@ -7,7 +7,7 @@
 namespace farleaf::dsm {
 
 namespace {
-constexpr std::string_view kPrefix = "verbs:";
+constexpr std::string_view kVerbsPrefix = "verbs:";
 }  // namespace
 
 VerbsFabric::VerbsFabric(std::string cluster, const VerbsOptions& options, const Clock* clock)
@@ -24,11 +24,11 @@ Result<std::unique_ptr<VerbsFabric>> VerbsFabric::Connect(
   std::unique_ptr<VerbsFabric> fabric(new VerbsFabric(cluster, options, clock));
   for (const ServerEndpoint& endpoint : endpoints) {
     const std::string name = "memory server " + std::to_string(endpoint.server);
-    if (!endpoint.endpoint.starts_with(kPrefix)) {
+    if (!endpoint.endpoint.starts_with(kVerbsPrefix)) {
       return Status::InvalidArgument(name + ": endpoint '" + endpoint.endpoint +
                                      "' is not of the verbs fabric");
     }
-    auto address = ResolveTcp(std::string_view(endpoint.endpoint).substr(kPrefix.size()));
+    auto address = ResolveTcp(std::string_view(endpoint.endpoint).substr(kVerbsPrefix.size()));
     if (!address.ok()) return address.status().WithContext(name);
     auto source = SourceAddress(options.device, address->storage.ss_family);
     if (!source.ok()) return source.status();

@@ -31,7 +31,7 @@ uint64_t AllocatedBytes(uint64_t bytes) {
 /// Header and the first entries' keys.
 constexpr size_t kKeysPrefetchBytes = 512;
 /// Of a node of byte strings: header, fences and the slots of a hundred entries.
-constexpr size_t kSlotsPrefetchBytes = 1'088;
+constexpr size_t kNodePrefetchBytes = 1'088;
 
 /// A fence or separator of a node of byte strings in one piece, without allocation.
 class KeyBuffer {
@@ -296,7 +296,7 @@ SearchCache::Path SearchCache::BeginFind(std::string_view key) const {
   Parent parent;
   Path path = Descend(key, Side::kAt, 1, &parent);
   const CachedNode* const next = path.complete && path.level == 1 ? Load(path.node) : nullptr;
-  if (next) next->Prefetch(kSlotsPrefetchBytes);
+  if (next) next->Prefetch(kNodePrefetchBytes);
   return path;
 }
 

@@ -30,7 +30,7 @@ namespace {
 /// Moves in flight at a time: each may wait for a block of a leaf.
 constexpr size_t kMovers = 16;
 constexpr uint64_t kHourMs = 3'600'000;
-constexpr uint64_t kLookAgainNs = kNsPerMs;
+constexpr uint64_t kCollectAgainNs = kNsPerMs;
 /// A store with fewer segments of values than this delays nobody: one of them is a large share.
 constexpr size_t kSegmentsFew = 16;
 
@@ -261,7 +261,7 @@ Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
 Task<Status> LsmStore::AwaitCollectorsRoom(dsm::Worker& worker) {
   while (View().active->Fullness(options_.memtable_bytes) >= 2) {
     if (stopping_) co_return Status::Unavailable("the store is being closed");
-    co_await worker.Sleep(kLookAgainNs);
+    co_await worker.Sleep(kCollectAgainNs);
   }
   co_return Status::Ok();
 }
