@@ -87,12 +87,14 @@ fi
 if step "release: build" build release; then
   step "release: tests" tests release || true
 fi
+$long || export FARLEAF_TEST_SCALE=small  # a sanitizer needs several times as long
 if step "asan: build" build asan $asan_target; then
   step "asan: tests" tests asan "${asan_selection[@]}" || true
 fi
 if step "tsan: build" build tsan $tsan_target; then
   step "tsan: tests" tests tsan "${tsan_selection[@]}" || true
 fi
+$long || unset FARLEAF_TEST_SCALE
 step "RDMA: machine" test/rdma_vm/rdma_vm_test.sh || true
 step "RDMA: fabric, tree" scripts/rdma_vm.sh --timeout 1200 -- test/rdma_vm/verbs_suite.sh || true
 step "RDMA: two machines" test/rdma_vm/two_machines_test.sh || true

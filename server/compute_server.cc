@@ -49,7 +49,9 @@ Result<Protection> ReadProtection(const ComputeServerOptions& options) {
     return Status::InvalidArgument("tls_certificate and tls_key are given together or not at all");
   }
   if (!options.tls.client_ca_file.empty() && options.tls.certificate_file.empty()) {
-    return Status::InvalidArgument("tls_client_ca is given, but no tls_certificate");
+    return Status::InvalidArgument(
+        "tls_client_ca is given, but no tls_certificate: give that and tls_key, with which clients "
+        "are served over TLS");
   }
   if (!options.tls.certificate_file.empty()) {
     auto tls = TlsServer::Load(options.tls);
@@ -63,8 +65,7 @@ Result<Protection> ReadProtection(const ComputeServerOptions& options) {
     return Status::InvalidArgument("unix_socket_mode \"" + mode +
                                    "\": an octal number from 0 to 0777 is wanted");
   }
-  if (options.insecure) return protection;
-  if (protection.passwords.empty() && !protection.tls) {
+  if (!options.insecure && protection.passwords.empty() && !protection.tls) {
     constexpr std::string_view kOtherwise =
         "nothing protects what is served there: give --password-file or --tls-certificate, or "
         "--insecure to serve a "
@@ -73,7 +74,7 @@ Result<Protection> ReadProtection(const ComputeServerOptions& options) {
     FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.memcached.listen, kOtherwise));
     FARLEAF_RETURN_IF_ERROR(CheckLoopback(options.native.redis.listen, kOtherwise));
   }
-  if (!options.metrics_listen.empty()) {
+  if (!options.metrics_listen.empty() && !options.metrics_insecure) {
     FARLEAF_RETURN_IF_ERROR(CheckLoopback({options.metrics_listen}, kWatchedByAll));
   }
   return protection;

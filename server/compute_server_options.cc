@@ -85,6 +85,8 @@ void AddRecordOptions(ConfigSchema& schema, NativeServerOptions* native) {
   redis::Options& redis = native->redis;
   schema.AddStringList("redis_listen", "addresses for Redis' protocol, HOST:PORT; none by default",
                        &redis.listen);
+  schema.AddString("redis_unix_socket", "path of a Unix socket for Redis' protocol",
+                   &redis.unix_path);
   schema.AddBytes("redis_value_bytes_max", "larger arguments are refused",
                   &redis.limits.value_bytes_max, 1 << 10, kRecordDataBytesMax);
   schema.AddBytes("redis_request_bytes_max", "larger requests are refused",
@@ -106,6 +108,10 @@ void AddWatchOptions(ConfigSchema& schema, ComputeServerOptions* options) {
                     &options->native.slow_log.slow_us, 0, 3'600'000'000);
   schema.AddInteger("slow_log_entries", "how many of them, the most recent ones",
                     &options->native.slow_log.entries, 0, 100'000);
+  schema.AddBool(
+      "metrics_insecure",
+      "allow a metrics_listen beyond loopback: whoever reaches it sees metrics and health",
+      &options->metrics_insecure);
   schema.AddString("metrics_listen",
                    "HOST:PORT for /metrics (Prometheus) and /health over HTTP; none if empty",
                    &options->metrics_listen);

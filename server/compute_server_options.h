@@ -19,11 +19,12 @@ namespace farleaf::server {
 
 struct ComputeServerOptions {
   EngineKind engine = EngineKind::kBlink;
-  PoolEngineOptions pool;     ///< of kBlink
-  LsmEngineOptions lsm;       ///< of kLsm
-  bool insecure = false;      ///< listen beyond loopback where nothing protects clients
-  std::string password_file;  ///< of the passwords that clients have to know; empty: none
-  TlsServerOptions tls;       ///< without a certificate: no TLS
+  PoolEngineOptions pool;         ///< of kBlink
+  LsmEngineOptions lsm;           ///< of kLsm
+  bool insecure = false;          ///< listen beyond loopback where nothing protects clients
+  bool metrics_insecure = false;  ///< show metrics beyond loopback
+  std::string password_file;      ///< of the passwords that clients have to know; empty: none
+  TlsServerOptions tls;           ///< without a certificate: no TLS
   std::string unix_socket_mode = "0600";  ///< octal
   std::vector<std::string> trees;         ///< NAME:LAYOUT, created unless they exist
   protocol::LeafLayout leaf_layout = protocol::LeafLayout::kDefault;  ///< of leaves in these

@@ -13,7 +13,8 @@ namespace farleaf::server {
 
 /// What to say of addresses for metrics and health.
 inline constexpr std::string_view kWatchedByAll =
-    "metrics are shown to whoever asks, without a password; give --insecure where all may see them";
+    "metrics are shown to whoever asks, without a password; give --metrics-insecure where all may "
+    "see them";
 
 /// InvalidArgument if a listen address is not a loopback address; `otherwise` says what would make it right.
 Status CheckLoopback(const std::vector<std::string>& listen, std::string_view otherwise);

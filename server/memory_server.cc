@@ -83,6 +83,10 @@ void DeclareOptions(ConfigSchema& schema, MemoryServerOptions* options) {
                    &options->advertise);
   schema.AddBool("insecure", "allow addresses other than loopback (no authentication!)",
                  &options->insecure);
+  schema.AddBool(
+      "metrics_insecure",
+      "allow a metrics_listen beyond loopback: whoever reaches it sees metrics and health",
+      &options->metrics_insecure);
   schema.AddString("rdma_device",
                    "verbs: DEVICE[:PORT[:GID INDEX]]; if empty the device that listen belongs to",
                    &options->rdma_device);
@@ -113,7 +117,7 @@ Result<std::unique_ptr<MemoryServer>> MemoryServer::Start(const MemoryServerOpti
                                    std::to_string(dsm::kLeaseMsMax));
   }
   if (options.fabric != FabricChoice::kShm) FARLEAF_RETURN_IF_ERROR(CheckListen(options));
-  if (!options.metrics_listen.empty() && !options.insecure) {
+  if (!options.metrics_listen.empty() && !options.metrics_insecure) {
     FARLEAF_RETURN_IF_ERROR(
         CheckLoopback({options.metrics_listen}, kWatchedByAll).WithContext("metrics_listen"));
   }

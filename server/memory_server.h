@@ -39,14 +39,15 @@ struct MemoryServerOptions {
   FabricChoice fabric = FabricChoice::kShm;
   std::string socket;                  ///< shm; empty: /tmp/farleaf-CLUSTER-ID.sock
   std::string listen = "127.0.0.1:0";  ///< tcp, verbs
-  std::string advertise;       ///< tcp, verbs; HOST:PORT that clients connect to, if not `listen`
-  bool insecure = false;       ///< allow addresses other than loopback
-  std::string rdma_device;     ///< verbs; DEVICE[:PORT[:GID INDEX]], if `listen` leaves it open
-  uint32_t agent_threads = 1;  ///< tcp
-  uint32_t lease_ms = 3'000;   ///< for compute servers; 0: nobody is cut off for being silent
-  std::string cluster;         ///< if given, the directory must be this cluster's
-  std::string bootstrap;       ///< URL of the directory
-  std::string metrics_listen;  ///< HOST:PORT for metrics and health; empty: none
+  std::string advertise;  ///< tcp, verbs; HOST:PORT that clients connect to, if not `listen`
+  bool insecure = false;  ///< allow addresses other than loopback
+  bool metrics_insecure = false;  ///< show metrics beyond loopback
+  std::string rdma_device;        ///< verbs; DEVICE[:PORT[:GID INDEX]], if `listen` leaves it open
+  uint32_t agent_threads = 1;     ///< tcp
+  uint32_t lease_ms = 3'000;      ///< for compute servers; 0: nobody is cut off for being silent
+  std::string cluster;            ///< if given, the directory must be this cluster's
+  std::string bootstrap;          ///< URL of the directory
+  std::string metrics_listen;     ///< HOST:PORT for metrics and health; empty: none
   LogOptions log;
 };
 

@@ -73,7 +73,9 @@ inline void Session::TakeRangeMap(const protocol::Response& response) {
   }
   // A session is one connection to one server: what that one does not serve is none of ours.
   if (response.ranges.size() != 1 || !response.ranges.front().url.empty()) {
-    return Disconnect(Status::Unavailable("the server does not serve all keys any more"));
+    return Disconnect(
+        Status::Unavailable("the server does not serve all keys any more, and this client knows "
+                            "one range only: use a client of the server's release"));
   }
   view_ = response.view;
   EndHoldIfClear();

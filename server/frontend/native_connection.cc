@@ -21,10 +21,11 @@ bool NativeConnection::TakeInput() {
   const FrameLookup found = protocol::FindFrame(unparsed(), frame_bytes_max());
   if (found.state == FrameLookup::State::kIncomplete) return false;
   if (found.state == FrameLookup::State::kTooLong) {
-    const Status why = Status::Corruption(
-        greeted_ ? "a frame of " + std::to_string(found.frame_bytes) + " bytes; at most " +
-                       std::to_string(frame_bytes_max()) + " are allowed"
-                 : "the peer does not speak Farleaf's native protocol");
+    const Status why =
+        Status::Corruption(greeted_ ? "a frame of " + std::to_string(found.frame_bytes) +
+                                          " bytes; at most " + std::to_string(frame_bytes_max()) +
+                                          " are allowed (value_bytes_max of the server)"
+                                    : "the peer does not speak Farleaf's native protocol");
     TellWhy(why);
     Refuse(why);
     return false;
@@ -49,8 +50,10 @@ void NativeConnection::TakeHello(std::span<const std::byte> body) {
         " of the protocol, the client version " + std::to_string(hello->version) +
         "; use a client of the server's release"));
   } else if (!runner_->Admits(hello->password)) {
-    Refuse(Status::InvalidArgument(hello->password.empty() ? "this server wants a password"
-                                                           : "wrong password"));
+    Refuse(Status::InvalidArgument(hello->password.empty()
+                                       ? "this server wants a password (--password-file of the "
+                                         "tools, Options::password of the client)"
+                                       : "wrong password"));
   } else if (answer.code != StatusCode::kOk) {
     Refuse(Status(answer.code, answer.message));
   }
@@ -152,7 +155,7 @@ void NativeConnection::TakeRequest() {
     refusal.code = StatusCode::kInvalidArgument;
     const std::string message = "a value of " + std::to_string(value_bytes) +
                                 " bytes; this server takes " +
-                                std::to_string(limits_.value_bytes_max);
+                                std::to_string(limits_.value_bytes_max) + " (value_bytes_max)";
     refusal.message = message;
     return Answer(refusal, token);
   }

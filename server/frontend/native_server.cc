@@ -145,6 +145,10 @@ Status NativeServer::Listen(Listening* listening) {
   for (const std::string& address : options_.redis.listen) {
     FARLEAF_RETURN_IF_ERROR(add(client::ParseHostPort(address), kRedisService, &redis_urls_));
   }
+  if (!options_.redis.unix_path.empty()) {
+    FARLEAF_RETURN_IF_ERROR(
+        add(client::ParseUnixPath(options_.redis.unix_path), kRedisService, &redis_urls_));
+  }
   const auto name = [](std::vector<std::string>* urls, std::string_view scheme) {
     for (std::string& url : *urls) url.replace(0, std::string_view("farleaf").size(), scheme);
   };
@@ -242,7 +246,8 @@ void NativeServer::GatherFacts(ServerFacts* facts) const {
 NativeServer::~NativeServer() { Stop(); }
 
 void NativeServer::Stop() {
-  for (const std::string& path : {options_.unix_path, options_.memcached.unix_path}) {
+  for (const std::string& path :
+       {options_.unix_path, options_.memcached.unix_path, options_.redis.unix_path}) {
     if (!threads_.empty() && !path.empty()) ::unlink(path.c_str());
   }
   // The accepting thread first: it may still hand connections to the others.

@@ -15,7 +15,7 @@ protocol::ServerHello NativeService::Hello() {
   } else if (deps_.thread->full()) {
     hello.code = StatusCode::kResourceExhausted;
     hello.message = "the server has its " + std::to_string(options_.connections_max) +
-                    " connections, the limit";
+                    " connections, the limit (connections_max)";
   }
   return hello;
 }

@@ -183,7 +183,8 @@ TEST_F(NativeFaultTest, ValueLargerThanTheServersLimitIsRefusedWithoutHarm) {
   auto tree = *client->OpenTree("t");
   EXPECT_TRUE(tree.Put("k", std::string(10'000, 'v')).ok());
   EXPECT_EQ(tree.Put("k", std::string(10'001, 'v')).status().ToString(),
-            "invalid argument: " + tcp_url() + ": a value of 10001 bytes; this server takes 10000");
+            "invalid argument: " + tcp_url() +
+                ": a value of 10001 bytes; this server takes 10000 (value_bytes_max)");
   EXPECT_EQ(tree.Put("k", std::string(4 << 20, 'v')).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(tree.Get("k")->value().size(), 10'000u);
   EXPECT_EQ(server->Connections().refused, 0u) << "nobody was cut off for it";
@@ -270,8 +271,9 @@ TEST_F(NativeFaultTest, TwoHundredConnectionsAndNotOneMore) {
     sessions.push_back(std::move(*session));
   }
   const auto refused = Session::Connect(unix_url(), Patient());
-  EXPECT_EQ(refused.status().ToString(), "resource exhausted: " + unix_url() +
-                                             ": the server has its 200 connections, the limit");
+  EXPECT_EQ(refused.status().ToString(),
+            "resource exhausted: " + unix_url() +
+                ": the server has its 200 connections, the limit (connections_max)");
   uint64_t right = 0;
   std::vector<client::SessionTree> trees;
   for (auto& session : sessions) trees.push_back(*session->OpenTree("t"));

@@ -157,6 +157,13 @@ TEST_F(SecurityProcessTest, APasswordFileThatAllMayReadIsRefused) {
   ExpectRefused({"--password-file", "/"}, "not a regular file");
 }
 
+/// What a text protocol answers up to the end that the requests ask for.
+std::string AskedAndQuit(const std::string& url, std::string_view requests) {
+  test::TextClient client(url);
+  client.Send(requests);
+  return client.ReceiveAll();
+}
+
 // Each front end by itself, the others on loopback.
 TEST_F(SecurityProcessTest, BeyondLoopbackSomethingHasToProtectClients) {
   cluster.StartMemoryServers();
@@ -177,14 +184,26 @@ TEST_F(SecurityProcessTest, BeyondLoopbackSomethingHasToProtectClients) {
         EXPECT_EQ(ConnectWithPassword("farleaf://" + here, "").ok(), insecure);
         continue;
       }
-      test::TextClient client("text://" + here);
       const bool redis = flag == "--redis-listen";
-      client.Send(redis ? "PING\r\nQUIT\r\n" : "mn\r\nquit\r\n");
-      EXPECT_EQ(client.ReceiveAll(), insecure ? (redis ? "+PONG\r\n+OK\r\n" : "MN\r\n")
-                                     : redis  ? "-NOAUTH Authentication required.\r\n+OK\r\n"
-                                              : "CLIENT_ERROR unauthenticated\r\n");
+      EXPECT_EQ(AskedAndQuit("text://" + here, redis ? "PING\r\nQUIT\r\n" : "mn\r\nquit\r\n"),
+                insecure ? (redis ? "+PONG\r\n+OK\r\n" : "MN\r\n")
+                : redis  ? "-NOAUTH Authentication required.\r\n+OK\r\n"
+                         : "CLIENT_ERROR unauthenticated\r\n");
     }
   }
+}
+
+// Who may see metrics is another question: what allows the one does not allow the other.
+TEST_F(SecurityProcessTest, MetricsForAllOpenNothingElse) {
+  cluster.StartMemoryServers();
+  const std::string everywhere = "0.0.0.0:" + PortOf(FreeAddress());
+  ExpectRefused({"--metrics-listen", everywhere, "--insecure"}, "give --metrics-insecure");
+  ExpectRefused(
+      {"--metrics-listen", everywhere, "--metrics-insecure", "--redis-listen", "0.0.0.0:0"},
+      "give --password-file");
+  const auto server =
+      cluster.StartComputeServer({"--metrics-listen", everywhere, "--metrics-insecure"});
+  EXPECT_EQ(cluster.Run("farleafctl", {"--server", server.url(), "trees"}).code, 0);
 }
 
 // TLS without a password is enough, too; the native front end's is below.
@@ -279,22 +298,26 @@ TEST_F(SecurityProcessTest, TheBenchmarkIsLetInByPasswordTlsAndRing) {
 
 TEST_F(SecurityProcessTest, UnixSocketsHaveThePermissionsAskedFor) {
   cluster.StartMemoryServers();
-  const std::string native = cluster.File("native.sock"), text = cluster.File("memcached.sock");
+  const std::string native = cluster.File("native.sock"), text = cluster.File("memcached.sock"),
+                    redis = cluster.File("redis.sock");
   ExpectRefused({"--unix-socket-mode", "0999"}, "an octal number");
   for (const std::string mode : {"", "0666", "0640"}) {
-    std::vector<std::string> flags = {"--unix-socket", native, "--memcached-unix-socket", text};
+    std::vector<std::string> flags = {
+        "--unix-socket", native, "--memcached-unix-socket", text, "--redis-unix-socket", redis};
     if (!mode.empty()) flags.insert(flags.end(), {"--unix-socket-mode", mode});
     const auto server = cluster.StartComputeServer(flags);
-    for (const std::string& path : {native, text}) {
+    for (const std::string& path : {native, text, redis}) {
       struct stat about {};
       ASSERT_EQ(::stat(path.c_str(), &about), 0);
       EXPECT_EQ(about.st_mode & 0777, mode.empty() ? 0600 : std::stoul(mode, nullptr, 8)) << path;
     }
     EXPECT_TRUE(ConnectWithPassword("farleaf+unix:" + native, "").ok());
+    EXPECT_EQ(AskedAndQuit("redis+unix:" + redis, "PING\r\nQUIT\r\n"), "+PONG\r\n+OK\r\n");
+    EXPECT_EQ(AskedAndQuit("memcached+unix:" + text, "mn\r\nquit\r\n"), "MN\r\n");
     server.process->Signal(SIGTERM);
     EXPECT_EQ(cluster.WaitFor(*server.process).code, 0);
-    EXPECT_FALSE(std::filesystem::exists(native));
-    EXPECT_FALSE(std::filesystem::exists(text));
+    for (const std::string& path : {native, text, redis})
+      EXPECT_FALSE(std::filesystem::exists(path)) << path;
   }
 }
 

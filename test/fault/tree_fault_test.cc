@@ -12,6 +12,7 @@
 #include "test/support/options_off.h"
 #include "test/support/pool_pages.h"
 #include "test/support/shared_fabric.h"
+#include "test/support/test_scale.h"
 #include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
@@ -110,7 +111,8 @@ class TreeFaultTest : public testing::TestWithParam<test::OptionsCase> {
     ASSERT_NO_FATAL_FAILURE(ExpectContent(model));
 
     // Room again after deletes, as often as one likes.
-    for (int round = 0; round < 3; ++round) {
+    const uint64_t rounds = test::Amount{.small = 1, .usual = 3};
+    for (uint64_t round = 0; round < rounds; ++round) {
       const size_t full = model.size();
       while (model.size() > full / 4) {
         const Result<bool> deleted = Delete(model.begin()->first, kPlentyMs);

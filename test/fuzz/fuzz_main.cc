@@ -22,6 +22,7 @@
 #include "dsm/base/check.h"
 #include "dsm/base/random.h"
 #include "test/fuzz/fuzz_target.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf {
 namespace {
@@ -123,7 +124,8 @@ int Main(int argc, char** argv) {
   }
   const std::vector<std::string> seeds = FuzzSeeds();
   FARLEAF_CHECK(!seeds.empty());
-  if (!only) return RunInChild(seed, runs, seeds);
+  // Under sanitizers, which take several times as long, the quick test run asks for small tests.
+  if (!only) return RunInChild(seed, farleaf::test::Amount{runs / 4, runs, runs * 10}, seeds);
   RunOne(InputOf(seed, *only, seeds));
   return 0;
 }

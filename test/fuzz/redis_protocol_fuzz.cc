@@ -3,7 +3,11 @@
 //
 // The first byte says how the stream is cut and its answers read, and whether a password is asked for. Inputs to start from: corpus/redis.
 #include <algorithm>
+#include <cctype>
+#include <set>
+#include <utility>
 
+#include "server/frontend/redis/command.h"
 #include "server/records/sorted_set.h"
 #include "test/fuzz/corpus.h"
 #include "test/fuzz/fuzz_target.h"
@@ -46,6 +50,24 @@ bool DrawsCursors(std::string_view stream) {
   return lower.find("hscan") != std::string::npos || lower.find("zscan") != std::string::npos;
 }
 
+/// Each command that is served is in one of them, so that mutations start from it.
+void CheckSeeds(const std::vector<std::string>& seeds) {
+  std::set<std::string> words;
+  for (const std::string& seed : seeds) {
+    std::string word;
+    for (const char c : seed + " ") {
+      if (std::isalpha(static_cast<unsigned char>(c))) {
+        word += static_cast<char>(c | 0x20);
+      } else {
+        words.insert(std::exchange(word, {}));
+      }
+    }
+  }
+  for (const auto& command : server::redis::Commands()) {
+    FARLEAF_CHECK(words.contains(std::string(command.name)), command.name);
+  }
+}
+
 }  // namespace
 }  // namespace farleaf::test
 
@@ -57,4 +79,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return 0;
 }
 
-std::vector<std::string> FuzzSeeds() { return farleaf::test::ReadCorpus("redis"); }
+std::vector<std::string> FuzzSeeds() {
+  std::vector<std::string> seeds = farleaf::test::ReadCorpus("redis");
+  farleaf::test::CheckSeeds(seeds);
+  return seeds;
+}

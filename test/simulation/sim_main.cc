@@ -150,7 +150,7 @@ Status MakeCommand(const Flags& flags, const std::string& file, Command* command
     command->arguments += (command->arguments.empty() ? "" : " ") + ("--without " + flags.without);
   }
   const uint64_t budget = std::max<uint64_t>(1, command->plan.budget * flags.share_percent / 100);
-  command->seeds = {1, test::Amount{budget / 10 + 1, budget, budget * 500}};
+  command->seeds = {1, test::Amount{budget, budget, budget * 500}};
   if (!flags.seeds.empty()) {
     const auto seeds = ParseRange(flags.seeds);
     if (!seeds.ok()) return seeds.status().WithContext("--seeds");

@@ -12,7 +12,11 @@
 namespace farleaf::test {
 
 TextClient::TextClient(std::string_view url, int patience_ms) : patience_ms_(patience_ms) {
-  const auto endpoint = client::ParseHostPort(url.substr(url.find("://") + 3));
+  constexpr std::string_view kUnix = "+unix:";
+  const size_t unix_at = url.find(kUnix);
+  const auto endpoint = unix_at != std::string_view::npos
+                            ? client::ParseUnixPath(url.substr(unix_at + kUnix.size()))
+                            : client::ParseHostPort(url.substr(url.find("://") + 3));
   FARLEAF_CHECK(endpoint.ok(), endpoint.status());
   const auto addresses = client::internal::Resolve(*endpoint);
   FARLEAF_CHECK(addresses.ok(), addresses.status());

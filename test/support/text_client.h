@@ -13,7 +13,7 @@ namespace farleaf::test {
 
 class TextClient {
  public:
-  /// `url`: SCHEME://HOST:PORT. Nothing waits for longer than `patience_ms`, of which tests that pass see nothing.
+  /// `url`: SCHEME://HOST:PORT or SCHEME+unix:PATH. Nothing waits for longer than `patience_ms`, of which tests that pass see nothing.
   explicit TextClient(std::string_view url, int patience_ms = 60'000);
 
   /// As far as the server takes it: nothing more once that has closed.

@@ -187,7 +187,9 @@ TEST_F(TlsServerTest, ARingBesideItWantsThePasswordAndNoTls) {
   EXPECT_EQ(status_of(ring_url(), {}, "guess").ToString(),
             "invalid argument: " + ring_url() + ": wrong password");
   EXPECT_EQ(status_of(ring_url(), {}, "").ToString(),
-            "invalid argument: " + ring_url() + ": this server wants a password");
+            "invalid argument: " + ring_url() +
+                ": this server wants a password (--password-file of the tools, Options::password "
+                "of the client)");
   const client::Options over_tls = Over({.ca_file = ours.certificate});
   const Status mixed = status_of(ring_url(), over_tls, "secret");
   EXPECT_EQ(mixed.code(), StatusCode::kInvalidArgument);

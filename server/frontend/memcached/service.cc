@@ -21,7 +21,7 @@ std::unique_ptr<server::Connection> Service::NewConnection() {
   if (deps_.thread->full()) {
     connection->RefuseAtOnce(
         "ERROR Too many open connections\r\n",
-        Status::ResourceExhausted("the server has its connections, the limit"));
+        Status::ResourceExhausted("the server has its connections, the limit (connections_max)"));
   }
   return connection;
 }

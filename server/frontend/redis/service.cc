@@ -18,7 +18,7 @@ std::unique_ptr<server::Connection> Service::NewConnection() {
   auto connection = std::make_unique<Connection>(this, deps_.options.limits, deps_.connection_id());
   if (deps_.thread->full()) {
     connection->RefuseAtOnce(
-        Status::ResourceExhausted("the server has its connections, the limit"));
+        Status::ResourceExhausted("the server has its connections, the limit (connections_max)"));
   }
   return connection;
 }

@@ -19,7 +19,9 @@
 namespace farleaf::server::redis {
 
 struct Options {
-  std::vector<std::string> listen;  ///< HOST:PORT; empty: Redis' protocol is not spoken
+  std::vector<std::string>
+      listen;             ///< HOST:PORT; empty, and no Unix socket: Redis' protocol is not spoken
+  std::string unix_path;  ///< empty: no Unix socket
   Limits limits;
 };
 
