@@ -8,6 +8,7 @@
 #include "test/support/lsm_trees.h"
 #include "test/support/native_under_test.h"
 #include "test/support/pool_hosts.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf::server {
 namespace {
@@ -220,27 +221,27 @@ TEST_F(NativeServerTest, EachThreadKeepsTheTreesUpWithoutRequestsAndBehindTheLas
 TEST_P(NativeEngineTest, ThousandsInFlightAllComeBackRight) {
   StartServer();
   Add("t");
+  const uint64_t operations = test::Amount{.small = 4'000, .usual = 20'000};
   for (const std::string& url : all_urls()) {
     auto session = ConnectSession(url);
     auto tree = *session->OpenTree("t");
-    constexpr uint64_t kOperations = 20'000;
     uint64_t right = 0;
-    for (uint64_t i = 0; i < kOperations; ++i) {
+    for (uint64_t i = 0; i < operations; ++i) {
       tree.PutAsync(KeyOf(i), "value " + std::to_string(i),
                     [&](Result<bool> is_new) { right += is_new.ok(); });
     }
-    EXPECT_EQ(session->pending(), kOperations);
+    EXPECT_EQ(session->pending(), operations);
     while (session->pending() > 0) session->Poll(1'000);
-    EXPECT_EQ(right, kOperations);
-    for (uint64_t i = 0; i < kOperations; ++i) {
+    EXPECT_EQ(right, operations);
+    for (uint64_t i = 0; i < operations; ++i) {
       tree.GetAsync(KeyOf(i), [&right, i](Result<Value> value) {
         right += value.ok() && *value == "value " + std::to_string(i);
       });
     }
     while (session->pending() > 0) session->Poll(1'000);
-    EXPECT_EQ(right, 2 * kOperations);
+    EXPECT_EQ(right, 2 * operations);
   }
-  EXPECT_EQ(Content("t").size(), 20'000u);
+  EXPECT_EQ(Content("t").size(), operations);
 }
 
 TEST_F(NativeServerTest, FuturesAndCallbacksFromManyThreads) {
