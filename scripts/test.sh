@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs the tests: all of them in the release build; those of
 # protocols, parsers and concurrency under the address and undefined-behaviour sanitizers; those of
-# concurrency under the thread sanitizer; then those of the virtual machine with an RDMA device. On two
-# idle cores an hour if ccache has half of the builds; an hour and a half without.
+# concurrency under the thread sanitizer; then those of the virtual machine with an RDMA device. Under
+# sanitizers tests do less of the same (FARLEAF_TEST_SCALE=small). About an hour on two idle cores, half of it building.
 #
 #   scripts/test.sh [--long] [--jobs N]
 #
