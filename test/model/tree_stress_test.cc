@@ -15,6 +15,7 @@
 #include "test/model/stress_clients.h"
 #include "test/support/interleaved_members.h"
 #include "test/support/options_off.h"
+#include "test/support/test_scale.h"
 #include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
@@ -109,7 +110,8 @@ Outcome RunInterleaving(const Workload& workload, uint64_t seed) {
 
 TEST_P(InterleavingTest, EveryAnswerIsLinearizableAndEveryPageAccountedFor) {
   const uint64_t first = FromEnvironment("FARLEAF_STRESS_SEED", 1);
-  const uint64_t seeds = FromEnvironment("FARLEAF_STRESS_SEEDS", 6);
+  const uint64_t seeds =
+      FromEnvironment("FARLEAF_STRESS_SEEDS", test::Amount{.small = 2, .usual = 6});
   std::vector<uint64_t> tried = GetParam().once_failed;
   for (uint64_t seed = first; seed < first + seeds; ++seed) tried.push_back(seed);
   uint64_t failed_pages = 0;
