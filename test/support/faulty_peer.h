@@ -141,7 +141,9 @@ class FaultyNative final : public FaultyPeer {
       const bool due = fault_ == Fault::kSlowReader
                            ? response.value && *response.value == kLargeValue
                        : fault_ == Fault::kTooLarge
-                           ? response.message == "a value of 32001 bytes; this server takes 32000"
+                           ? response.message ==
+                                 "a value of 32001 bytes; this server takes 32000 "
+                                 "(value_bytes_max)"
                            : response.message == "the stream ended in the middle of a request";
       if (!due) wrong += std::string(response.message) + "; ";
       ++answers;
