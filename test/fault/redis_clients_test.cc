@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "test/fault/record_clients.h"
+#include "test/support/redis_expiry_table.h"
 #include "test/support/redis_table.h"
 #include "test/support/test_certificates.h"
 
@@ -146,6 +147,14 @@ TEST_F(RedisClientsTest, RedisItselfAnswersAsTheTablesSay) {
     }
     EXPECT_EQ(real.AskRedis("FLUSHALL\r\n"), "+OK\r\n");
   }
+  test::TextClient real(url);
+  const auto [before, behind] = test::RedisExpiredTable();
+  for (const auto& [request, answer] : before) EXPECT_EQ(real.AskRedis(request), answer) << request;
+  // The last one has the same time to live as the others.
+  const std::string last = "EXISTS t." + std::to_string(before.size() - 1) + "\r\n";
+  while (redis.running() && real.AskRedis(last) != ":0\r\n") {
+  }
+  for (const auto& [request, answer] : behind) EXPECT_EQ(real.AskRedis(request), answer) << request;
 }
 
 TEST_F(RedisClientsTest, LostMemoryServerIsNamedInTheAnswer) {

@@ -8,6 +8,7 @@
 #include "dsm/base/random.h"
 #include "server/frontend/redis/pattern.h"
 #include "test/support/record_members.h"
+#include "test/support/redis_expiry_table.h"
 #include "test/support/redis_peer.h"
 #include "test/support/redis_table.h"
 
@@ -55,6 +56,22 @@ TEST_P(RedisProtocolTest, EveryRowOfTheTables) {
   for (const auto& [request, answer] : RedisServerTable()) {
     const std::string answered = peer->Ask(request);
     EXPECT_TRUE(Matches(answer, answered)) << request << answered;
+  }
+}
+
+// Each question at either server, and then the other is asked what has become of the key.
+TEST_P(RedisProtocolTest, WhatHasExpiredIsAsIfItHadNotBeenThereWhateverItWas) {
+  for (size_t first = 0; first < members.count(); ++first) {
+    RedisPeers peers(&members, {}, first);
+    const auto [before, behind] = RedisExpiredTable();
+    for (const auto& [request, answer] : before) EXPECT_EQ(peers.Ask(request), answer) << request;
+    peers.AdvanceNs(kRedisExpiryMs * kNsPerMs);
+    for (const auto& table : {RedisOwnExpiredTable(), behind}) {
+      for (const auto& [request, answer] : table) {
+        EXPECT_EQ(peers.Ask(request), answer) << request;
+      }
+    }
+    Clear();
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "dsm/base/random.h"
 #include "test/support/record_servers.h"
+#include "test/support/redis_expiry_table.h"
 #include "test/support/redis_peer.h"
 #include "test/support/redis_table.h"
 #include "test/support/text_client.h"
@@ -36,6 +37,22 @@ TEST_P(RedisServerTest, EachRowAtTheOtherServerThanTheRowBefore) {
   for (const auto& [request, answer] : RedisServerTable()) {
     const std::string answered = client.AskRedis(request);
     EXPECT_TRUE(Matches(answer, answered)) << request << answered;
+  }
+}
+
+TEST_P(RedisServerTest, WhatHasExpiredIsAsIfItHadNotBeenThereWhateverItWas) {
+  const auto all = Start();
+  TextClient clients[] = {TextClient(all->redis_url(0)), TextClient(all->redis_url(1))};
+  const auto [before, behind] = RedisExpiredTable();
+  size_t asked = 0;
+  for (const auto& [request, answer] : before) {
+    EXPECT_EQ(clients[asked++ % 2].AskRedis(request), answer) << request;
+  }
+  all->wall.AdvanceNs(kRedisExpiryMs * kNsPerMs);
+  for (const auto& table : {RedisOwnExpiredTable(), behind}) {
+    for (const auto& [request, answer] : table) {
+      EXPECT_EQ(clients[asked++ % 2].AskRedis(request), answer) << request;
+    }
   }
 }
 
