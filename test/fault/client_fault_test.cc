@@ -105,7 +105,7 @@ class ScriptedServer {
   std::thread thread_;
 };
 
-struct ClientFaultTest : test::NativeUnderTest {};
+struct ClientFaultTest : test::OneOverMaps {};
 
 // ---- Deadlines ----
 

@@ -26,13 +26,12 @@ constexpr size_t kValue = 4'000, kGets = 8'000;
 constexpr size_t kKeysTogetherMax = 256;
 constexpr uint64_t kConnections = 16;
 
-struct ConnectionMemoryTest : NativeUnderTest {
+struct ConnectionMemoryTest : OneOverMaps {
   void SetUp() override {
-    NativeUnderTest::SetUp();
+    OneOverMaps::SetUp();
     if (!AllocatedBytes()) GTEST_SKIP() << "a sanitizer's allocator";
     host.Add("t");
-    options.memcached.listen = {"127.0.0.1:0"};
-    options.redis.listen = {"127.0.0.1:0"};
+    ListenForRecords();
     options.connection = {
         .in_flight_max = kInFlightMax, .out_bytes_max = kOutMax, .value_bytes_max = kValueMax};
     options.memcached.limits = {
@@ -43,24 +42,19 @@ struct ConnectionMemoryTest : NativeUnderTest {
     options.redis.limits.out_bytes_max = kOutMax;
     StartServer();
     const RecordDialect redis{Protocol::kRedis};
-    TextClient writer(server->redis_urls()[0]);
+    TextClient writer(redis_url());
     ASSERT_EQ(redis.Ask(writer, redis.Set("v", std::string(kValue, 'v'))), redis.stored());
     const auto connected = Connect(tcp_url());
     auto tree = connected->OpenTree("t");
     ASSERT_TRUE(tree.ok()) << tree.status();
     ASSERT_TRUE(tree->Put("v", std::string(kValue, 'v')).ok());
   }
-  void AwaitClosed() {
-    const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
-    while (server->Connections().open > 0 && clock.NowNs() < end_ns) std::this_thread::yield();
-    ASSERT_EQ(server->Connections().open, 0u);
-  }
   /// Connections that are made and used by `connect` hold about `least` or more, once they all have come so far, and
   /// never more than four times `sum`.
   template <typename Connection>
   void ExpectHeld(size_t least, size_t sum, const std::function<Connection()>& connect) {
     constexpr uint64_t kMoreMs = 300;
-    AwaitClosed();  // those that have filled it
+    ASSERT_TRUE(AwaitOpen(0));  // those that have filled it are gone
     const size_t before = *AllocatedBytes();
     std::vector<Connection> connections;
     for (uint64_t i = 0; i < kConnections; ++i) connections.push_back(connect());
@@ -81,7 +75,7 @@ struct ConnectionMemoryTest : NativeUnderTest {
     ExpectServing();
   }
   const std::string& url(const RecordDialect& dialect) const {
-    return dialect.redis() ? server->redis_urls()[0] : server->memcached_urls()[0];
+    return dialect.redis() ? redis_url() : memcached_url();
   }
   void ExpectHeldForASlowReader(const RecordDialect& dialect, size_t sum) {
     std::string absent, gets;

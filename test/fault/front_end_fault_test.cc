@@ -1,5 +1,5 @@
-// Clients of all protocols of one server that die, stall, lie and flood, beside others that do not: those get right
-// answers, the others are told what is wrong, and the server's memory stays as it was.
+// Clients of all protocols of two compute servers on one pool that die, stall, lie and flood, beside others that do not: those get right
+// answers, the others are told what is wrong, and the servers' memory stays as it was.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -52,16 +52,12 @@ std::vector<Nonsense> RedisNonsense() {
   };
 }
 
-struct FrontEndFaultTest : NativeUnderTest {
+struct FrontEndFaultTest : TwoOnOnePool {
   void SetUp() override {
-    NativeUnderTest::SetUp();
-    host.Add("t");
-    options.memcached.listen = {"127.0.0.1:0"};
-    options.redis.listen = {"127.0.0.1:0"};
+    TwoOnOnePool::SetUp();
+    Add("t");
+    ListenForRecords();
   }
-  const std::string& memcached_url() const { return server->memcached_urls()[0]; }
-  const std::string& redis_url() const { return server->redis_urls()[0]; }
-  FrontEndUrls urls() const { return {tcp_url(), unix_url(), memcached_url(), redis_url()}; }
   bool Await(const std::function<bool()>& condition) {
     const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
     while (!condition() && clock.NowNs() < end_ns) {
@@ -69,29 +65,24 @@ struct FrontEndFaultTest : NativeUnderTest {
     }
     return condition();
   }
-  bool AllClosed() {
-    return Await([this] { return server->Connections().open == 0; });
-  }
   /// Peers that ask for 4 MB of answers and do not read them, and such as send nonsense or the half of a request.
   void Misbehave(Random& random, std::vector<std::unique_ptr<TextClient>>* peers) {
     std::string gets;
     for (int i = 0; i < 400; ++i) gets += "get large\r\n";
-    for (const std::string* url : {&memcached_url(), &redis_url()}) {
-      peers->push_back(std::make_unique<TextClient>(*url));
-      peers->back()->Send(gets);
-    }
+    // Each at the other server than the one before.
+    const auto send = [&](const std::string& url, const std::string& bytes) {
+      peers->push_back(std::make_unique<TextClient>(url));
+      peers->back()->Send(bytes);
+    };
+    send(memcached_url(peers->size()), gets);
+    send(redis_url(peers->size()), gets);
     for (const auto& [what, bytes, told] : MemcachedNonsense()) {
-      peers->push_back(std::make_unique<TextClient>(memcached_url()));
-      peers->back()->Send(bytes);
+      send(memcached_url(peers->size()), bytes);
     }
-    for (const auto& [what, bytes, told] : RedisNonsense()) {
-      peers->push_back(std::make_unique<TextClient>(redis_url()));
-      peers->back()->Send(bytes);
-    }
+    for (const auto& [what, bytes, told] : RedisNonsense()) send(redis_url(peers->size()), bytes);
     std::string any(200, '\0');
     for (char& byte : any) byte = static_cast<char>(random.Next());
-    peers->push_back(std::make_unique<TextClient>(tcp_url()));
-    peers->back()->Send(any);
+    send(tcp_url(peers->size()), any);
   }
 };
 
@@ -99,18 +90,21 @@ TEST_F(FrontEndFaultTest, NonsenseIsAnsweredWithWhatIsWrong) {
   options.memcached.limits.line_bytes_max = options.memcached.limits.value_bytes_max = kLimit;
   options.redis.limits.value_bytes_max = options.redis.limits.request_bytes_max = kLimit;
   StartServer();
-  for (const auto& [url, table] :
-       {std::pair(memcached_url(), MemcachedNonsense()), std::pair(redis_url(), RedisNonsense())}) {
-    for (const auto& [what, bytes, told] : table) {
-      TextClient peer(url);
-      peer.Send(bytes);
-      peer.HalfClose();
-      const std::string answer = peer.ReceiveAll();
-      EXPECT_TRUE(answer.starts_with(told) && (answer == told || !told.ends_with("\r\n")))
-          << what << ": " << answer;
+  for (size_t i = 0; i < servers(); ++i) {
+    for (const auto& [url, table] : {std::pair(memcached_url(i), MemcachedNonsense()),
+                                     std::pair(redis_url(i), RedisNonsense())}) {
+      for (const auto& [what, bytes, told] : table) {
+        TextClient peer(url);
+        peer.Send(bytes);
+        peer.HalfClose();
+        const std::string answer = peer.ReceiveAll();
+        EXPECT_TRUE(answer.starts_with(told) && (answer == told || !told.ends_with("\r\n")))
+            << what << ": " << answer;
+      }
     }
+    EXPECT_EQ(TextClient(redis_url(i + 1)).AskRedis("EXISTS k\r\n"), ":0\r\n")
+        << "nothing was half done";
   }
-  EXPECT_EQ(TextClient(redis_url()).AskRedis("EXISTS k\r\n"), ":0\r\n") << "nothing was half done";
   ExpectServing();
 }
 
@@ -122,11 +116,11 @@ TEST_F(FrontEndFaultTest, ARefusedPeerThatDoesNotReadIsNotWaitedFor) {
   TextClient writer(memcached_url());
   writer.Send("set large 0 0 " + std::to_string(large.size()) + "\r\n" + large + "\r\nquit\r\n");
   EXPECT_EQ(writer.ReceiveAll(), "STORED\r\n");
-  TextClient stalled(memcached_url());
+  TextClient stalled(memcached_url(1));
   std::string gets;
   for (int i = 0; i < 32; ++i) gets += "get large\r\n";
   stalled.Send(gets + std::string(2 * options.memcached.limits.line_bytes_max, 'x'));
-  EXPECT_TRUE(AllClosed());
+  EXPECT_TRUE(AwaitOpen(0));
 }
 
 // A tenth of the clients dies at random in the midst of its requests, others do not read, or send nonsense.
@@ -147,7 +141,7 @@ TEST_F(FrontEndFaultTest, OthersAreServedRightAndMemoryIsFlatWhileClientsDieStal
       Misbehave(random, &misbehaving);
       std::vector<std::unique_ptr<LoadClient>> clients;
       for (uint64_t i = 0; i < kClients; ++i) {
-        clients.push_back(ConnectLoad(urls(), {.client = i, .round = round}));
+        clients.push_back(ConnectLoad(front_ends(i / 6), {.client = i, .round = round}));
       }
       for (auto& client : clients) {
         client->Begin();
@@ -157,7 +151,7 @@ TEST_F(FrontEndFaultTest, OthersAreServedRightAndMemoryIsFlatWhileClientsDieStal
         EXPECT_TRUE(!clients[i] || clients[i]->EndsRight()) << "client " << i << " of " << round;
       }
     }
-    ASSERT_TRUE(AllClosed()) << server->Connections().open;
+    ASSERT_TRUE(AwaitOpen(0)) << Connections().open;
     if (round + 1 == kWarmRounds) before = AllocatedBytes();
   }
   const auto after = AllocatedBytes();
@@ -178,15 +172,15 @@ TEST_F(FrontEndFaultTest, TwoThousandIdleConnectionsKeepLessThanFourKilobytesEac
   client::protocol::AppendClientHello({}, &hello);
   std::vector<std::unique_ptr<TextClient>> clients;
   for (uint64_t i = 0; i < kConnections; ++i) {
-    clients.push_back(std::make_unique<TextClient>(i % 3 == 0   ? tcp_url()
-                                                   : i % 3 == 1 ? memcached_url()
-                                                                : redis_url()));
+    clients.push_back(std::make_unique<TextClient>(i % 3 == 0   ? tcp_url(i)
+                                                   : i % 3 == 1 ? memcached_url(i)
+                                                                : redis_url(i)));
     clients.back()->Send(i % 3 == 0 ? hello : i % 3 == 1 ? "get none\r\n" : "GET none\r\n");
   }
   for (uint64_t i = 0; i < kConnections; ++i) {
     if (i % 3 != 0) clients[i]->ReceiveUntil(i % 3 == 1 ? "END\r\n" : "$-1\r\n");
   }
-  EXPECT_TRUE(Await([this] { return server->Connections().open == kConnections; }));
+  EXPECT_TRUE(AwaitOpen(kConnections));
   EXPECT_TRUE(Await([&] { return *AllocatedBytes() < *before + kConnections * kBytesEach; }))
       << (*AllocatedBytes() - *before) / kConnections << " bytes each";
   // And they are still of use.

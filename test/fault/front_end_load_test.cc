@@ -1,9 +1,7 @@
-// 2,000 connections of all protocols at once, and all faults at once among them: slow readers, sockets that are half closed,
+// 2,000 connections of all protocols at once, at two compute servers on one pool, and all faults at once among them: slow readers, sockets that are half closed,
 // garbage, requests that are too large or cut short, and a tenth that is killed at random under load. All others get right
 // answers, each fault is told or served as it is due, and the server's memory stays as it was.
 #include <gtest/gtest.h>
-
-#include <thread>
 
 #include "test/support/allocated_bytes.h"
 #include "test/support/load_round.h"
@@ -16,13 +14,13 @@ using Protocol = RecordDialect::Protocol;
 
 constexpr uint64_t kLoadConnections = 2'000;
 
-struct FrontEndLoadTest : NativeUnderTest {
+struct FrontEndLoadTest : TwoOnOnePool {
+  FrontEndLoadTest() : TwoOnOnePool(uint64_t{128} << 20) {}
   void SetUp() override {
-    NativeUnderTest::SetUp();
+    TwoOnOnePool::SetUp();
     if (!MayOpenFiles(2 * kLoadConnections + 1'000)) GTEST_SKIP() << "needs 5,000 open files";
-    host.Add("t");
-    options.memcached.listen = {"127.0.0.1:0"};
-    options.redis.listen = {"127.0.0.1:0"};
+    Add("t");
+    ListenForRecords();
     options.connection.value_bytes_max = kFaultyValueMax;
     options.memcached.limits.value_bytes_max = options.redis.limits.value_bytes_max =
         kFaultyValueMax;
@@ -30,37 +28,27 @@ struct FrontEndLoadTest : NativeUnderTest {
         options.redis.limits.out_bytes_max = 64 << 10;
     StartServer();
     const RecordDialect redis{Protocol::kRedis};
-    TextClient writer(server->redis_urls()[0]);
+    TextClient writer(redis_url());
     ASSERT_EQ(redis.Ask(writer, redis.Set("large", kLargeValue)), redis.stored());
-    const auto connected = Connect(tcp_url());
+    const auto connected = Connect(tcp_url(1));
     auto tree = connected->OpenTree("t");
     ASSERT_TRUE(tree.ok()) << tree.status();
     ASSERT_TRUE(tree->Put("large", kLargeValue).ok());
   }
-  FrontEndUrls urls() const {
-    return {tcp_url(), unix_url(), server->memcached_urls()[0], server->redis_urls()[0]};
-  }
-  bool AwaitOpen(uint64_t connections) {
-    const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
-    while (server->Connections().open != connections && clock.NowNs() < end_ns) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return server->Connections().open == connections;
-  }
-
   void RunRound(uint64_t round, Random& random) {
-    const auto before = server->Connections();
+    const auto before = Connections();
     LoadRound load({.connections = kLoadConnections,
                     .round = round,
                     .half_closing_every = 5,
                     .killed_one_in = 10,
-                    .urls_of = [this](uint64_t) { return urls(); }});
-    ASSERT_TRUE(AwaitOpen(kLoadConnections)) << server->Connections().open;
+                    // Six that follow one another are of all protocols.
+                    .urls_of = [this](uint64_t i) { return front_ends(i / 6); }});
+    ASSERT_TRUE(AwaitOpen(kLoadConnections)) << Connections().open;
     load.Begin(random);
     EXPECT_GT(load.killed(), kLoadConnections / 20);
     load.End();
-    ASSERT_TRUE(AwaitOpen(0)) << server->Connections().open;
-    const auto after = server->Connections();
+    ASSERT_TRUE(AwaitOpen(0)) << Connections().open;
+    const auto after = Connections();
     EXPECT_EQ(after.refused - before.refused, load.garbage());
     // And those that were killed in the middle of one.
     EXPECT_GE(after.truncated - before.truncated, load.truncated());

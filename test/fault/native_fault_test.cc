@@ -1,4 +1,4 @@
-// What a server of the native protocol does when its peers fail, lie, stall or flood, and when it stops.
+// What servers of the native protocol do when their peers fail, lie, stall or flood, and when they stop.
 
 #include <thread>
 
@@ -18,20 +18,24 @@ using test::KeyOf;
 using test::kPatienceMs;
 using test::NativePeer;
 
-using NativeFaultTest = test::NativeUnderTest;
+using NativeFaultTest = test::TwoOnOnePool;
+/// Whose operations are held up, whose view changes, or whose trees have other ids or are gone behind a restart.
+using NativeMapFaultTest = test::OneOverMaps;
 
 // ---- Peers that do not keep to the protocol ----
 
 TEST_F(NativeFaultTest, ClientOfAnotherVersionIsToldWhichToUse) {
   StartServer();
-  NativePeer peer(tcp_url());
-  peer.SendHello(protocol::kVersion + 1);
-  const auto hello = peer.ReceiveHello();
-  EXPECT_EQ(hello.code, StatusCode::kInvalidArgument);
-  EXPECT_EQ(hello.message,
-            "this server speaks version 2 of the protocol, the client version 3; use a client of "
-            "the server's release");
-  EXPECT_EQ(peer.Receive(), std::nullopt);
+  for (size_t i = 0; i < servers(); ++i) {
+    NativePeer peer(tcp_url(i));
+    peer.SendHello(protocol::kVersion + 1);
+    const auto hello = peer.ReceiveHello();
+    EXPECT_EQ(hello.code, StatusCode::kInvalidArgument);
+    EXPECT_EQ(hello.message,
+              "this server speaks version 2 of the protocol, the client version 3; use a client of "
+              "the server's release");
+    EXPECT_EQ(peer.Receive(), std::nullopt);
+  }
   ExpectServing();
 }
 
@@ -41,7 +45,7 @@ TEST_F(NativeFaultTest, GarbageInPlaceOfAHelloIsCutOff) {
   http.Send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(http.ReceiveHello().message, "the peer does not speak Farleaf's native protocol");
   EXPECT_EQ(http.Receive(), std::nullopt);
-  NativePeer wrong_magic(tcp_url());
+  NativePeer wrong_magic(tcp_url(1));
   std::string frame;
   protocol::AppendClientHello({}, &frame);
   frame[4] = 'X';
@@ -57,8 +61,8 @@ TEST_F(NativeFaultTest, RandomBytesAfterTheHelloNeverHarmTheServer) {
   SCOPED_TRACE(kSeed);
   Random random(kSeed);
   StartServer();
-  for (int round = 0; round < 200; ++round) {
-    NativePeer peer(unix_url());
+  for (size_t round = 0; round < 200; ++round) {
+    NativePeer peer(unix_url(round));
     peer.SendHello();
     peer.ReceiveHello();
     std::string bytes(random.Below(300), '\0');
@@ -96,7 +100,7 @@ TEST_F(NativeFaultTest, MalformedRequestIsAnsweredUnderItsIdAndThenTheEnd) {
   EXPECT_EQ(server->Connections().refused, 1u);
 }
 
-TEST_F(NativeFaultTest, BatchOfAnotherViewIsRefusedWhole) {
+TEST_F(NativeMapFaultTest, BatchOfAnotherViewIsRefusedWhole) {
   auto& index = host.Add("t");
   StartServer();
   NativePeer peer(tcp_url());
@@ -132,7 +136,7 @@ TEST_F(NativeFaultTest, BatchOfAnotherViewIsRefusedWhole) {
   EXPECT_EQ(index.size(), 1u);
 }
 
-TEST_F(NativeFaultTest, WhatAPauseHasKeptOfABatchIsRefusedWhenTheViewChangesMeanwhile) {
+TEST_F(NativeMapFaultTest, WhatAPauseHasKeptOfABatchIsRefusedWhenTheViewChangesMeanwhile) {
   auto& index = host.Add("t");
   options.connection.in_flight_max = 2;
   StartServer();
@@ -176,18 +180,19 @@ TEST_F(NativeFaultTest, WhatAPauseHasKeptOfABatchIsRefusedWhenTheViewChangesMean
 }
 
 TEST_F(NativeFaultTest, ValueLargerThanTheServersLimitIsRefusedWithoutHarm) {
-  host.Add("t");
+  Add("t");
   options.connection.value_bytes_max = 10'000;
   StartServer();
-  auto client = *Client::Connect(tcp_url(), Patient());
-  auto tree = *client->OpenTree("t");
+  auto client = Connect(tcp_url(0)), others = Connect(tcp_url(1));
+  auto tree = *client->OpenTree("t"), there = *others->OpenTree("t");
   EXPECT_TRUE(tree.Put("k", std::string(10'000, 'v')).ok());
   EXPECT_EQ(tree.Put("k", std::string(10'001, 'v')).status().ToString(),
             "invalid argument: " + tcp_url() +
                 ": a value of 10001 bytes; this server takes 10000 (value_bytes_max)");
-  EXPECT_EQ(tree.Put("k", std::string(4 << 20, 'v')).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(tree.Get("k")->value().size(), 10'000u);
-  EXPECT_EQ(server->Connections().refused, 0u) << "nobody was cut off for it";
+  EXPECT_EQ(there.Put("k", std::string(4 << 20, 'v')).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(there.Get("k")->value().size(), 10'000u);
+  EXPECT_EQ(Connections().refused, 0u) << "nobody was cut off for it";
 }
 
 TEST_F(NativeFaultTest, RequestForATreeThatIsNotOpenIsRefused) {
@@ -209,48 +214,52 @@ TEST_F(NativeFaultTest, RequestForATreeThatIsNotOpenIsRefused) {
 }
 
 TEST_F(NativeFaultTest, HalfClosedConnectionGetsAllItsAnswers) {
-  host.Add("t");
+  Add("t");
   StartServer();
-  NativePeer peer(tcp_url());
-  peer.SendHello();
-  peer.ReceiveHello();
-  for (uint64_t id = 1; id <= 500; ++id) {
+  for (size_t i = 0; i < servers(); ++i) {
+    NativePeer peer(tcp_url(i));
     protocol::Request request;
-    request.id = id;
-    request.opcode = protocol::Opcode::kListTrees;
-    peer.SendRequest(request);
+    request.tree = peer.Open("t");
+    request.opcode = i == 0 ? protocol::Opcode::kPut : protocol::Opcode::kGet;
+    request.key = "k";
+    for (request.id = 1; request.id <= 500; ++request.id) peer.SendRequest(request);
+    peer.EndSending();
+    uint64_t answers = 0;
+    while (const auto body = peer.Receive()) {
+      protocol::Response response;
+      ASSERT_TRUE(ParseResponse(AsBytes(*body), &response).ok());
+      EXPECT_EQ(response.code, StatusCode::kOk);
+      EXPECT_EQ(response.value.has_value(), i == 1);
+      ++answers;
+    }
+    EXPECT_EQ(answers, 500u);
   }
-  peer.EndSending();
-  uint64_t answers = 0;
-  while (peer.Receive()) ++answers;
-  EXPECT_EQ(answers, 500u);
 }
 
 TEST_F(NativeFaultTest, SlowReaderIsHeldBackAndLosesNothing) {
-  auto& index = host.Add("t");
+  Add("t");
   options.connection.out_bytes_max = 1 << 20;
   StartServer();
   constexpr uint64_t kRequests = 200;
   constexpr size_t kValueBytes = 1 << 20;
-  auto writer = *Client::Connect(unix_url(), Patient());
-  auto tree = *writer->OpenTree("t");
+  auto writer = Connect(unix_url(0)), others = Connect(unix_url(1));
+  auto tree = *others->OpenTree("t");
   ASSERT_TRUE(tree.Put("large", std::string(kValueBytes, 'x')).ok());
-  ASSERT_EQ(index.size(), 1u);
 
-  NativePeer slow(unix_url());
-  slow.SendHello();
-  slow.ReceiveHello();
+  NativePeer slow(unix_url(0));
+  const uint32_t open = slow.Open("t");
   std::string requests;  // sent at once, so that the kernel takes all of them
   for (uint64_t id = 1; id <= kRequests; ++id) {
     protocol::Request request;
     request.id = id;
     request.opcode = protocol::Opcode::kGet;
-    request.tree = tree.info().id;
+    request.tree = open;
     request.key = "large";
     protocol::AppendBatch(0, NativePeer::kView, request, &requests);
   }
   slow.Send(requests);
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(writer->Ping().ok());
+  EXPECT_EQ(tree.Get("large")->value().size(), kValueBytes);
   // The limit, what the kernel holds, and one on its way: far from all of them.
   EXPECT_LT(server->Stats().count(protocol::Opcode::kGet), kRequests / 2);
   for (uint64_t id = 1; id <= kRequests; ++id) {
@@ -260,8 +269,8 @@ TEST_F(NativeFaultTest, SlowReaderIsHeldBackAndLosesNothing) {
   }
 }
 
-TEST_F(NativeFaultTest, TwoHundredConnectionsAndNotOneMore) {
-  host.Add("t");
+TEST_F(NativeFaultTest, TwoHundredConnectionsOfAServerAndNotOneMore) {
+  Add("t");
   options.connections_max = 200;
   StartServer();
   std::vector<std::unique_ptr<Session>> sessions;
@@ -274,6 +283,7 @@ TEST_F(NativeFaultTest, TwoHundredConnectionsAndNotOneMore) {
   EXPECT_EQ(refused.status().ToString(),
             "resource exhausted: " + unix_url() +
                 ": the server has its 200 connections, the limit (connections_max)");
+  EXPECT_TRUE(Session::Connect(unix_url(1), Patient()).ok()) << "the other has its own";
   uint64_t right = 0;
   std::vector<client::SessionTree> trees;
   for (auto& session : sessions) trees.push_back(*session->OpenTree("t"));
@@ -292,7 +302,7 @@ TEST_F(NativeFaultTest, TwoHundredConnectionsAndNotOneMore) {
   }
 }
 
-TEST_F(NativeFaultTest, ServerEndsAnOperationAtItsDeadline) {
+TEST_F(NativeMapFaultTest, ServerEndsAnOperationAtItsDeadline) {
   auto& index = host.Add("t");
   StartServer();
   auto client = *Client::Connect(tcp_url(), Patient());
@@ -306,7 +316,7 @@ TEST_F(NativeFaultTest, ServerEndsAnOperationAtItsDeadline) {
 
 // ---- Servers that stop and start ----
 
-TEST_F(NativeFaultTest, StopLetsRunningRequestsEnd) {
+TEST_F(NativeMapFaultTest, StopLetsRunningRequestsEnd) {
   auto& index = host.Add("t");
   StartServer();
   auto client = *Client::Connect(tcp_url(), Patient());
@@ -327,7 +337,7 @@ TEST_F(NativeFaultTest, StopLetsRunningRequestsEnd) {
   EXPECT_EQ(index.size(), 50u);
 }
 
-TEST_F(NativeFaultTest, StopCutsTheDeadlinesOfWhatDoesNotEnd) {
+TEST_F(NativeMapFaultTest, StopCutsTheDeadlinesOfWhatDoesNotEnd) {
   auto& index = host.Add("t");
   options.drain_ms = 20;
   StartServer();
@@ -345,12 +355,12 @@ TEST_F(NativeFaultTest, StopCutsTheDeadlinesOfWhatDoesNotEnd) {
 
 TEST_F(NativeFaultTest, AddressInUseIsAnErrorAndADeadServersSocketIsNot) {
   StartServer();
-  const auto second = NativeServer::Start(&host, &clock, options);
+  const auto second = NativeServer::Start(&served(1), &clock, options);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), StatusCode::kAlreadyExists) << second.status();
   NativeServerOptions only_unix = options;
   only_unix.listen.clear();
-  EXPECT_EQ(NativeServer::Start(&host, &clock, only_unix).status().code(),
+  EXPECT_EQ(NativeServer::Start(&served(1), &clock, only_unix).status().code(),
             StatusCode::kAlreadyExists);
   // A socket file that nobody listens on any more, as a killed server leaves it.
   only_unix.unix_path = (directory / "dead.sock").string();
@@ -359,13 +369,13 @@ TEST_F(NativeFaultTest, AddressInUseIsAnErrorAndADeadServersSocketIsNot) {
     auto address = client::internal::Resolve(*client::ParseUnixPath(only_unix.unix_path))->front();
     ASSERT_EQ(::bind(dead.get(), reinterpret_cast<sockaddr*>(&address.storage), address.bytes), 0);
   }
-  const auto successor = NativeServer::Start(&host, &clock, only_unix);
+  const auto successor = NativeServer::Start(&served(1), &clock, only_unix);
   EXPECT_TRUE(successor.ok()) << successor.status();
 }
 
 // Each writer knows what it was told, and so what a get may answer: the last acknowledged value, or
 // that of a later write with an unknown outcome. Tree ids change with every restart.
-TEST_F(NativeFaultTest, RestartsUnderLoadGiveNoWrongAnswers) {
+TEST_F(NativeMapFaultTest, RestartsUnderLoadGiveNoWrongAnswers) {
   host.Add("other");
   auto& index = host.Add("t");
   StartServer();
@@ -413,16 +423,16 @@ TEST_F(NativeFaultTest, RestartsUnderLoadGiveNoWrongAnswers) {
   EXPECT_EQ(index.size(), static_cast<size_t>(kWriters));
 }
 
-TEST_F(NativeFaultTest, TreeThatIsGoneAfterARestartIsReportedNotMistaken) {
+TEST_F(NativeMapFaultTest, TreeThatIsGoneAfterARestartIsReportedNotMistaken) {
   host.Add("t");
   StartServer();
   auto client = *Client::Connect(unix_url(), Patient());
   auto tree = *client->OpenTree("t");
   ASSERT_TRUE(tree.Put("k", "v").ok());
   server.reset();
-  test::MapTreeHost other(&clock);
-  other.Add("another", protocol::TreeLayout::kBytes);
-  auto successor = NativeServer::Start(&other, &clock, options);
+  test::MapTreeHost another(&clock);
+  another.Add("another", protocol::TreeLayout::kBytes);
+  auto successor = NativeServer::Start(&another, &clock, options);
   ASSERT_TRUE(successor.ok()) << successor.status();
   EXPECT_EQ(tree.Get("k").status().ToString(),
             "not found: " + client->server() + ": tree \"t\" does not exist");

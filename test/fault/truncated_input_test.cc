@@ -1,8 +1,7 @@
 // Clients whose stream ends in the middle of a request, wherever that is: what was whole is answered, then they are told,
-// and counted apart from those that the server cut off.
+// and counted apart from those that the server cut off. Each is a client of the other of two compute servers on one pool
+// than the one before.
 #include <gtest/gtest.h>
-
-#include <thread>
 
 #include "server/metrics/metrics_text.h"
 #include "test/support/native_peer.h"
@@ -18,36 +17,36 @@ namespace protocol = client::protocol;
 
 const std::string kTold = "the stream ended in the middle of a request";
 
-struct TruncatedInputTest : NativeUnderTest {
+struct TruncatedInputTest : TwoOnOnePool {
   void SetUp() override {
-    NativeUnderTest::SetUp();
-    options.memcached.listen = {"127.0.0.1:0"};
-    options.redis.listen = {"127.0.0.1:0"};
+    TwoOnOnePool::SetUp();
+    ListenForRecords();
     options.memcached.limits.value_bytes_max = 500;
     options.redis.limits.value_bytes_max = 500;
     StartServer();
   }
   /// When all connections are closed.
   server::NativeServer::ConnectionCounts Counts() {
-    const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
-    while (server->Connections().open > 0 && clock.NowNs() < end_ns) std::this_thread::yield();
-    return server->Connections();
+    AwaitOpen(0);
+    return Connections();
   }
   /// What is answered to the first `bytes` of a stream that ends there.
-  static std::string AnswerTo(const std::string& url, const std::string& stream, size_t bytes) {
-    TextClient client(url);
+  std::string AnswerTo(const RecordDialect& dialect, const std::string& stream, size_t bytes) {
+    const size_t i = asked_++;
+    TextClient client(dialect.redis() ? redis_url(i) : memcached_url(i));
     client.Send(std::string_view(stream).substr(0, bytes));
     client.HalfClose();
     return client.ReceiveAll();
   }
+
+ private:
+  size_t asked_ = 0;
 };
 
 // A set, a get, a value that is larger than the server takes, and is skipped, and a get.
 TEST_F(TruncatedInputTest, AtEachByteOfRequestsOfMemcachedAndRedis) {
   for (const Protocol each : {Protocol::kMemcached, Protocol::kRedis}) {
     const RecordDialect dialect{each};
-    const std::string& url =
-        dialect.redis() ? server->redis_urls()[0] : server->memcached_urls()[0];
     const std::string value(20, 'v');
     const std::pair<std::string, std::string> requests[] = {
         {dialect.Set("k", value), dialect.stored()},
@@ -62,7 +61,7 @@ TEST_F(TruncatedInputTest, AtEachByteOfRequestsOfMemcachedAndRedis) {
       for (size_t bytes = 1; bytes < request.size(); ++bytes) {
         // In the value that is skipped no byte is another case.
         if (bytes > 80 && bytes + 20 < request.size()) continue;
-        const std::string told = AnswerTo(url, stream + request, stream.size() + bytes);
+        const std::string told = AnswerTo(dialect, stream + request, stream.size() + bytes);
         // memcached's values are refused by their line, and skipped.
         const bool refused = !dialect.redis() && request.size() > 500 && bytes > request.find('\n');
         EXPECT_EQ(told, whole + (refused ? answer : "") + dialect.truncated()) << bytes;
@@ -70,7 +69,7 @@ TEST_F(TruncatedInputTest, AtEachByteOfRequestsOfMemcachedAndRedis) {
       }
       stream += request;
       whole += answer;
-      EXPECT_EQ(AnswerTo(url, stream, stream.size()), whole);
+      EXPECT_EQ(AnswerTo(dialect, stream, stream.size()), whole);
     }
     EXPECT_EQ(Counts().truncated, truncated);
   }
@@ -80,10 +79,8 @@ TEST_F(TruncatedInputTest, AtEachByteOfRequestsOfMemcachedAndRedis) {
 TEST_F(TruncatedInputTest, NothingIsTruncatedBehindAQuit) {
   for (const Protocol each : {Protocol::kMemcached, Protocol::kRedis}) {
     const RecordDialect dialect{each};
-    const std::string& url =
-        dialect.redis() ? server->redis_urls()[0] : server->memcached_urls()[0];
     const std::string stream = dialect.ping() + dialect.quit() + dialect.HalfASet("k");
-    EXPECT_EQ(AnswerTo(url, stream, stream.size()), dialect.pong() + dialect.farewell());
+    EXPECT_EQ(AnswerTo(dialect, stream, stream.size()), dialect.pong() + dialect.farewell());
   }
   EXPECT_EQ(Counts().truncated, 0u);
 }
@@ -97,7 +94,7 @@ TEST_F(TruncatedInputTest, AtEachByteOfTheNativeHelloAndABatch) {
   protocol::AppendBatch(1, NativePeer::kView, request, &batch);
   constexpr size_t kIdEnds = protocol::kBatchHeaderBytes + 4 + 8;
   uint64_t truncated = 0;
-  for (const std::string& url : {tcp_url(), unix_url()}) {
+  for (const std::string& url : {tcp_url(0), unix_url(1)}) {
     for (size_t bytes = 1; bytes < hello.size(); ++bytes, ++truncated) {
       NativePeer peer(url);
       peer.Send(hello.substr(0, bytes));
@@ -135,11 +132,11 @@ TEST_F(TruncatedInputTest, AtEachByteOfTheNativeHelloAndABatch) {
 TEST_F(TruncatedInputTest, IsCountedApartFromWhatTheServerRefuses) {
   const RecordDialect redis{Protocol::kRedis};
   const std::string half = redis.HalfASet("k");
-  AnswerTo(server->redis_urls()[0], half, half.size());
-  AnswerTo(server->redis_urls()[0], "*x\r\n", 4);
+  for (size_t i = 0; i < servers(); ++i) AnswerTo(redis, half, half.size());
+  for (size_t i = 0; i < servers(); ++i) AnswerTo(redis, "*x\r\n", 4);
   const auto counts = Counts();
-  EXPECT_EQ(counts.truncated, 1u);
-  EXPECT_EQ(counts.refused, 1u);
+  EXPECT_EQ(counts.truncated, 2u);
+  EXPECT_EQ(counts.refused, 2u);
   server::MetricsText metrics;
   server->AppendMetrics(&metrics);
   const std::string text = metrics.ToString();

@@ -11,11 +11,10 @@
 #include "client/session.h"
 #include "dsm/base/random.h"
 #include "server/frontend/native_server.h"
-#include "server/pool_tree_host.h"
-#include "test/support/fabric_under_test.h"
 #include "test/support/linearizability.h"
-#include "test/support/shared_fabric.h"
+#include "test/support/pool_hosts.h"
 #include "test/support/test_scale.h"
+#include "test/support/viewed_host.h"
 
 namespace farleaf::test {
 namespace {
@@ -23,56 +22,18 @@ namespace {
 using client::CompareAndSetResult;
 using client::ConditionOutcome;
 
-/// Another host's trees under views of its own.
-class ViewedHost final : public server::TreeHost {
- public:
-  explicit ViewedHost(server::TreeHost* host) : host_(host) {}
-  void set_view(uint32_t view) { view_ = view; }
-
-  uint32_t view() const override { return view_; }
-  Result<std::unique_ptr<dsm::Worker>> OpenWorker() override { return host_->OpenWorker(); }
-  dsm::Task<Result<server::HostedTree>> Open(dsm::OpContext& op, std::string_view name) override {
-    return host_->Open(op, name);
-  }
-  dsm::Task<Result<server::HostedTree>> Create(dsm::OpContext& op,
-                                               const server::NewTree& tree) override {
-    return host_->Create(op, tree);
-  }
-  dsm::Task<Result<std::vector<client::TreeInfo>>> List(dsm::OpContext& op) override {
-    return host_->List(op);
-  }
-  server::HostedTree Find(uint32_t id) override { return host_->Find(id); }
-  dsm::Task<Status> Upkeep(dsm::OpContext& op) override { return host_->Upkeep(op); }
-  void AppendStats(std::string* text) const override { host_->AppendStats(text); }
-
- private:
-  server::TreeHost* const host_;
-  std::atomic<uint32_t> view_{1};
-};
-
 /// Two compute servers, each with a pool and caches of its own, whose verbs end late; `seed` decides when.
 class TwoServers {
  public:
-  explicit TwoServers(uint64_t seed) {
-    for (uint64_t i = 0; i < 2; ++i) {
-      dsm::SharedFabric::Options late;
-      late.defer_seed = seed + i * 1000;
-      auto pool = dsm::Pool::Join(memory_.Connect(late), {.seed = i + 1}, &memory_.clock());
-      FARLEAF_CHECK(pool.ok(), pool.status());
-      pools_.push_back(std::move(*pool));
-      hosts_.push_back(std::make_unique<server::PoolTreeHost>(pools_.back().get(),
-                                                              "test:", index::TreeOptions{}));
-      viewed_.push_back(std::make_unique<ViewedHost>(hosts_.back().get()));
+  explicit TwoServers(uint64_t seed) : hosts_(2, seed) {
+    for (size_t i = 0; i < 2; ++i) {
+      viewed_.push_back(std::make_unique<ViewedHost>(&hosts_.host(i)));
       server::NativeServerOptions options;
       options.listen = {"127.0.0.1:0"};
       auto started = server::NativeServer::Start(viewed_.back().get(), &clock_, options);
       FARLEAF_CHECK(started.ok(), started.status());
       servers_.push_back(std::move(*started));
     }
-  }
-  ~TwoServers() {
-    servers_.clear();
-    hosts_.clear();
   }
   std::unique_ptr<client::Session> Connect(size_t server) {
     auto session =
@@ -85,12 +46,8 @@ class TwoServers {
   }
 
  private:
-  dsm::FabricUnderTest memory_{
-      dsm::FabricKind::kLocal,
-      {.servers = 2, .region_bytes = uint64_t{32} << 20, .chunk_bytes = dsm::kChunkBytesMin}};
   MonotonicClock clock_;
-  std::vector<std::unique_ptr<dsm::Pool>> pools_;
-  std::vector<std::unique_ptr<server::PoolTreeHost>> hosts_;
+  PoolHosts hosts_;
   std::vector<std::unique_ptr<ViewedHost>> viewed_;
   std::vector<std::unique_ptr<server::NativeServer>> servers_;
 };

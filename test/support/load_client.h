@@ -99,11 +99,6 @@ class TextLoad final : public LoadClient {
   std::string requests_, answers_;
 };
 
-/// Where a server's front ends are.
-struct FrontEndUrls {
-  std::string tcp, unix_socket, memcached, redis;
-};
-
 /// The protocol is the client's number's.
 inline std::unique_ptr<LoadClient> ConnectLoad(const FrontEndUrls& urls, const LoadTurn& turn) {
   using Protocol = RecordDialect::Protocol;

@@ -2,9 +2,16 @@
 
 #include <stdlib.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
+#include "dsm/base/check.h"
+
 namespace farleaf::test {
+
+using farleaf::server::NativeServer;
+using farleaf::server::NativeServerOptions;
 
 std::string KeyOf(uint64_t i) { return "key" + std::to_string(1'000'000 + i); }
 
@@ -36,15 +43,81 @@ void NativeUnderTest::SetUp() {
 
 void NativeUnderTest::TearDown() {
   server.reset();
+  other.reset();
   std::filesystem::remove_all(directory);
 }
 
 void NativeUnderTest::StartServer() {
-  auto started = farleaf::server::NativeServer::Start(&served(), &clock, options);
+  if (servers() == 2 && !other) {
+    NativeServerOptions others = options;
+    others.unix_path = (directory / "other.sock").string();
+    auto started = NativeServer::Start(&served(1), &clock, std::move(others));
+    ASSERT_TRUE(started.ok()) << started.status();
+    other = std::move(*started);
+  }
+  auto started = NativeServer::Start(&served(0), &clock, options);
   ASSERT_TRUE(started.ok()) << started.status();
   server = std::move(*started);
   // The port stays when the server is started again.
   options.listen = {server->urls()[0].substr(std::string("farleaf://").size())};
+}
+
+void NativeUnderTest::ListenForRecords() {
+  options.memcached.listen = options.redis.listen = {"127.0.0.1:0"};
+}
+
+/// Runs a call of the other's host on a worker of its own.
+template <typename Call>
+auto NativeUnderTest::OnHost(Call call) {
+  auto worker = served(1).OpenWorker();
+  FARLEAF_CHECK(worker.ok(), worker.status());
+  dsm::FabricCounts counts;
+  dsm::OpContext op{**worker, counts};
+  return (*worker)->Run(call(op));
+}
+
+void NativeUnderTest::Add(const std::string& name, farleaf::server::protocol::TreeLayout layout) {
+  const farleaf::server::NewTree tree{.name = name, .layout = layout};
+  const auto created = OnHost([&](dsm::OpContext& op) { return served(1).Create(op, tree); });
+  FARLEAF_CHECK(created.ok(), created.status());
+}
+
+std::map<std::string, std::string> NativeUnderTest::Content(const std::string& name) {
+  const auto tree = OnHost([&](dsm::OpContext& op) { return served(1).Open(op, name); });
+  FARLEAF_CHECK(tree.ok(), tree.status());
+  std::vector<index::KeyValue> rows;
+  const Status scanned =
+      OnHost([&](dsm::OpContext& op) { return tree->index->Scan(op, {}, &rows); });
+  FARLEAF_CHECK(scanned.ok(), scanned);
+  std::map<std::string, std::string> content;
+  for (index::KeyValue& row : rows) content.emplace(std::move(row.key), std::move(row.value));
+  return content;
+}
+
+std::string NativeUnderTest::ring_url(size_t i) const {
+  constexpr std::string_view kUnix = "farleaf+unix:";
+  return "farleaf+ring:" + unix_url(i).substr(kUnix.size());
+}
+
+NativeServer::ConnectionCounts NativeUnderTest::Connections() const {
+  NativeServer::ConnectionCounts all = server->Connections();
+  if (!other) return all;
+  const NativeServer::ConnectionCounts others = other->Connections();
+  all.accepted += others.accepted;
+  all.open += others.open;
+  all.refused += others.refused;
+  all.truncated += others.truncated;
+  all.event_polls += others.event_polls;
+  all.event_waits += others.event_waits;
+  return all;
+}
+
+bool NativeUnderTest::AwaitOpen(uint64_t connections) const {
+  const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
+  while (Connections().open != connections && clock.NowNs() < end_ns) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return Connections().open == connections;
 }
 
 client::Options NativeUnderTest::Patient() {
@@ -66,9 +139,11 @@ std::unique_ptr<client::Session> NativeUnderTest::ConnectSession(const std::stri
 }
 
 void NativeUnderTest::ExpectServing() {
-  auto other = client::Client::Connect(unix_url(), Patient());
-  ASSERT_TRUE(other.ok()) << other.status();
-  EXPECT_TRUE((*other)->Ping().ok());
+  for (size_t i = 0; i < servers(); ++i) {
+    auto client = client::Client::Connect(unix_url(i), Patient());
+    ASSERT_TRUE(client.ok()) << client.status();
+    EXPECT_TRUE((*client)->Ping().ok());
+  }
 }
 
 }  // namespace farleaf::test

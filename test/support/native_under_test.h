@@ -1,17 +1,21 @@
-// A server of the native protocol in this process, over trees in maps: for tests of what clients and servers
-// do to each other when one of them fails, lies, stalls or floods.
+// Servers of all protocols in this process, for tests of what clients and servers do to each other when one of them fails,
+// lies, stalls or floods: two compute servers on one pool, or one over trees in maps, which a test holds up, fails or
+// changes as it likes.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "client/client.h"
 #include "server/frontend/native_server.h"
 #include "test/support/map_tree_host.h"
+#include "test/support/pool_hosts.h"
 
 namespace farleaf::test {
 
@@ -25,31 +29,83 @@ index::Task<Status> HoldUntilDeadline(index::OpContext& op, std::atomic<int>* he
 index::Task<Status> HoldUntilReleased(index::OpContext& op, std::atomic<int>* held,
                                       const std::atomic<bool>* released);
 
-/// The server, and a directory for its socket.
+/// Where a server's front ends are.
+struct FrontEndUrls {
+  std::string tcp, unix_socket, memcached, redis;
+};
+
+/// The servers, and a directory for their sockets. What is asked of the i-th is asked of the only one where there is one, so
+/// that clients who count go now to the one, now to the other.
 struct NativeUnderTest : ::testing::Test {
   MonotonicClock clock;
-  MapTreeHost host{&clock};
   std::filesystem::path directory;
-  farleaf::server::NativeServerOptions options;
-  std::unique_ptr<farleaf::server::NativeServer> server;
+  farleaf::server::NativeServerOptions options;  ///< of both, but for where they listen
+  std::unique_ptr<farleaf::server::NativeServer> server,
+      other;  ///< `other`: null where there is one
 
   NativeUnderTest();
   ~NativeUnderTest() override;
 
   void SetUp() override;
   void TearDown() override;
-  virtual farleaf::server::TreeHost& served() { return host; }
+  virtual size_t servers() const = 0;
+  /// The trees behind the i-th.
+  virtual farleaf::server::TreeHost& served(size_t i) = 0;
+  /// And the other, unless it runs.
   void StartServer();
-  const std::string& tcp_url() const { return server->urls()[0]; }
-  const std::string& unix_url() const { return server->urls()[1]; }
-  std::string ring_url() const { return "farleaf+ring:" + options.unix_path; }
-  std::vector<std::string> all_urls() const { return {tcp_url(), unix_url(), ring_url()}; }
+  /// Text front ends, too.
+  void ListenForRecords();
+
+  /// Without a server, as the other one: makes a tree, or tells its content.
+  void Add(const std::string& name, farleaf::server::protocol::TreeLayout layout =
+                                        farleaf::server::protocol::TreeLayout::kBytes);
+  std::map<std::string, std::string> Content(const std::string& name);
+
+  const farleaf::server::NativeServer& at(size_t i) const {
+    return i % 2 == 1 && other ? *other : *server;
+  }
+  const std::string& tcp_url(size_t i = 0) const { return at(i).urls()[0]; }
+  const std::string& unix_url(size_t i = 0) const { return at(i).urls()[1]; }
+  std::string ring_url(size_t i = 0) const;
+  const std::string& memcached_url(size_t i = 0) const { return at(i).memcached_urls()[0]; }
+  const std::string& redis_url(size_t i = 0) const { return at(i).redis_urls()[0]; }
+  /// Of all carriers, now of the one, now of the other.
+  std::vector<std::string> all_urls() const { return {tcp_url(0), unix_url(1), ring_url(0)}; }
+  FrontEndUrls front_ends(size_t i) const {
+    return {tcp_url(i), unix_url(i), memcached_url(i), redis_url(i)};
+  }
   std::string script_path() const { return (directory / "scripted.sock").string(); }
+
+  /// Of all servers.
+  farleaf::server::NativeServer::ConnectionCounts Connections() const;
+  /// Until as many are open, or patience has ended. Whether they are.
+  bool AwaitOpen(uint64_t connections) const;
+
   static client::Options Patient();
   static std::unique_ptr<client::Client> Connect(const std::string& url);
   static std::unique_ptr<client::Session> ConnectSession(const std::string& url);
-  /// The server still serves others.
+  /// They still serve others.
   void ExpectServing();
+
+ private:
+  template <typename Call>
+  auto OnHost(Call call);
+};
+
+struct OneOverMaps : NativeUnderTest {
+  MapTreeHost host{&clock};
+
+  size_t servers() const override { return 1; }
+  farleaf::server::TreeHost& served(size_t) override { return host; }
+};
+
+struct TwoOnOnePool : NativeUnderTest {
+  PoolHosts pool;
+
+  explicit TwoOnOnePool(uint64_t region_bytes = PoolHosts::kRegionBytes)
+      : pool(2, 0, region_bytes) {}
+  size_t servers() const override { return 2; }
+  farleaf::server::TreeHost& served(size_t i) override { return pool.host(i % 2); }
 };
 
 }  // namespace farleaf::test

@@ -6,7 +6,9 @@
 
 namespace farleaf::test {
 
-PoolHosts::PoolHosts(size_t count, uint64_t defer_seed) {
+PoolHosts::PoolHosts(size_t count, uint64_t defer_seed, uint64_t region_bytes)
+    : memory_(dsm::FabricKind::kLocal,
+              {.servers = 2, .region_bytes = region_bytes, .chunk_bytes = dsm::kChunkBytesMin}) {
   for (uint64_t i = 0; i < count; ++i) {
     dsm::SharedFabric::Options deferring;
     if (defer_seed != 0) deferring.defer_seed = defer_seed + i * 1000;

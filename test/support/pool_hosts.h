@@ -16,16 +16,16 @@ namespace farleaf::test {
 
 class PoolHosts {
  public:
-  /// `defer_seed`: not 0: verbs suspend, and end in any order.
-  explicit PoolHosts(size_t count, uint64_t defer_seed = 0);
+  static constexpr uint64_t kRegionBytes = uint64_t{32} << 20;
+
+  /// `defer_seed`: not 0: verbs suspend, and end in any order. `region_bytes`: of each of two memory servers.
+  explicit PoolHosts(size_t count, uint64_t defer_seed = 0, uint64_t region_bytes = kRegionBytes);
   ~PoolHosts();
   dsm::Pool& pool(size_t i) { return *pools_[i]; }
   server::PoolTreeHost& host(size_t i) { return *hosts_[i]; }
 
  private:
-  dsm::FabricUnderTest memory_{
-      dsm::FabricKind::kLocal,
-      {.servers = 2, .region_bytes = uint64_t{32} << 20, .chunk_bytes = dsm::kChunkBytesMin}};
+  dsm::FabricUnderTest memory_;
   std::vector<std::unique_ptr<dsm::Pool>> pools_;
   std::vector<std::unique_ptr<server::PoolTreeHost>> hosts_;  // destroyed first
 };

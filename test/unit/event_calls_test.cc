@@ -10,9 +10,9 @@
 namespace farleaf::server {
 namespace {
 
-struct EventCallsTest : test::NativeUnderTest {
+struct EventCallsTest : test::OneOverMaps {
   void SetUp() override {
-    NativeUnderTest::SetUp();
+    OneOverMaps::SetUp();
     options.threads = 1;
     host.Add("t");
   }

@@ -21,69 +21,27 @@ using client::Value;
 using test::KeyOf;
 using test::kPatienceMs;
 
-struct NativeServerTest : test::NativeUnderTest {
-  void SetUp() override {
-    NativeUnderTest::SetUp();
-    options.instance = 1;
-  }
-};
+/// What one server tells, or does, of itself.
+using NativeServerTest = test::OneOverMaps;
 
 enum class TestedEngine : uint8_t { kMap, kLsm, kPool };
 
 /// What holds whatever keeps the trees. A pool's other compute server makes trees and tells their content.
-struct NativeEngineTest : NativeServerTest, ::testing::WithParamInterface<TestedEngine> {
+struct NativeEngineTest : test::NativeUnderTest, ::testing::WithParamInterface<TestedEngine> {
+  std::unique_ptr<test::MapTreeHost> maps;
   std::unique_ptr<test::LsmTrees> lsm;
   std::unique_ptr<test::PoolHosts> pool;
-  std::unique_ptr<NativeServer> other;
 
   void SetUp() override {
-    NativeServerTest::SetUp();
+    NativeUnderTest::SetUp();
+    if (GetParam() == TestedEngine::kMap) maps = std::make_unique<test::MapTreeHost>(&clock);
     if (GetParam() == TestedEngine::kLsm) lsm = std::make_unique<test::LsmTrees>();
     if (GetParam() == TestedEngine::kPool) pool = std::make_unique<test::PoolHosts>(2);
   }
-  void TearDown() override {
-    other.reset();
-    NativeServerTest::TearDown();
-    lsm.reset();
-    pool.reset();
-  }
-  TreeHost& served() override {
-    if (pool) return pool->host(0);
-    return lsm ? lsm->host() : static_cast<TreeHost&>(host);
-  }
-  TreeHost& others() { return pool ? pool->host(1) : served(); }
-  void StartServer() {
-    NativeServerTest::StartServer();
-    if (!pool) return;
-    auto started = NativeServer::Start(&others(), &clock, {.listen = {"127.0.0.1:0"}});
-    ASSERT_TRUE(started.ok()) << started.status();
-    other = std::move(*started);
-  }
-  const std::string& other_url() const { return other ? other->urls()[0] : tcp_url(); }
-  /// Runs a call of the other's host on a worker of its own.
-  template <typename Call>
-  auto OnHost(Call call) {
-    auto worker = others().OpenWorker();
-    FARLEAF_CHECK(worker.ok(), worker.status());
-    dsm::FabricCounts counts;
-    dsm::OpContext op{**worker, counts};
-    return (*worker)->Run(call(op));
-  }
-  void Add(const std::string& name, protocol::TreeLayout layout = protocol::TreeLayout::kBytes) {
-    const NewTree tree{.name = name, .layout = layout};
-    const auto created = OnHost([&](dsm::OpContext& op) { return others().Create(op, tree); });
-    FARLEAF_CHECK(created.ok(), created.status());
-  }
-  std::map<std::string, std::string> Content(const std::string& name) {
-    const auto tree = OnHost([&](dsm::OpContext& op) { return others().Open(op, name); });
-    FARLEAF_CHECK(tree.ok(), tree.status());
-    std::vector<index::KeyValue> rows;
-    const Status scanned =
-        OnHost([&](dsm::OpContext& op) { return tree->index->Scan(op, {}, &rows); });
-    FARLEAF_CHECK(scanned.ok(), scanned);
-    std::map<std::string, std::string> content;
-    for (index::KeyValue& row : rows) content.emplace(std::move(row.key), std::move(row.value));
-    return content;
+  size_t servers() const override { return pool ? 2 : 1; }
+  TreeHost& served(size_t i) override {
+    if (pool) return pool->host(i % 2);
+    return lsm ? lsm->host() : static_cast<TreeHost&>(*maps);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Each, NativeEngineTest,
@@ -129,7 +87,7 @@ TEST_P(NativeEngineTest, EveryOperationOverTcpUnixSocketsAndRings) {
     ASSERT_TRUE(created.ok()) << created.status();
     auto tree = *client->OpenTree("tree of " + url);
     EXPECT_EQ(tree.info(), created->info());
-    auto others_client = Connect(other_url());
+    auto others_client = Connect(tcp_url(url == unix_url(1) ? 0 : 1));
     auto there = *others_client->OpenTree("tree of " + url);
     EXPECT_TRUE(*tree.Insert("a", "1"));
     EXPECT_FALSE(*there.Insert("a", "2"));
@@ -156,8 +114,7 @@ TEST_P(NativeEngineTest, EveryOperationOverTcpUnixSocketsAndRings) {
     EXPECT_EQ(**tree.Get("counter"), client::CounterValue(3));
     EXPECT_TRUE(client->Ping().ok());
   }
-  auto client = Connect(unix_url());
-  EXPECT_EQ(client->ListTrees()->size(), 3u);
+  EXPECT_EQ(Connect(unix_url())->ListTrees()->size(), 3u);
 }
 
 TEST_P(NativeEngineTest, ErrorsNameTheServerAndTheThing) {
@@ -244,16 +201,17 @@ TEST_P(NativeEngineTest, ThousandsInFlightAllComeBackRight) {
   EXPECT_EQ(Content("t").size(), operations);
 }
 
-TEST_F(NativeServerTest, FuturesAndCallbacksFromManyThreads) {
+TEST_P(NativeEngineTest, FuturesAndCallbacksFromManyThreads) {
   StartServer();
-  host.Add("t");
-  auto client = Connect(tcp_url());
-  auto tree = *client->OpenTree("t");
+  Add("t");
+  const auto client = Connect(tcp_url(0)), others = Connect(tcp_url(1));
+  client::Tree trees[] = {*client->OpenTree("t"), *others->OpenTree("t")};
   std::vector<std::thread> threads;
   std::atomic<uint64_t> called_back{0}, right{0};
   constexpr uint64_t kThreads = 4, kEach = 1'000;
   for (uint64_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
+      client::Tree& tree = trees[t % 2];
       std::vector<std::future<Result<bool>>> puts;
       for (uint64_t i = 0; i < kEach; ++i) {
         puts.push_back(tree.PutAsync(KeyOf(t * kEach + i), std::to_string(t)));
@@ -287,29 +245,33 @@ TEST_P(NativeEngineTest, CallbackMayStartTheNextOperation) {
   EXPECT_EQ(done.get_future().get(), 100u);
 }
 
-TEST_F(NativeServerTest, LargestValuesPass) {
+struct NativeLargeValuesTest : test::TwoOnOnePool {
+  NativeLargeValuesTest() : TwoOnOnePool(uint64_t{128} << 20) {}
+};
+
+TEST_F(NativeLargeValuesTest, LargestValuesPass) {
   StartServer();
-  auto& index = host.Add("t");
-  auto client = Connect(tcp_url());
-  auto tree = *client->OpenTree("t");
-  const std::string large(16 << 20, 'x'), other(16 << 20, 'y');
+  Add("t");
+  const auto client = Connect(tcp_url(0)), others = Connect(tcp_url(1));
+  auto tree = *client->OpenTree("t"), there = *others->OpenTree("t");
+  const std::string large(16 << 20, 'x'), changed(16 << 20, 'y');
   ASSERT_TRUE(tree.Put("large", large).ok());
-  EXPECT_EQ(**tree.Get("large"), large);
-  EXPECT_EQ(*tree.CompareAndSet("large", large, other), ConditionOutcome::kDone);
-  EXPECT_EQ(index.Content().at("large"), other);
-  ASSERT_TRUE(tree.Put("second", large).ok());
+  EXPECT_TRUE(**there.Get("large") == large);
+  EXPECT_EQ(*there.CompareAndSet("large", large, changed), ConditionOutcome::kDone);
+  EXPECT_TRUE(Content("t").at("large") == changed);
+  ASSERT_TRUE(there.Put("second", large).ok());
   const std::vector<std::string> keys = {"large", "second", "large"};
   const auto values = tree.MultiGet(keys);
   ASSERT_TRUE(values.ok()) << values.status();
-  EXPECT_TRUE(*values == (client::Values{other, large, other}));
-  EXPECT_TRUE(*tree.Scan({}) == (Rows{{"large", other}, {"second", large}}));
+  EXPECT_TRUE(*values == (client::Values{changed, large, changed}));
+  EXPECT_TRUE(*there.Scan({}) == (Rows{{"large", changed}, {"second", large}}));
 }
 
 TEST_P(NativeEngineTest, MultiGetOfManyKeysIsOneCall) {
   StartServer();
   Add("t");
-  auto session = ConnectSession(tcp_url());
-  auto tree = *session->OpenTree("t");
+  auto session = ConnectSession(tcp_url(0)), others = ConnectSession(tcp_url(1));
+  auto tree = *session->OpenTree("t"), there = *others->OpenTree("t");
   std::vector<std::string> keys;
   client::Values expected;
   for (uint64_t i = 0; i < 5'000; ++i) {
@@ -318,8 +280,8 @@ TEST_P(NativeEngineTest, MultiGetOfManyKeysIsOneCall) {
     if (i % 3) tree.PutAsync(keys.back(), std::to_string(i), [](Result<bool>) {});
   }
   while (session->pending() > 0) session->Poll(1'000);
-  EXPECT_TRUE(*tree.MultiGet(keys) == expected);
-  EXPECT_EQ(tree.MultiGet({})->size(), 0u);
+  EXPECT_TRUE(*there.MultiGet(keys) == expected);
+  EXPECT_EQ(there.MultiGet({})->size(), 0u);
 }
 
 // Scans of every shape equal the model's, through continuations of every size.
@@ -350,10 +312,12 @@ TEST_P(NativeEngineTest, ScansContinueWhereThePieceEnded) {
     if (rows.size() > range.limit) rows.resize(range.limit);
     return rows;
   };
+  auto others = ConnectSession(tcp_url(1));
+  auto there = *others->OpenTree("t");
   for (bool reverse : {false, true}) {
     EXPECT_TRUE(*tree.Scan({.reverse = reverse}) == expected({.reverse = reverse}));
     for (uint64_t limit : {0, 1, 127, 128, 129, 3'000}) {
-      EXPECT_TRUE(*tree.Scan({.limit = limit, .reverse = reverse}) ==
+      EXPECT_TRUE(*there.Scan({.limit = limit, .reverse = reverse}) ==
                   expected({.limit = limit, .reverse = reverse}))
           << limit;
     }
@@ -363,7 +327,8 @@ TEST_P(NativeEngineTest, ScansContinueWhereThePieceEnded) {
                       .limit = random.OneIn(2) ? UINT64_MAX : random.Below(2'000),
                       .reverse = reverse};
       if (*range.end < range.start) std::swap(range.start, *range.end);
-      EXPECT_TRUE(*tree.Scan(range) == expected(range)) << range.start << " " << *range.end;
+      EXPECT_TRUE(*(round % 2 ? there : tree).Scan(range) == expected(range))
+          << range.start << " " << *range.end;
     }
   }
 }
@@ -371,8 +336,8 @@ TEST_P(NativeEngineTest, ScansContinueWhereThePieceEnded) {
 TEST_P(NativeEngineTest, FixedKeyScansReachTheLargestKey) {
   StartServer();
   Add("t", protocol::TreeLayout::kFixed8);
-  auto session = ConnectSession(tcp_url());
-  auto tree = *session->OpenTree("t");
+  auto session = ConnectSession(tcp_url(0)), others = ConnectSession(tcp_url(1));
+  auto tree = *session->OpenTree("t"), there = *others->OpenTree("t");
   Rows all;
   for (uint64_t i = 0; i < 70'000; ++i) {
     const uint64_t key = UINT64_MAX - 70'000 + 1 + i;
@@ -381,7 +346,7 @@ TEST_P(NativeEngineTest, FixedKeyScansReachTheLargestKey) {
     if (session->pending() > 10'000) session->Poll(0);
   }
   while (session->pending() > 0) session->Poll(1'000);
-  EXPECT_TRUE(*tree.Scan({}) == all);
+  EXPECT_TRUE(*there.Scan({}) == all);
   std::reverse(all.begin(), all.end());
   EXPECT_TRUE(*tree.Scan({.reverse = true}) == all);
 }
@@ -398,8 +363,10 @@ TEST_P(NativeEngineTest, CountersRefuseWhatTheyCannotCount) {
   EXPECT_EQ(tree.Add("c", 1).status().ToString(),
             "invalid argument: " + unix_url() +
                 ": key \"c\": 9223372036854775807 + 1 does not fit 64 bits with sign");
-  EXPECT_EQ(tree.Add("c", 1, 0).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(*tree.Add("c", INT64_MIN), -1);
+  auto others = Connect(unix_url(1));
+  auto there = *others->OpenTree("t");
+  EXPECT_EQ(there.Add("c", 1, 0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(*there.Add("c", INT64_MIN), -1);
   EXPECT_EQ(*tree.Add("c", INT64_MIN + 1), INT64_MIN);
   EXPECT_EQ(tree.Add("c", -1).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Content("t").at("c"), client::CounterValue(INT64_MIN));
@@ -418,8 +385,8 @@ TEST_P(NativeEngineTest, PrefixScansEqualTheModels) {
   StartServer();
   Add("numbers", protocol::TreeLayout::kFixed8);
   Add("t");
-  auto session = ConnectSession(unix_url());
-  auto tree = *session->OpenTree("t");
+  auto session = ConnectSession(unix_url(0)), others = ConnectSession(unix_url(1));
+  auto tree = *session->OpenTree("t"), there = *others->OpenTree("t");
   for (const char* key : {"a", "ab", "ab\xff", "ab\xff\xff", "ab\xff\xffz", "ac", "b", "\xff",
                           "\xff\xff", "\xff\xff\x01"}) {
     ASSERT_TRUE(tree.Put(key, "v").ok());
@@ -434,13 +401,13 @@ TEST_P(NativeEngineTest, PrefixScansEqualTheModels) {
           if (key.starts_with(prefix) && key >= start) expected.push_back({key, value});
         }
         if (reverse) std::reverse(expected.begin(), expected.end());
-        EXPECT_EQ(*tree.Scan({.start = start, .reverse = reverse, .prefix = prefix}), expected)
+        EXPECT_EQ(*there.Scan({.start = start, .reverse = reverse, .prefix = prefix}), expected)
             << prefix << " from " << start;
       }
     }
   }
-  EXPECT_EQ(tree.Scan({.end = "ab\xff", .prefix = "ab"})->size(), 1u);
-  EXPECT_EQ(tree.Scan({.prefix = std::string(2'000, 'a')})->size(), 0u);
+  EXPECT_EQ(there.Scan({.end = "ab\xff", .prefix = "ab"})->size(), 1u);
+  EXPECT_EQ(there.Scan({.prefix = std::string(2'000, 'a')})->size(), 0u);
   auto numbers = *session->OpenTree("numbers");
   for (uint64_t i : {uint64_t{1}, uint64_t{0x100}, uint64_t{0x101}, UINT64_MAX}) {
     ASSERT_TRUE(numbers.Put(Fixed8Key(i), Fixed8Key(i)).ok());
@@ -453,13 +420,13 @@ TEST_P(NativeEngineTest, PrefixScansEqualTheModels) {
 TEST_P(NativeEngineTest, KeysOnlyScansBringNoValuesAndPiecesComeAsTheyAre) {
   StartServer();
   Add("t");
-  auto session = ConnectSession(tcp_url());
-  auto tree = *session->OpenTree("t");
+  auto writer = ConnectSession(tcp_url(0)), session = ConnectSession(tcp_url(1));
+  auto written = *writer->OpenTree("t"), tree = *session->OpenTree("t");
   constexpr uint64_t kKeys = 3'000;
   for (uint64_t i = 0; i < kKeys; ++i) {
-    tree.PutAsync(KeyOf(i), std::string(2'000, 'v'), [](Result<bool>) {});
+    written.PutAsync(KeyOf(i), std::string(2'000, 'v'), [](Result<bool>) {});
   }
-  while (session->pending() > 0) session->Poll(1'000);
+  while (writer->pending() > 0) writer->Poll(1'000);
   for (const bool reverse : {false, true}) {
     const auto keys = tree.Scan({.reverse = reverse, .keys_only = true});
     ASSERT_TRUE(keys.ok()) << keys.status();

@@ -2,9 +2,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "test/support/native_under_test.h"
+#include "test/support/viewed_host.h"
 
 namespace farleaf::server {
 namespace {
@@ -12,19 +15,37 @@ namespace {
 using client::ConditionOutcome;
 using test::KeyOf;
 
-struct NativeViewsTest : test::NativeUnderTest {};
+/// Where each operation ends before the next one begins, so that a test sees in which order they began.
+struct NativeViewsInOrderTest : test::OneOverMaps {};
 
-/// Changes a host's view again and again, until it ends: each time behind an operation under the one before,
+/// Two compute servers on one pool, whose verbs end late, so that views change under operations.
+struct NativeViewsTest : test::NativeUnderTest {
+  test::PoolHosts pool{2, 5};
+  test::ViewedHost viewed[2]{test::ViewedHost(&pool.host(0)), test::ViewedHost(&pool.host(1))};
+
+  size_t servers() const override { return 2; }
+  TreeHost& served(size_t i) override { return viewed[i % 2]; }
+  void SetUp() override {
+    NativeUnderTest::SetUp();
+    StartServer();
+    Add("t");
+  }
+  void SetView(uint32_t view) {
+    for (test::ViewedHost& each : viewed) each.set_view(view);
+  }
+};
+
+/// Changes a view again and again, until it ends: each time behind an operation under the one before,
 /// as `*operations` counts them, for on a slow machine views that change by the clock let none through.
 class ViewChanger {
  public:
-  ViewChanger(test::MapTreeHost* host, const std::atomic<uint64_t>* operations)
-      : thread_([this, host, operations] {
+  ViewChanger(std::function<void(uint32_t)> set_view, const std::atomic<uint64_t>* operations)
+      : thread_([this, set_view = std::move(set_view), operations] {
           uint64_t seen = 0;
           for (uint32_t view = 2; !stop_;) {
             if (const uint64_t now = *operations; now != seen) {
               seen = now;
-              host->set_view(view++);
+              set_view(view++);
             }
             std::this_thread::sleep_for(std::chrono::microseconds(200));
           }
@@ -40,16 +61,16 @@ class ViewChanger {
 };
 
 // Each operation succeeds only behind the one that was started before it, and only once.
-TEST_F(NativeViewsTest, ViewChangesUnderLoadKeepTheOrderAndRepeatNothing) {
+TEST_F(NativeViewsInOrderTest, ViewChangesUnderLoadKeepTheOrderAndRepeatNothing) {
   StartServer();
-  host.Add("t");
+  Add("t");
   for (const std::string& url : all_urls()) {
     auto session = ConnectSession(url);
     auto tree = *session->OpenTree("t");
     ASSERT_TRUE(tree.Put("chain", "0").ok());
     constexpr uint64_t kLinks = 10'000;
     std::atomic<uint64_t> done{0}, failed{0};
-    ViewChanger changer(&host, &done);
+    ViewChanger changer([this](uint32_t view) { host.set_view(view); }, &done);
     for (uint64_t i = 0; i < kLinks; ++i) {
       tree.CompareAndSetAsync(
           "chain", std::to_string(i), std::to_string(i + 1),
@@ -65,28 +86,19 @@ TEST_F(NativeViewsTest, ViewChangesUnderLoadKeepTheOrderAndRepeatNothing) {
   }
 }
 
-index::Task<Status> SleepNowAndThen(index::OpContext& op, std::atomic<uint64_t>* calls) {
-  if (calls->fetch_add(1) % 7 == 0) co_await op.worker.Sleep(100'000);
-  co_return Status::Ok();
-}
-
 TEST_F(NativeViewsTest, ViewChangesUnderManyClientsLoseNothingAndRepeatNothing) {
-  StartServer();
-  auto& index = host.Add("t");
-  std::atomic<uint64_t> calls{0};
-  index.set_before([&](index::OpContext& op) { return SleepNowAndThen(op, &calls); });
-  constexpr uint64_t kThreads = 3, kEach = 4'000, kCounters = 10;
-  std::atomic<uint64_t> failed{0};
+  constexpr uint64_t kThreads = 4, kEach = 3'000, kCounters = 10;
+  std::atomic<uint64_t> done{0}, failed{0};
   {
-    ViewChanger changer(&host, &calls);
+    ViewChanger changer([this](uint32_t view) { SetView(view); }, &done);
     std::vector<std::thread> threads;
     for (uint64_t t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
-        auto session = ConnectSession(t % 2 ? tcp_url() : unix_url());
+        auto session = ConnectSession(t < 2 ? tcp_url(t) : unix_url(t));
         auto tree = *session->OpenTree("t");
         for (uint64_t i = 0; i < kEach; ++i) {
           tree.AddAsync(KeyOf(i % kCounters), 1, 0,
-                        [&](Result<int64_t> sum) { failed += !sum.ok(); });
+                        [&](Result<int64_t> sum) { ++(sum.ok() ? done : failed); });
           if (i % 32 == 0) session->Poll(0);
         }
         while (session->pending() > 0) session->Poll(1'000);
@@ -95,7 +107,7 @@ TEST_F(NativeViewsTest, ViewChangesUnderManyClientsLoseNothingAndRepeatNothing) 
     for (auto& thread : threads) thread.join();
   }
   EXPECT_EQ(failed, 0u);
-  const auto content = index.Content();
+  const auto content = Content("t");
   ASSERT_EQ(content.size(), kCounters);
   for (const auto& [key, value] : content) {
     EXPECT_EQ(value, client::CounterValue(kThreads * kEach / kCounters)) << key;
@@ -103,14 +115,13 @@ TEST_F(NativeViewsTest, ViewChangesUnderManyClientsLoseNothingAndRepeatNothing) 
 }
 
 TEST_F(NativeViewsTest, ViewChangeIsFollowedWithoutTheCallersKnowledge) {
-  StartServer();
-  host.Add("t");
-  auto session = ConnectSession(tcp_url());
-  auto tree = *session->OpenTree("t");
+  auto session = ConnectSession(tcp_url(0)), others = ConnectSession(tcp_url(1));
+  auto tree = *session->OpenTree("t"), there = *others->OpenTree("t");
   ASSERT_TRUE(tree.Put("k", "1").ok());
-  host.set_view(9);
+  EXPECT_EQ(**there.Get("k"), "1");
+  SetView(9);
   EXPECT_FALSE(*tree.Put("k", "2"));
-  EXPECT_EQ(**tree.Get("k"), "2");
+  EXPECT_EQ(**there.Get("k"), "2");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// TLS under every protocol of a server: handshakes that succeed, fail and stall; large and many messages; new
+// TLS under every protocol of two compute servers on one pool: handshakes that succeed, fail and stall; large and many messages; new
 // certificates; clients that are asked for theirs.
 #include "server/frontend/tls_server.h"
 
@@ -20,28 +20,24 @@ using client::Session;
 using test::kPatienceMs;
 using test::TestCertificate;
 
-struct TlsServerTest : test::NativeUnderTest {
+struct TlsServerTest : test::TwoOnOnePool {
   TestCertificate ours, others;
   std::unique_ptr<TlsServer> tls;
 
   void SetUp() override {
-    NativeUnderTest::SetUp();
+    TwoOnOnePool::SetUp();
     if (!test::CanMakeCertificates()) GTEST_SKIP() << "openssl is not installed";
     ours = test::MakeCertificate(directory, "ours");
     others = test::MakeCertificate(directory, "others");
-    options.memcached.listen = {"127.0.0.1:0"};
-    options.redis.listen = {"127.0.0.1:0"};
+    ListenForRecords();
   }
   void StartServer(std::string client_ca = "") {
     auto loaded = TlsServer::Load({ours.certificate, ours.key, std::move(client_ca)});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     tls = std::move(*loaded);
     options.tls = tls.get();
-    NativeUnderTest::StartServer();
+    TwoOnOnePool::StartServer();
   }
-  const std::string& url() const { return server->urls()[0]; }
-  const std::string& memcached_url() const { return server->memcached_urls()[0]; }
-  const std::string& redis_url() const { return server->redis_urls()[0]; }
 
   static client::Options Over(const client::TlsOptions& tls_options) {
     client::Options with;
@@ -51,21 +47,29 @@ struct TlsServerTest : test::NativeUnderTest {
     with.transport = std::move(*transport);
     return with;
   }
+  /// Now to the one, now to the other.
   Status Connect(const client::TlsOptions& tls_options) {
-    const auto session = Session::Connect(url(), Over(tls_options));
+    const auto session = Session::Connect(tcp_url(connected_++), Over(tls_options));
     return session.ok() ? (*session)->Ping() : session.status();
   }
   std::string SClient(const std::string& to, const std::string& input, const std::string& flags) {
     return test::AskOpenssl(directory, to, input, flags);
   }
+
+ private:
+  size_t connected_ = 0;
 };
 
 TEST_F(TlsServerTest, NativeClientsSpeakTls) {
   StartServer();
-  auto connected = client::Client::Connect(url(), Over({.ca_file = ours.certificate}));
+  auto connected = client::Client::Connect(tcp_url(0), Over({.ca_file = ours.certificate})),
+       others_client = client::Client::Connect(tcp_url(1), Over({.ca_file = ours.certificate}));
   ASSERT_TRUE(connected.ok()) << connected.status();
+  ASSERT_TRUE(others_client.ok()) << others_client.status();
   auto tree = (*connected)->CreateTree({.name = "tested"});
   ASSERT_TRUE(tree.ok()) << tree.status();
+  auto there = (*others_client)->OpenTree("tested");
+  ASSERT_TRUE(there.ok()) << there.status();
   // Larger than a record, a socket's buffer and a block of the server's; many at once, both ways.
   const std::string large(3 << 20, 'v');
   std::vector<std::future<Result<bool>>> puts;
@@ -74,7 +78,7 @@ TEST_F(TlsServerTest, NativeClientsSpeakTls) {
   }
   for (auto& put : puts) EXPECT_TRUE(put.get().ok());
   std::vector<std::future<Result<client::Value>>> gets;
-  for (int i = 0; i < 300; ++i) gets.push_back(tree->GetAsync("k" + std::to_string(i)));
+  for (int i = 0; i < 300; ++i) gets.push_back(there->GetAsync("k" + std::to_string(i)));
   for (int i = 0; i < 300; ++i) {
     const auto value = gets[static_cast<size_t>(i)].get();
     ASSERT_TRUE(value.ok()) << value.status();
@@ -98,11 +102,14 @@ TEST_F(TlsServerTest, AClientTrustsOnlyWhoIsSignedForTheHost) {
 
 TEST_F(TlsServerTest, OpensslsClientSpeaksToMemcachedsPort) {
   StartServer();
-  for (const std::string version : {"-tls1_2", "-tls1_3"}) {
+  for (size_t i = 0; i < servers(); ++i) {
     const std::string output =
-        SClient(memcached_url(), "set a 0 0 1\r\nx\r\nget a\r\nquit\r\n",
-                version + " -verify_return_error -CAfile " + ours.certificate);
-    EXPECT_NE(output.find("STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n"), std::string::npos) << output;
+        SClient(memcached_url(i), "append a 0 0 1\r\nx\r\nset a 0 0 1\r\ny\r\nget a\r\nquit\r\n",
+                std::string(i == 0 ? "-tls1_2" : "-tls1_3") + " -verify_return_error -CAfile " +
+                    ours.certificate);
+    const std::string appended = i == 0 ? "NOT_STORED\r\n" : "STORED\r\n";
+    EXPECT_NE(output.find(appended + "STORED\r\nVALUE a 0 1\r\ny\r\nEND\r\n"), std::string::npos)
+        << output;
   }
   EXPECT_EQ(SClient(memcached_url(), "get a\r\nquit\r\n", "-tls1_1").find("VALUE"),
             std::string::npos);
@@ -111,13 +118,15 @@ TEST_F(TlsServerTest, OpensslsClientSpeaksToMemcachedsPort) {
 TEST_F(TlsServerTest, OpensslsClientSpeaksToRedisPort) {
   options.passwords = {"secret"};
   StartServer();
-  for (const std::string version : {"-tls1_2", "-tls1_3"}) {
+  for (size_t i = 0; i < servers(); ++i) {
     const std::string output =
-        SClient(redis_url(), "GET a\r\nAUTH wrong\r\nAUTH secret\r\nSET a x\r\nGET a\r\nQUIT\r\n",
-                version + " -verify_return_error -CAfile " + ours.certificate);
+        SClient(redis_url(i), "GET a\r\nAUTH wrong\r\nAUTH secret\r\nINCR a\r\nGET a\r\nQUIT\r\n",
+                std::string(i == 0 ? "-tls1_2" : "-tls1_3") + " -verify_return_error -CAfile " +
+                    ours.certificate);
+    const std::string count = std::to_string(i + 1);
     EXPECT_NE(output.find("-NOAUTH Authentication required.\r\n-WRONGPASS invalid "
-                          "username-password pair or user is disabled.\r\n+OK\r\n+OK\r\n$1\r\nx\r\n"
-                          "+OK\r\n"),
+                          "username-password pair or user is disabled.\r\n+OK\r\n:" +
+                          count + "\r\n$1\r\n" + count + "\r\n+OK\r\n"),
               std::string::npos)
         << output;
   }
@@ -133,31 +142,32 @@ TEST_F(TlsServerTest, PlainBytesAreRefused) {
   test::TextClient plain_redis(redis_url());
   plain_redis.Send("SET a x\r\n");
   EXPECT_EQ(plain_redis.ReceiveAll().find("+OK"), std::string::npos);
-  test::TextClient plain(memcached_url());
+  test::TextClient plain(memcached_url(1));
   plain.Send("set a 0 0 1\r\nx\r\n");
   EXPECT_EQ(plain.ReceiveAll().find("STORED"), std::string::npos);
   client::Options without;
   without.connect_timeout_ms = kPatienceMs;
-  EXPECT_FALSE(Session::Connect(url(), without).ok());
-  EXPECT_EQ(server->Connections().refused, 3u);
+  EXPECT_FALSE(Session::Connect(tcp_url(), without).ok());
+  EXPECT_EQ(Connections().refused, 3u);
   EXPECT_TRUE(Connect({.ca_file = ours.certificate}).ok());
 }
 
 TEST_F(TlsServerTest, TlsOnAPortWithoutItEnds) {
   options.memcached.listen.clear();
-  NativeUnderTest::StartServer();
+  TwoOnOnePool::StartServer();
   EXPECT_FALSE(Connect({.ca_file = ours.certificate}).ok());
 }
 
 TEST_F(TlsServerTest, AHandshakeThatStallsIsTimedOut) {
   options.hello_timeout_ms = 100;
   StartServer();
+  size_t i = 0;
   for (const std::string& begun : {std::string(), std::string("\x16\x03\x01\x02", 4)}) {
-    test::TextClient stalled(memcached_url());
+    test::TextClient stalled(memcached_url(i++));
     stalled.Send(begun);
     (void)stalled.ReceiveAll();  // until the server closes
   }
-  EXPECT_EQ(server->Connections().refused, 2u);
+  EXPECT_EQ(Connections().refused, 2u);
 }
 
 TEST_F(TlsServerTest, ClientsAreAskedForTheirCertificate) {
@@ -196,7 +206,7 @@ TEST_F(TlsServerTest, ARingBesideItWantsThePasswordAndNoTls) {
   EXPECT_NE(mixed.message().find("a ring takes no secure transport"), std::string::npos) << mixed;
   client::Options over_tcp = over_tls;
   over_tcp.carrier = client::Carrier::kRing;
-  const Status remote = status_of(url(), over_tcp, "secret");
+  const Status remote = status_of(tcp_url(), over_tcp, "secret");
   EXPECT_NE(remote.message().find("a ring needs a Unix socket"), std::string::npos) << remote;
 }
 
@@ -204,7 +214,7 @@ TEST_F(TlsServerTest, ANewCertificateIsForConnectionsToCome) {
   StartServer();
   const std::string old_ca = (directory / "old.pem").string();
   std::filesystem::copy_file(ours.certificate, old_ca);
-  auto session = Session::Connect(url(), Over({.ca_file = old_ca}));
+  auto session = Session::Connect(tcp_url(), Over({.ca_file = old_ca}));
   ASSERT_TRUE(session.ok()) << session.status();
   test::MakeCertificate(directory, "ours");
   ASSERT_TRUE(tls->Reload().ok());
@@ -236,11 +246,11 @@ TEST_F(TlsServerTest, ConnectionsThatBreakAnywhereDoNoHarm) {
   // A handshake and a request, recorded in full by nobody: prefixes of garbage that look like one.
   const std::string start("\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03", 11);
   for (size_t bytes = 0; bytes <= 200; bytes += 7) {
-    test::TextClient broken(bytes % 2 == 0 ? memcached_url() : redis_url());
+    test::TextClient broken(bytes % 2 == 0 ? memcached_url(bytes / 2) : redis_url(bytes / 2));
     broken.Send((start + std::string(300, '\x01')).substr(0, bytes));
   }
-  for (int i = 0; i < 20; ++i) {
-    auto session = Session::Connect(url(), Over({.ca_file = ours.certificate}));
+  for (size_t i = 0; i < 20; ++i) {
+    auto session = Session::Connect(tcp_url(i), Over({.ca_file = ours.certificate}));
     ASSERT_TRUE(session.ok()) << session.status();
   }
   EXPECT_TRUE(Connect({.ca_file = ours.certificate}).ok());
