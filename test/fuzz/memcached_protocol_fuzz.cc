@@ -3,6 +3,9 @@
 // it leaves parses.
 //
 // The first byte says how the stream is cut and its answers read, and whether a password is asked for. Inputs to start from: corpus/memcached.
+#include <set>
+#include <sstream>
+
 #include "test/fuzz/corpus.h"
 #include "test/fuzz/fuzz_target.h"
 #include "test/fuzz/text_protocol_fuzz.h"
@@ -23,6 +26,19 @@ void CheckRecords(const MapIndex& index) {
   }
 }
 
+/// Each verb is in one of them, so that mutations start from it.
+void CheckSeeds(const std::vector<std::string>& seeds) {
+  std::set<std::string> words;
+  for (const std::string& seed : seeds) {
+    std::istringstream stream(seed.substr(1));
+    for (std::string word; stream >> word;) words.insert(word);
+  }
+  for (size_t verb = 1; verb < server::memcached::kVerbCount; ++verb) {
+    const auto name = VerbName(static_cast<server::memcached::Verb>(verb));
+    FARLEAF_CHECK(words.contains(std::string(name)), name);
+  }
+}
+
 }  // namespace
 }  // namespace farleaf::test
 
@@ -34,4 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return 0;
 }
 
-std::vector<std::string> FuzzSeeds() { return farleaf::test::ReadCorpus("memcached"); }
+std::vector<std::string> FuzzSeeds() {
+  std::vector<std::string> seeds = farleaf::test::ReadCorpus("memcached");
+  farleaf::test::CheckSeeds(seeds);
+  return seeds;
+}

@@ -4,6 +4,11 @@ namespace farleaf::test {
 
 namespace {
 const std::string kLongest(250, 'k'), kTooLong(251, 'k');
+
+/// To a command of memcached's that is not served.
+std::string Refused(const std::string& name, const std::string& why = "") {
+  return "CLIENT_ERROR '" + name + "' is not supported by Farleaf" + why + "\r\n";
+}
 }  // namespace
 
 std::vector<Exchange> ClassicTable() {
@@ -175,7 +180,26 @@ std::vector<Exchange> OwnTable() {
       // Not kept.
       {"mg t.n h\r\n", "CLIENT_ERROR flag h is not supported\r\n"},
       {"mg t.n l\r\n", "CLIENT_ERROR flag l is not supported\r\n"},
-      {"stats reset\r\n", "ERROR\r\n"},
+      {"stats reset\r\n", Refused("stats reset", ": other servers' counters would stay")},
+      {"stats detail on\r\n", Refused("stats detail")},
+      {"stats cachedump 1 0\r\n", Refused("stats cachedump", ": use farleafctl scan")},
+      {"stats conns\r\nstats extstore\r\nstats proxy\r\n",
+       Refused("stats conns") + Refused("stats extstore") + Refused("stats proxy")},
+      {"stats sizes_enable\r\nstats sizes_disable\r\n",
+       Refused("stats sizes_enable") + Refused("stats sizes_disable")},
+      // Of what memcached has, and is none here; what nobody knows is an error, as it is to memcached.
+      {"slabs reassign 1 2\r\n", Refused("slabs", ": memory has no classes of sizes")},
+      {"slabs automove 0 noreply\r\nmn\r\n", "MN\r\n"},
+      {"lru mode flat\r\n", Refused("lru", ": nothing is evicted")},
+      {"lru_crawler metadump all\r\n",
+       Refused("lru_crawler", ": what has expired is swept by itself")},
+      {"watch fetchers\r\n", Refused("watch", ": use the server's metrics")},
+      {"cache_memlimit 64\r\n", Refused("cache_memlimit", ": memory servers have the memory")},
+      {"refresh_certs\r\n", Refused("refresh_certs", ": certificates are read on SIGHUP")},
+      {"extstore free_memchunks 1 1\r\n", Refused("extstore", ": there is no second store")},
+      {"bget t.n\r\n", Refused("bget", ": use get")},
+      {"debugtime p\r\nmisbehave\r\n", Refused("debugtime") + Refused("misbehave")},
+      {"slab\r\nslabs2\r\nSLABS\r\nnonsense noreply\r\n", "ERROR\r\nERROR\r\nERROR\r\nERROR\r\n"},
       {"stats items\r\n", "END\r\n"},
       {"me t.n\r\n", "ME t.n exp=-1 cas=# size=2\r\n"},
       // Of later releases.

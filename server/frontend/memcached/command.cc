@@ -5,6 +5,7 @@
 #include <climits>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "dsm/base/bytes.h"
 
@@ -55,6 +56,46 @@ Verb FindVerb(std::string_view word) {
     if (kNames[i].front() == word.front() && kNames[i] == word) return static_cast<Verb>(i);
   }
   return Verb::kNone;
+}
+
+/// What memcached has and there is none of here: commands, and what `stats` tells. Each is refused by its name.
+struct NotServed {
+  std::string_view name, refusal;
+};
+constexpr NotServed kVerbsNotServed[] = {
+    {"bget", "CLIENT_ERROR 'bget' is not supported by Farleaf: use get"},
+    {"cache_memlimit",
+     "CLIENT_ERROR 'cache_memlimit' is not supported by Farleaf: memory servers have the memory"},
+    {"debugtime", "CLIENT_ERROR 'debugtime' is not supported by Farleaf"},
+    {"extstore", "CLIENT_ERROR 'extstore' is not supported by Farleaf: there is no second store"},
+    {"lru", "CLIENT_ERROR 'lru' is not supported by Farleaf: nothing is evicted"},
+    {"lru_crawler",
+     "CLIENT_ERROR 'lru_crawler' is not supported by Farleaf: what has expired is swept by itself"},
+    {"misbehave", "CLIENT_ERROR 'misbehave' is not supported by Farleaf"},
+    {"refresh_certs",
+     "CLIENT_ERROR 'refresh_certs' is not supported by Farleaf: certificates are read on SIGHUP"},
+    {"slabs", "CLIENT_ERROR 'slabs' is not supported by Farleaf: memory has no classes of sizes"},
+    {"watch", "CLIENT_ERROR 'watch' is not supported by Farleaf: use the server's metrics"},
+};
+constexpr NotServed kStatsNotServed[] = {
+    {"cachedump",
+     "CLIENT_ERROR 'stats cachedump' is not supported by Farleaf: use farleafctl scan"},
+    {"conns", "CLIENT_ERROR 'stats conns' is not supported by Farleaf"},
+    {"detail", "CLIENT_ERROR 'stats detail' is not supported by Farleaf"},
+    {"extstore", "CLIENT_ERROR 'stats extstore' is not supported by Farleaf"},
+    {"proxy", "CLIENT_ERROR 'stats proxy' is not supported by Farleaf"},
+    {"reset",
+     "CLIENT_ERROR 'stats reset' is not supported by Farleaf: other servers' counters would stay"},
+    {"sizes_disable", "CLIENT_ERROR 'stats sizes_disable' is not supported by Farleaf"},
+    {"sizes_enable", "CLIENT_ERROR 'stats sizes_enable' is not supported by Farleaf"},
+};
+
+/// Empty: nothing of that name is known.
+std::string_view RefusalOf(std::span<const NotServed> not_served, std::string_view name) {
+  for (const NotServed& each : not_served) {
+    if (each.name == name) return each.refusal;
+  }
+  return {};
 }
 
 /// The words of a line; of those behind the first few only how many, and the last.
@@ -160,6 +201,16 @@ void ParseDelete(const Words& words, Command* command) {
   }
 }
 
+/// A verb that is not served, which memcached may have.
+void ParseNotServed(const Words& words, Command* command) {
+  command->refusal = RefusalOf(kVerbsNotServed, words.word[0]);
+  if (command->refusal.empty()) {
+    command->refusal = kError;
+  } else {
+    command->quiet = words.last_is_noreply();
+  }
+}
+
 void ParseFlushAll(const Words& words, Command* command) {
   command->quiet = words.last_is_noreply();
   const bool delayed = words.count == 3 || (words.count == 2 && !command->quiet);
@@ -243,7 +294,7 @@ Command ParseCommand(std::string_view line, const ParseLimits& limits) {
   command.verb = FindVerb(name);
   switch (command.verb) {
     case Verb::kNone:
-      command.refusal = kError;
+      ParseNotServed(SplitWords(name, rest), &command);
       break;
     case Verb::kGet:
     case Verb::kGets:
@@ -292,6 +343,7 @@ Command ParseCommand(std::string_view line, const ParseLimits& limits) {
     }
     case Verb::kStats:
       command.argument = TakeWord(&rest);
+      command.refusal = RefusalOf(kStatsNotServed, command.argument);
       break;
     case Verb::kShutdown:
       command.refusal = "ERROR: shutdown not enabled";

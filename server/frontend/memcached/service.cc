@@ -55,7 +55,7 @@ bool Service::AppendStats(std::string_view argument, std::string* out) {
   } else if (argument == "settings") {
     AppendSettings(out);
   } else if (argument != "items" && argument != "slabs" && argument != "sizes") {
-    return false;  // reset and detail among them: other servers' counters would not follow
+    return false;
   }
   return true;
 }
