@@ -179,6 +179,40 @@ TEST_F(NativeMapFaultTest, WhatAPauseHasKeptOfABatchIsRefusedWhenTheViewChangesM
   EXPECT_EQ(index.size(), 2u);
 }
 
+TEST_F(NativeFaultTest, RequestOfAKeyIsRefusedWithAllBehindItInABatchOfNoView) {
+  auto& index = host.Add("t");
+  StartServer();
+  NativePeer peer(tcp_url());
+  peer.SendHello();
+  peer.ReceiveHello();
+  std::string frame;
+  const size_t begin = protocol::BeginBatch(9, 0, &frame);
+  for (const auto opcode : {protocol::Opcode::kPing, protocol::Opcode::kPut,
+                            protocol::Opcode::kPing, protocol::Opcode::kPut}) {
+    protocol::Request request;
+    request.id = 5;
+    request.opcode = opcode;
+    request.tree = 1;
+    request.key = "k";
+    AppendRequest(request, &frame);
+  }
+  protocol::EndBatch(begin, 4, &frame);
+  peer.Send(frame);
+  uint64_t answered = 0, refusals = 0;
+  for (int i = 0; i < 2; ++i) {
+    const auto body = peer.Receive();
+    ASSERT_TRUE(body.has_value());
+    protocol::Response response;
+    ASSERT_TRUE(ParseResponse(AsBytes(*body), &response).ok());
+    answered += !response.wrong_view;
+    refusals += response.wrong_view && response.id == 9 && response.refused_from == 1;
+  }
+  EXPECT_EQ(answered, 1u);
+  EXPECT_EQ(refusals, 1u);
+  EXPECT_EQ(index.size(), 0u);
+  ExpectServing();
+}
+
 TEST_F(NativeFaultTest, ValueLargerThanTheServersLimitIsRefusedWithoutHarm) {
   Add("t");
   options.connection.value_bytes_max = 10'000;

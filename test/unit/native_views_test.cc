@@ -1,4 +1,4 @@
-// Native servers whose view changes: batches of an old one are refused whole, and clients follow.
+// Native servers whose view changes: what they have not begun of batches of an old one is refused, and clients follow.
 
 #include <atomic>
 #include <chrono>
