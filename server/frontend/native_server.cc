@@ -238,7 +238,11 @@ void NativeServer::GatherFacts(ServerFacts* facts) const {
   facts->connections_max = options_.connections_max;
   facts->threads = static_cast<uint32_t>(threads_.size());
   facts->uptime_s = (clock_->NowNs() - start_ns_) / kNsPerSecond;
-  facts->swept_expired = house_->counts().expired.load();
+  const RecordHouse::Counts& swept = house_->counts();
+  facts->swept_expired = swept.expired.load();
+  if (const uint64_t ended_ns = swept.met_ns.load(); ended_ns != 0) {
+    facts->swept_keys = {swept.keys.load(), swept.expiring.load(), ended_ns};
+  }
   facts->expiry_sweep_s = options_.expiry_sweep_s;
   facts->record_tree = options_.record_tree;
 }

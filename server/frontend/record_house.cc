@@ -58,11 +58,20 @@ Task<void> RecordHouse::Keep(ServingThread& thread) {
   // A piece that failed is met again in a second; a server that is lost is told of by whoever needs it.
   [[maybe_unused]] const Status swept = co_await sweep_.Step(walk, now_ns);
   [[maybe_unused]] const Status members = co_await members_.Step(walk, now_ns);
+  Publish(thread.worker().clock().NowNs());
+  keeping_ = false;
+}
+
+void RecordHouse::Publish(uint64_t now_ns) {
   counts_.members.store(members_.counts().deleted);
   counts_.turns.store(sweep_.counts().turns);
   counts_.records.store(sweep_.counts().records);
   counts_.expired.store(sweep_.counts().deleted);
-  keeping_ = false;
+  const auto met = sweep_.TakeMet();
+  if (!met) return;
+  counts_.keys.store(met->keys);
+  counts_.expiring.store(met->expiring);
+  counts_.met_ns.store(now_ns);
 }
 
 }  // namespace farleaf::server

@@ -22,6 +22,9 @@ class RecordHouse {
   };
   struct Counts {
     std::atomic<uint64_t> turns{0}, records{0}, expired{0}, members{0};
+    /// Of the last turn that missed nothing: ExpirySweep::Met, and when it ended by the worker's clock. 0: there was
+    /// none.
+    std::atomic<uint64_t> keys{0}, expiring{0}, met_ns{0};
   };
 
   /// `keyspace` outlives it.
@@ -33,6 +36,7 @@ class RecordHouse {
 
  private:
   dsm::Task<void> Keep(ServingThread& thread);
+  void Publish(uint64_t now_ns);
 
   Keyspace* const keyspace_;
   const Options options_;

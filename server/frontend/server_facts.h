@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace farleaf::server {
@@ -13,6 +14,12 @@ struct ServerFacts {
   uint64_t uptime_s = 0;
   uint64_t swept_expired = 0;
   uint64_t expiry_sweep_s = 0;
+  /// The keys that the last whole turn of the sweep came by.
+  struct SweptKeys {
+    uint64_t keys = 0, expiring = 0;
+    uint64_t ended_ns = 0;  ///< the turn, by the workers' clock
+  };
+  std::optional<SweptKeys> swept_keys;
   std::string record_tree;
 };
 

@@ -4,21 +4,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace farleaf::server {
 
 namespace {
-
-/// 0 where the system does not tell.
-uint64_t ResidentBytes() {
-  std::FILE* const file = std::fopen("/proc/self/statm", "re");
-  if (file == nullptr) return 0;
-  unsigned long all = 0, resident = 0;
-  const int read = std::fscanf(file, "%lu %lu", &all, &resident);
-  std::fclose(file);
-  return read == 2 ? resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
-}
 
 uint64_t OpenDescriptors() {
   DIR* const folder = ::opendir("/proc/self/fd");
@@ -35,6 +26,22 @@ double Seconds(const timeval& time) {
 
 }  // namespace
 
+ProcessMemory ReadProcessMemory() {
+  const auto page_bytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  ProcessMemory memory;
+  memory.machine_bytes =
+      static_cast<uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L)) * page_bytes;
+  std::FILE* const file = std::fopen("/proc/self/statm", "re");
+  if (file == nullptr) return memory;
+  unsigned long all = 0, resident = 0, shared = 0;
+  const int read = std::fscanf(file, "%lu %lu %lu", &all, &resident, &shared);
+  std::fclose(file);
+  if (read != 3) return memory;
+  memory.resident_bytes = resident * page_bytes;
+  memory.own_bytes = (resident - std::min(resident, shared)) * page_bytes;
+  return memory;
+}
+
 void AppendProcessMetrics(std::string_view program, uint64_t uptime_ns, MetricsText* out) {
   out->Gauge("farleaf_build_info", "The program and its release, as labels.",
              {{"program", program}, {"version", FARLEAF_VERSION}}, 1);
@@ -45,7 +52,7 @@ void AppendProcessMetrics(std::string_view program, uint64_t uptime_ns, MetricsT
   out->Counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", {},
                Seconds(usage.ru_utime) + Seconds(usage.ru_stime));
   out->Gauge("process_resident_memory_bytes", "Resident memory size in bytes.", {},
-             static_cast<double>(ResidentBytes()));
+             static_cast<double>(ReadProcessMemory().resident_bytes));
   out->Gauge("process_open_fds", "Number of open file descriptors.", {},
              static_cast<double>(OpenDescriptors()));
 }

@@ -71,10 +71,12 @@ Task<Status> PacedWalk::Piece(WalkContext context) {
   const NumberedStep visit = [&](size_t i) { return VisitRow(context, op, rows[i]); };
   // After a failure the rest of this piece is left to the next turn.
   const Status failure = co_await RunSideBySide(op, rows.size(), rows_at_once_, visit);
+  if (!failure.ok()) turn_ = Turn::kPartly;
   if (scan_->done()) {
     scan_.reset();
     pieces_of_last_turn_ = std::exchange(pieces_, 0);
     ++counts_.turns;
+    EndTurn(std::exchange(turn_, Turn::kWhole));
   }
   co_return failure;
 }
@@ -97,17 +99,34 @@ Task<Status> PacedWalk::Step(WalkContext context, uint64_t now_ns) {
   co_return Status::Ok();
 }
 
+void ExpirySweep::Meet(const index::KeyValue& row, bool expiring) {
+  if (row.key[0] != kUserKeySpace) return;
+  ++met_.keys;
+  met_.expiring += expiring;
+}
+
+void ExpirySweep::EndTurn(Turn turn) {
+  if (turn == Turn::kWhole) last_met_ = met_;
+  met_ = {};
+}
+
 Task<Result<bool>> ExpirySweep::Visit(OpContext& op, const index::KeyValue& row) {
   const auto record = ParseRecord(row.value);
-  if (!record.ok()) co_return false;
+  if (!record.ok()) {
+    Meet(row, false);
+    co_return false;
+  }
   if (IsExpired(*record, store().NowMs())) {
     const Status deleted = co_await store().DeleteExpired(op, row.key);
     if (!deleted.ok()) co_return deleted;
     co_return true;
   }
-  if (record->type == RecordType::kString) co_return false;
-  const auto ended = co_await EndIfAbandoned(op, store(), row.key, *record, abandoned_ms_);
-  co_return ended;
+  if (record->type != RecordType::kString) {
+    const auto ended = co_await EndIfAbandoned(op, store(), row.key, *record, abandoned_ms_);
+    if (!ended.ok() || *ended) co_return ended;
+  }
+  Meet(row, record->expiry_ms != 0);
+  co_return false;
 }
 
 }  // namespace farleaf::server

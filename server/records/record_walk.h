@@ -61,6 +61,9 @@ class PacedWalk {
  protected:
   /// Whether the row was deleted.
   virtual dsm::Task<Result<bool>> Visit(dsm::OpContext& op, const index::KeyValue& row) = 0;
+  /// A turn is over, in which every row was visited, or not.
+  enum class Turn : uint8_t { kWhole, kPartly };
+  virtual void EndTurn(Turn) {}
   const RecordStore& store() const { return *store_; }
 
  private:
@@ -75,21 +78,34 @@ class PacedWalk {
   uint64_t next_turn_ns_ = 0;
   uint64_t pieces_ = 0;  // of this turn
   uint64_t pieces_of_last_turn_ = 0;
+  Turn turn_ = Turn::kWhole;
   Counts counts_;
 };
 
 /// Deletes records that have expired, and heads of collections that are held by nobody who lives (member_sweep.h).
 class ExpirySweep final : public PacedWalk {
  public:
+  /// Of the keys that users name, what was there when the sweep came by, and was left there.
+  struct Met {
+    uint64_t keys = 0;
+    uint64_t expiring = 0;  ///< among them
+  };
   /// Of all keys from `begin` up to `end`, which are of spaces of records. `abandoned_ms`: what no insertion takes.
   ExpirySweep(const RecordStore* store, std::string begin, std::string end, Options options,
               uint64_t abandoned_ms)
       : PacedWalk(store, std::move(begin), std::move(end), options, kRowsAtOnce),
         abandoned_ms_(abandoned_ms) {}
+  /// In the last turn that missed nothing; nullopt: none has ended since this was called.
+  std::optional<Met> TakeMet() { return std::exchange(last_met_, std::nullopt); }
 
  private:
   dsm::Task<Result<bool>> Visit(dsm::OpContext& op, const index::KeyValue& row) override;
+  void EndTurn(Turn turn) override;
+  void Meet(const index::KeyValue& row, bool expiring);
+
   const uint64_t abandoned_ms_;
+  Met met_;  // in this turn
+  std::optional<Met> last_met_;
 };
 
 }  // namespace farleaf::server

@@ -48,6 +48,10 @@ struct Counters : RecordCounters {
   void AppendMetrics(MetricsText* out) const;
 };
 
+/// What INFO has, in the order in which it is told.
+inline constexpr std::string_view kInfoSections[] = {"server",      "clients", "memory",  "stats",
+                                                     "replication", "cluster", "keyspace"};
+
 /// What runs a connection's commands: the service of its thread, or a test.
 class Environment : public RecordEnvironment {
  public:
@@ -55,7 +59,7 @@ class Environment : public RecordEnvironment {
   Environment(Parts parts, Counters* counters)
       : RecordEnvironment(parts, counters), counters_(*counters) {}
   Counters& counters() const { return counters_; }
-  /// Lines of INFO; `section` in lower case, or empty for all.
+  /// A section of INFO, one of kInfoSections: its heading and lines.
   virtual void AppendInfo(std::string_view section, std::string* out) = 0;
   /// What CONFIG GET knows.
   virtual std::vector<std::pair<std::string, std::string>> Settings() = 0;

@@ -176,13 +176,26 @@ Task<Status> ConfigCommand(Call call) {
   co_return Status::Ok();
 }
 
+namespace {
+
+/// Whether INFO's arguments ask for the section. Without any they do.
+bool AsksFor(const Call& call, std::string_view section) {
+  const auto names = call.arguments.subspan(1);
+  return names.empty() || std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+           return IsWord(name, section) || IsWord(name, "all") || IsWord(name, "default") ||
+                  IsWord(name, "everything");
+         });
+}
+
+}  // namespace
+
+// Each section once, in their order, however it is asked for; those that are unknown are left out.
 Task<Status> Info(Call call) {
   std::string text;
-  if (call.count() == 1) call.environment.AppendInfo("", &text);
-  for (size_t i = 1; i < call.count(); ++i) {
-    const std::string section = LowerCase(call.at(i));
-    const bool all = section == "all" || section == "default" || section == "everything";
-    call.environment.AppendInfo(all ? "" : section, &text);
+  for (const std::string_view section : kInfoSections) {
+    if (!AsksFor(call, section)) continue;
+    if (!text.empty()) text.append("\r\n");
+    call.environment.AppendInfo(section, &text);
   }
   call.reply.Text(text);
   co_return Status::Ok();

@@ -55,6 +55,8 @@ class Service final : public ProtocolService, public Environment {
   dsm::Task<Status> FlushAll() override;
 
  private:
+  void AppendKeyspace(const Facts& facts, std::string* out) const;
+
   const Deps deps_;
 };
 
