@@ -42,7 +42,14 @@ Task<Result<bool>> EndIfAbandoned(OpContext& op, const RecordStore& store,
   co_return rule.ended;
 }
 
+// What is damaged stays as it is, for its readers to be told of, and keeps the sweep from nothing behind it.
 Task<Result<bool>> MemberSweep::Visit(OpContext& op, const index::KeyValue& row) {
+  const auto deleted = co_await VisitEntry(op, row);
+  if (deleted.status().code() == StatusCode::kCorruption) co_return false;
+  co_return deleted;
+}
+
+Task<Result<bool>> MemberSweep::VisitEntry(OpContext& op, const index::KeyValue& row) {
   const auto key = ParseMemberKey(row.key);
   if (!key) co_return false;
   const std::string_view prefix = std::string_view(row.key).substr(0, key->prefix_bytes);

@@ -22,6 +22,7 @@ class MemberSweep final : public PacedWalk {
 
  private:
   dsm::Task<Result<bool>> Visit(dsm::OpContext& op, const index::KeyValue& row) override;
+  dsm::Task<Result<bool>> VisitEntry(dsm::OpContext& op, const index::KeyValue& row);
   dsm::Task<Result<bool>> VisitScore(dsm::OpContext& op, const index::KeyValue& row, MemberKey key);
 
   const uint64_t abandoned_ms_;

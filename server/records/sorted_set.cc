@@ -1,6 +1,7 @@
 #include "server/records/sorted_set.h"
 
 #include <bit>
+#include <cmath>
 
 #include "dsm/base/bytes.h"
 
@@ -43,9 +44,15 @@ std::string ScoreBytes(double score) {
   return bytes;
 }
 
-double ScoreOf(std::string_view bytes) {
+Result<double> ParseScore(std::string_view bytes) {
+  if (bytes.size() != kScoreBytes) return Status::Corruption("a member's score of another size");
   const uint64_t bits = LoadBig64(bytes.data());
-  return std::bit_cast<double>(bits & kSign ? bits & ~kSign : ~bits);
+  const auto score = std::bit_cast<double>(bits & kSign ? bits & ~kSign : ~bits);
+  // A second zero, too: who takes it for the first would wait for ever until it is there.
+  if (std::isnan(score) || ScoreBytes(score) != bytes) {
+    return Status::Corruption("a member's score that is no number");
+  }
+  return score;
 }
 
 std::optional<ScoreClaims> ParseScoreClaims(std::string_view value) {
@@ -86,8 +93,9 @@ Task<Result<std::optional<double>>> SortedSetStore::Score(OpContext& op, std::st
   const auto found = co_await collections_->tree().Get(op, own, &value);
   if (!found.ok()) co_return found.status();
   if (!*found) co_return std::optional<double>();
-  if (value.size() != kScoreBytes) co_return Status::Corruption("a member's score of another size");
-  co_return std::optional<double>(ScoreOf(value));
+  const auto score = ParseScore(value);
+  if (!score.ok()) co_return score.status();
+  co_return std::optional<double>(*score);
 }
 
 Task<Result<bool>> SortedSetStore::Exchange(OpContext& op, const std::string& member_key,
@@ -172,12 +180,13 @@ Task<Result<ScoreUpdate>> SortedSetStore::Remove(OpContext& op, std::string_view
   const auto removed = co_await collections_->tree().ReadModifyWrite(op, own, remove);
   if (!removed.ok()) co_return removed.status();
   if (!removed->existed) co_return ScoreUpdate{};
-  if (score.size() != kScoreBytes) co_return Status::Corruption("a member's score of another size");
-  const std::string score_key = ScoreKey(key, opened->generation, ScoreOf(score), member);
+  const auto before = ParseScore(score);
+  if (!before.ok()) co_return before.status();
+  const std::string score_key = ScoreKey(key, opened->generation, *before, member);
   [[maybe_unused]] const Status disclaimed = co_await Disclaim(op, score_key);
   [[maybe_unused]] const Status released =
       co_await collections_->Release(op, key, opened->generation);
-  co_return ScoreUpdate{Presence::kHere, ScoreOf(score)};
+  co_return ScoreUpdate{Presence::kHere, *before};
 }
 
 Task<Status> SortedSetStore::Verify(OpContext& op, std::string_view key, uint64_t generation,
@@ -192,8 +201,9 @@ Task<Status> SortedSetStore::Verify(OpContext& op, std::string_view key, uint64_
                                    " bytes");
     }
     const std::string_view rest = std::string_view(row.key).substr(prefix_bytes);
-    members->push_back(
-        {std::string(rest.substr(kScoreBytes)), ScoreOf(rest.substr(0, kScoreBytes))});
+    const auto score = ParseScore(rest.substr(0, kScoreBytes));
+    if (!score.ok()) co_return score.status();
+    members->push_back({std::string(rest.substr(kScoreBytes)), *score});
     own.push_back(OwnKey(key, generation, members->back().member));
   }
   const std::vector<std::string_view> keys(own.begin(), own.end());

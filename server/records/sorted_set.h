@@ -18,8 +18,8 @@ namespace farleaf::server {
 
 /// Eight bytes that sort as the number does. REQUIRES: no nan.
 std::string ScoreBytes(double score);
-/// Of eight bytes.
-double ScoreOf(std::string_view bytes);
+/// Of bytes that somebody has stored: Corruption if they are not what ScoreBytes makes, of any number.
+Result<double> ParseScore(std::string_view bytes);
 
 /// What a score's entry says: how many claim it, and when the last one did.
 struct ScoreClaims {

@@ -30,6 +30,19 @@ struct CollectionTest : ::testing::Test {
     peer.index().set_before(nullptr);
     return called > calls;
   }
+  /// As somebody may have left it who is none of ours, or a disk.
+  void Put(const std::string& tree_key, const std::string& value) {
+    dsm::FabricCounts counts;
+    dsm::OpContext op{*worker, counts};
+    ASSERT_TRUE(worker->Run(peer.index().Put(op, tree_key, value)).ok());
+  }
+  /// All entries of this kind.
+  void Damage(server::EntryKind kind, const std::string& value) {
+    for (const auto& [key, stored] : peer.index().Content()) {
+      const auto entry = server::ParseMemberKey(key);
+      if (entry && entry->kind == kind) Put(key, value);
+    }
+  }
   void Sweep() { sweeps.Sweep(peer.store()); }
   void WaitAndSweep() { sweeps.WaitAndSweep(peer.store(), &peer.wall()); }
 };
@@ -137,9 +150,37 @@ TEST_F(CollectionTest, MemberKeysComeApartAsTheyWere) {
   double last = -HUGE_VAL;
   for (const double score : {-1e300, -2.0, -1.0, -0.5, 0.0, 1e-300, 1.0, 1.5, 1e300, HUGE_VAL}) {
     EXPECT_LT(server::ScoreBytes(last), server::ScoreBytes(score));
-    EXPECT_EQ(server::ScoreOf(server::ScoreBytes(score)), score);
+    EXPECT_EQ(*server::ParseScore(server::ScoreBytes(score)), score);
     last = score;
   }
+  EXPECT_EQ(server::ScoreBytes(-0.0), server::ScoreBytes(0.0));
+}
+
+/// A second zero, no number, and of another size.
+const std::string kDamagedScores[] = {"\x7f" + std::string(7, '\xff'), std::string(8, '\xff'),
+                                      "\xbf\xf0"};
+
+// Rather than to wait for a score to become what it can never be.
+TEST_F(CollectionTest, DamagedScoreIsTold) {
+  for (const std::string& damaged : kDamagedScores) {
+    EXPECT_EQ(server::ParseScore(damaged).status().code(), StatusCode::kCorruption);
+    Ask("FLUSHALL\r\n");
+    Ask("ZADD z 1 a\r\n");
+    Damage(server::EntryKind::kMember, damaged);
+    for (const char* command : {"ZADD z 2 a\r\n", "ZADD z 0 a\r\n", "ZINCRBY z 1 a\r\n",
+                                "ZSCORE z a\r\n", "ZSCAN z 0\r\n", "ZREM z a\r\n"}) {
+      const std::string answer = Ask(command);
+      EXPECT_NE(answer.find("a member's score"), std::string::npos) << command << answer;
+    }
+  }
+}
+
+TEST_F(CollectionTest, SweepGoesOnBehindWhatIsDamaged) {
+  Ask("HSET a f 1\r\nHSET z f 1\r\nSET z string\r\n");
+  Put(std::string(1, server::kUserKeySpace) + "a", "no record");
+  const size_t before = peer.index().size();
+  Sweep();
+  EXPECT_EQ(peer.index().size(), before - 1) << "the field of z is gone";
 }
 
 }  // namespace

@@ -54,10 +54,10 @@ Task<Status> CollectionScan(Call call) {
     call.reply.Bulk(member);
     if (hash) {
       call.reply.Bulk(row.value);
-    } else if (row.value.size() == sizeof(uint64_t)) {
-      call.reply.Bulk(DoubleText(ScoreOf(row.value)));
     } else {
-      co_return Status::Corruption("a member's score of another size");
+      const auto score = ParseScore(row.value);
+      if (!score.ok()) co_return score.status();
+      call.reply.Bulk(DoubleText(*score));
     }
     ++members;
   }
