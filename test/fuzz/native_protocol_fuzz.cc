@@ -1,7 +1,8 @@
 // Whatever bytes a peer sends over the native protocol: what parses encodes to the same bytes again,
 // and a server's connection ends or goes on within its limits.
 //
-// The first byte chooses the parser, the second how the stream is cut into pieces. Inputs to start from: corpus/native.
+// The first byte chooses the parser, the second how the stream is cut into pieces, and with its highest bit whether the
+// server wants a password. Inputs to start from: corpus/native.
 #include <algorithm>
 #include <deque>
 #include <set>
@@ -35,24 +36,43 @@ void ParseAsResponse(std::span<const std::byte> body) {
   FARLEAF_CHECK(AsChars(AsBytes(again).subspan(4)) == AsChars(body));
 }
 
+void ParseAsClientHello(std::span<const std::byte> body) {
+  const auto hello = wire::ParseClientHello(body);
+  if (!hello.ok() || hello->version != wire::kVersion || hello->password.empty()) return;
+  std::string again;
+  AppendClientHello(*hello, &again);
+  FARLEAF_CHECK(AsChars(AsBytes(again).subspan(4)) == AsChars(body));
+}
+
+constexpr std::string_view kFuzzPassword = "secret";
+
 /// Answers requests in an order of its own, some at once, each exactly once; reads every byte that a
 /// request names when it answers it.
 class FuzzedPeer final : public NativeConnection::Runner {
  public:
-  explicit FuzzedPeer(uint64_t seed) : random_(seed), connection_(this, kLimits) {}
+  /// With the highest bit of `seed` clients have to know a password.
+  explicit FuzzedPeer(uint8_t seed)
+      : wants_password_((seed & 0x80) != 0), random_(seed), connection_(this, kLimits) {}
+
+  uint64_t started() const { return started_; }
 
   wire::ServerHello Hello() override { return {}; }
+  bool Admits(std::string_view password) const override {
+    return !wants_password_ || password == kFuzzPassword;
+  }
   uint32_t view() override {
     if (random_.OneIn(20)) ++view_;
     return view_;
   }
   void StartRequest(NativeConnection&, InputBlockRef block, wire::Request request,
                     NativeConnection::Token token) override {
+    ++started_;
     waiting_.push_back({std::move(block), std::move(request), token});
     FARLEAF_CHECK(waiting_.size() <= kLimits.in_flight_max && connection_.failure().ok());
     if (random_.OneIn(3)) AnswerOne();
   }
   void Run(std::span<const std::byte> stream) {
+    const bool says_it = AsChars(stream).find(kFuzzPassword) != std::string_view::npos;
     while (!stream.empty() && connection_.failure().ok()) {
       if (connection_.wants_input()) {
         const auto space = connection_.InputSpace();
@@ -72,6 +92,7 @@ class FuzzedPeer final : public NativeConnection::Runner {
     while (!connection_.finished()) MakeRoom();
     while (!waiting_.empty()) AnswerOne();
     FARLEAF_CHECK(connection_.in_flight() == 0, connection_.in_flight());
+    FARLEAF_CHECK(!wants_password_ || says_it || started_ == 0, started_);
   }
 
  private:
@@ -101,6 +122,8 @@ class FuzzedPeer final : public NativeConnection::Runner {
     connection_.Answer(response, token);
   }
 
+  const bool wants_password_;
+  uint64_t started_ = 0;
   Random random_;
   struct Waiting {
     InputBlockRef block;
@@ -112,10 +135,11 @@ class FuzzedPeer final : public NativeConnection::Runner {
   NativeConnection connection_;
 };
 
-/// The corpus has each request and each response of the protocol, whole: where the protocol has changed, so has it to.
+/// The corpus has each request and each response of the protocol, whole, and who knows the server's password and who does
+/// not: where the protocol has changed, so has it to.
 void CheckSeeds(const std::vector<std::string>& seeds) {
   std::set<wire::Opcode> requests, responses;
-  bool stream = false;
+  bool stream = false, password = false, admitted = false, turned_away = false;
   for (const std::string& seed : seeds) {
     FARLEAF_CHECK(seed.size() >= 2);
     const auto body = AsBytes(seed).subspan(2);
@@ -123,14 +147,24 @@ void CheckSeeds(const std::vector<std::string>& seeds) {
     wire::Response response;
     if (seed[0] == 0 && ParseRequest(body, &request).ok()) requests.insert(request.opcode);
     if (seed[0] == 1 && ParseResponse(body, &response).ok()) responses.insert(response.opcode);
-    stream |= seed[0] == 4;
+    if (seed[0] == 2) {
+      const auto hello = wire::ParseClientHello(body);
+      password |= hello.ok() && !hello->password.empty();
+    }
+    if (seed[0] != 4) continue;
+    stream = true;
+    FuzzedPeer peer(static_cast<uint8_t>(seed[1]));
+    peer.Run(body);
+    const bool wants_password = (seed[1] & 0x80) != 0;
+    admitted |= wants_password && peer.started() > 0;
+    turned_away |= wants_password && peer.started() == 0;
   }
   for (unsigned raw = 0; raw < 256; ++raw) {
     const auto opcode = static_cast<wire::Opcode>(raw);
     if (!wire::IsOpcode(static_cast<uint8_t>(raw))) continue;
     FARLEAF_CHECK(requests.contains(opcode) && responses.contains(opcode), raw);
   }
-  FARLEAF_CHECK(stream);
+  FARLEAF_CHECK(stream && password && admitted && turned_away, password, admitted, turned_away);
 }
 
 }  // namespace
@@ -148,7 +182,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       ParseAsResponse(bytes);
       break;
     case 2:
-      (void)wire::ParseClientHello(bytes);
+      ParseAsClientHello(bytes);
       break;
     case 3:
       (void)wire::ParseServerHello(bytes);
