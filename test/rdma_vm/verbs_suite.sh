@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests that run on the verbs fabric, one program after the other: the fabric's contract, cutting off, the
-# tree's model and histories, YCSB by processes, and our verbs beside perftest's. For a machine with an RDMA
-# device, whose address is in FARLEAF_RDMA_ADDRESS:
+# tree's model and histories, the ring's protocol, YCSB by processes, and our verbs beside perftest's. For a
+# machine with an RDMA device, whose address is in FARLEAF_RDMA_ADDRESS:
 #
 #   scripts/rdma_vm.sh -- test/rdma_vm/verbs_suite.sh [--build DIR] [--every] [PROGRAM...]
 #
@@ -26,7 +26,7 @@ export FARLEAF_TEST_SCALE=${FARLEAF_TEST_SCALE:-small}
 }
 
 programs=(transport_contract_test fencing_contract_test verbs_test verbs_fault_test model_test concurrent_history_test
-  tree_threads_test process_test rdma_compare)
+  tree_threads_test ring_test process_test rdma_compare)
 (($# == 0)) || programs=("$@")
 
 run() {
