@@ -85,6 +85,7 @@ struct ConnectionThreadTest : NativeUnderTest, ::testing::WithParamInterface<Wat
   static constexpr size_t kThreads = 4, kProtocols = 5, kEach = 4;
   static constexpr int kRounds = 10;
 
+  std::optional<MapTreeHost> maps;
   std::optional<LsmTrees> lsm;
   std::optional<PoolHosts> pool;
   std::optional<WatchedHost> watched;
@@ -92,12 +93,14 @@ struct ConnectionThreadTest : NativeUnderTest, ::testing::WithParamInterface<Wat
 
   void SetUp() override {
     NativeUnderTest::SetUp();
-    farleaf::server::TreeHost* behind = &host;
+    farleaf::server::TreeHost* behind = nullptr;
+    if (GetParam() == WatchedEngine::kMap) behind = &maps.emplace(&clock);
     if (GetParam() == WatchedEngine::kLsm) behind = &lsm.emplace().host();
     if (GetParam() == WatchedEngine::kPoolLate) behind = &pool.emplace(1, 7).host(0);
     watched.emplace(behind);
   }
-  farleaf::server::TreeHost& served() override { return *watched; }
+  size_t servers() const override { return 1; }
+  farleaf::server::TreeHost& served(size_t) override { return *watched; }
   void TearDown() override {
     askers.clear();
     NativeUnderTest::TearDown();
@@ -108,10 +111,9 @@ struct ConnectionThreadTest : NativeUnderTest, ::testing::WithParamInterface<Wat
     if (protocol < 3) {
       askers.push_back(std::make_unique<NativeAsker>(ConnectSession(all_urls()[protocol]), name));
     } else if (protocol == 3) {
-      askers.push_back(
-          std::make_unique<TextAsker>(server->memcached_urls()[0], kMemcachedCommands, name));
+      askers.push_back(std::make_unique<TextAsker>(memcached_url(), kMemcachedCommands, name));
     } else {
-      askers.push_back(std::make_unique<TextAsker>(server->redis_urls()[0], kRedisCommands, name));
+      askers.push_back(std::make_unique<TextAsker>(redis_url(), kRedisCommands, name));
     }
     EXPECT_TRUE(askers.back()->Ask()) << "protocol " << protocol;
   }
@@ -128,14 +130,13 @@ INSTANTIATE_TEST_SUITE_P(Each, ConnectionThreadTest,
 TEST_P(ConnectionThreadTest, EachConnectionIsServedByOneThreadAndEachThreadHasItsShare) {
   options.threads = kThreads;
   options.expiry_sweep_s = 0;  // which is nobody's request
-  options.memcached.listen = {"127.0.0.1:0"};
-  options.redis.listen = {"127.0.0.1:0"};
+  ListenForRecords();
   StartServer();
   {
     auto session = ConnectSession(unix_url());
     ASSERT_TRUE(session->CreateTree({.name = "t"}).ok());
   }
-  while (server->Connections().open > 0) std::this_thread::yield();
+  ASSERT_TRUE(AwaitOpen(0));
   for (size_t i = 0; i < kProtocols * kEach; ++i) AddAsker(i % kProtocols);
   // All at a time.
   std::vector<std::future<bool>> asked;
