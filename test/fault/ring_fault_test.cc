@@ -120,6 +120,16 @@ struct RingFaultTest : test::TwoOnOnePool {
     ASSERT_EQ(Connect(unix_url())->OpenTree("t")->info().id, 1u)
         << "which a RawRing takes for open";
   }
+  /// A client that dies when it has its answer: of the others none may have got so far.
+  void PutAndDie(const std::string& key) {
+    RawRing dying(options.unix_path);
+    dying.Put(key, "v");
+    const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
+    for (std::string answers; answers.empty();) {
+      const auto any = dying.half().Receive(&answers);
+      ASSERT_TRUE(any.ok() && clock.NowNs() < end_ns) << any.status();
+    }
+  }
   /// Rings that are mapped in this process.
   static size_t MappedRings() {
     std::ifstream maps("/proc/self/maps");
@@ -173,6 +183,7 @@ TEST_F(RingFaultTest, ClientsThatDieAtAnyMomentLeaveNothingBehind) {
   {
     GoodClient good(ring_url(), "good");
     while (good.right() == 0) ASSERT_EQ(good.wrong(), 0u);
+    PutAndDie("answered");
     for (int round = 0; round < 200; ++round) {
       RawRing dying(options.unix_path);
       for (uint64_t messages = random.Below(20); messages > 0; --messages) {
