@@ -14,6 +14,11 @@ std::array<char, PrefixedIndex::kPrefixBytes> PrefixOf(uint16_t number) {
   return {static_cast<char>(number >> 8), static_cast<char>(number & 0xff)};
 }
 
+Status WrongFixed8(size_t value_bytes) {
+  return Status::InvalidArgument("a value of " + std::to_string(value_bytes) +
+                                 " bytes; a fixed8 tree takes 8");
+}
+
 /// Hands on what one key of many has.
 class OneOfMany final : public ValueVisitor {
  public:
@@ -119,10 +124,17 @@ Task<Result<ModifyResult>> PrefixedIndex::Modify(OpContext& op, std::string_view
   };
   auto modified = co_await whole_->Modify(op, whole, checked, current);
   if (modified.ok() && rule.wrong_bytes) {
-    co_return Status::InvalidArgument("a value of " + std::to_string(*rule.wrong_bytes) +
-                                      " bytes; a fixed8 tree takes 8");
+    co_return WrongFixed8(*rule.wrong_bytes);
   }
   co_return modified;
+}
+
+Task<Status> PrefixedIndex::BlindPut(OpContext& op, std::string_view key, std::string_view value) {
+  FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+  if (limits_.sizes == Sizes::kFixed8 && value.size() != 8) co_return WrongFixed8(value.size());
+  const std::string whole = Whole(key);
+  Status stored = co_await whole_->BlindPut(op, whole, value);
+  co_return stored;
 }
 
 // The whole index counts prefixes as bytes, too: it is asked for a little more, and again where rows are so small that this was not

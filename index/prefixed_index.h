@@ -37,6 +37,7 @@ class PrefixedIndex final : public RangeIndex {
                      ValueVisitor& visitor) override;
   Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
                                     const ModifyFunction& modify, CurrentValue current) override;
+  Task<Status> BlindPut(OpContext& op, std::string_view key, std::string_view value) override;
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
   /// That of the whole index.
   Task<Status> Upkeep(OpContext& op) override { return whole_->Upkeep(op); }

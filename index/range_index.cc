@@ -42,6 +42,11 @@ Task<Result<bool>> RangeIndex::Put(OpContext& op, std::string_view key, std::str
   co_return !result->existed;
 }
 
+Task<Status> RangeIndex::BlindPut(OpContext& op, std::string_view key, std::string_view value) {
+  auto stored = co_await Put(op, key, value);
+  co_return stored.status();
+}
+
 Task<Result<bool>> RangeIndex::Update(OpContext& op, std::string_view key, std::string_view value) {
   const ModifyFunction modify = WriteIf(true, false, value);
   auto result = co_await Modify(op, key, modify, CurrentValue::kMustExist);

@@ -152,6 +152,9 @@ class RangeIndex {
   Task<Result<bool>> Put(OpContext& op, std::string_view key, std::string_view value);
   /// Stores if the key is there; returns whether it did.
   Task<Result<bool>> Update(OpContext& op, std::string_view key, std::string_view value);
+  /// Stores in any case, without telling what was there: an index that would have to look for it does not. Linearizable as
+  /// Put, and in doubt as Put is.
+  virtual Task<Status> BlindPut(OpContext& op, std::string_view key, std::string_view value);
   /// Returns whether the key was there.
   Task<Result<bool>> Delete(OpContext& op, std::string_view key);
   /// Deletes if the key's value equals `expected`.

@@ -7,10 +7,10 @@
 #
 # --quick: a run of a minute or so, which shows that all of it works and nothing else.
 # Settings, from the environment:
-#   TARGETS="rocksdb blobdb"   engines of benchmark/adapters; options of their own behind a '?': "rocksdb rocksdb?growth=4"
-#   MIXES="sd md ld"           of pair sizes (benchmark/README.md); s, m, l too
+#   TARGETS="rocksdb blobdb lsm"   engines of benchmark/adapters; options of their own behind a '?': "rocksdb rocksdb?growth=4"
+#   MIXES="s m l sd md ld"     of pair sizes (benchmark/README.md)
 #   THREADS="1 2"              each with one operation at a time
-#   GROWTH="8"                 growth factors, e.g. "4 8"
+#   GROWTH="4 8 12"            growth factors
 #   WORKLOADS="load a b c f d e"   load is first, and is always done; d and e insert what is counted by those behind them
 #   RECORDS=5000000            pairs loaded
 #   OPERATIONS=1000000         of each workload; of e a twentieth
@@ -28,7 +28,7 @@ source scripts/local_pool.sh
 
 if [[ ${1:-} == --quick ]]; then
   shift
-  MIXES=${MIXES:-sd} THREADS=${THREADS:-1} RECORDS=${RECORDS:-50000} OPERATIONS=${OPERATIONS:-20000} ROUNDS=${ROUNDS:-1}
+  MIXES=${MIXES:-sd} THREADS=${THREADS:-1} GROWTH=${GROWTH:-8} RECORDS=${RECORDS:-50000} OPERATIONS=${OPERATIONS:-20000} ROUNDS=${ROUNDS:-1}
 fi
 if (($# > 0)); then
   sed -n '2,26s/^# \{0,1\}//p' "$0"
@@ -36,10 +36,10 @@ if (($# > 0)); then
   echo "lsm_compare.sh: unknown argument '$1'" >&2
   exit 2
 fi
-read -ra targets <<<"${TARGETS:-rocksdb blobdb}"
-read -ra mixes <<<"${MIXES:-sd md ld}"
+read -ra targets <<<"${TARGETS:-rocksdb blobdb lsm}"
+read -ra mixes <<<"${MIXES:-s m l sd md ld}"
 read -ra threads <<<"${THREADS:-1 2}"
-read -ra growths <<<"${GROWTH:-8}"
+read -ra growths <<<"${GROWTH:-4 8 12}"
 read -ra workloads <<<"${WORKLOADS:-load a b c f d e}"
 RECORDS=${RECORDS:-5000000} OPERATIONS=${OPERATIONS:-1000000} ROUNDS=${ROUNDS:-3} SEED=${SEED:-1}
 CACHE_SHARE=${CACHE_SHARE:-4} MEMTABLE_SHARE=${MEMTABLE_SHARE:-20} SETTLE=${SETTLE:-600}

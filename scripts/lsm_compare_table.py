@@ -29,6 +29,8 @@ def worst(phase, percentile):
 FIGURES = (
     ("ops/s", lambda phase: phase["overall"]["ops_per_second"], "{:,.0f}"),
     ("CPU us/op", lambda phase: phase["overall"]["cpu_ns_per_op"] / 1000, "{:.1f}"),
+    ("p50 us", lambda phase: worst(phase, "p50"), "{:,.1f}"),
+    ("p99 us", lambda phase: worst(phase, "p99"), "{:,.0f}"),
     ("p99.9 us", lambda phase: worst(phase, "p999"), "{:,.0f}"),
     ("p99.99 us", lambda phase: worst(phase, "p9999"), "{:,.0f}"),
     ("stall ms", lambda phase: phase["overall"]["longest_stall_us"] / 1000, "{:.1f}"),

@@ -24,6 +24,7 @@ LsmOptions LsmOptionsOf(const StoreOptions& store) {
   LsmOptions options;
   options.durability =
       store.sync ? index::lsm::Durability::kSynced : index::lsm::Durability::kLocal;
+  options.flush_ms = store.flush_ms;
   options.memtable_bytes = store.memtable_mb << 20;
   options.growth_factor = static_cast<uint32_t>(store.growth);
   options.value_separation_bytes = static_cast<uint32_t>(store.separation_bytes);
@@ -71,6 +72,10 @@ class LsmTarget final : public IndexTarget {
       if (there.status().code() != StatusCode::kNotFound) return there.status();
       there = worker_->Run(LsmStore::Open(*worker_, deps, lsm, LsmStore::IfMissing::kCreate));
     }
+    if (there.status().code() == StatusCode::kNotFound) {
+      return Status::NotFound("directory '" + store_options_.directory +
+                              "' holds no store: load one first (--phase load)");
+    }
     if (!there.ok()) return there.status();
     store_ = std::move(*there);
     auto background = index::lsm::Background::Start(store_.get(), [this] { return OpenWorker(); });
@@ -116,6 +121,7 @@ class LsmTarget final : public IndexTarget {
 
  protected:
   index::RangeIndex& index() override { return *store_; }
+  bool blind_writes() const override { return store_options_.blind; }
   Result<std::unique_ptr<Worker>> OpenWorker() override {
     return std::make_unique<Worker>(Worker::Deps{std::make_unique<dsm::NullTransport>(), &epochs_,
                                                  clock_, options_.seed, ++workers_});

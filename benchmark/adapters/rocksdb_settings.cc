@@ -69,6 +69,8 @@ rocksdb::Options RocksDbOptions(const StoreOptions& store, bool create) {
   // The older pair of limits, because max_background_jobs does not say how many of them flush.
   options.max_background_flushes = 1;
   options.max_background_compactions = static_cast<int>(store.compaction_threads);
+  // Log: written when its buffer is full, and by whoever has the store each flush_ms; with `sync` by each write.
+  options.manual_wal_flush = store.wal && !store.sync;
   // Files.
   options.use_direct_reads = store.direct;
   options.use_direct_io_for_flush_and_compaction = store.direct;

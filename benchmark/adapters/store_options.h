@@ -30,6 +30,7 @@ struct StoreOptions {
   uint64_t memtable_mb = 64;
   uint64_t growth = 8;        ///< of a level's target over the one's above
   bool sync = false;          ///< a write is acknowledged when it is on the device
+  uint64_t flush_ms = 1000;   ///< the longest that a write is in this process's memory only
   bool direct = true;         ///< reads, flushes and compactions pass by the page cache
   uint64_t filter_bits = 10;  ///< of Bloom filters, a key
   uint64_t block_kb = 4;
@@ -37,10 +38,12 @@ struct StoreOptions {
   uint64_t compaction_threads = 1;  ///< beside one that flushes
   // Of some:
   uint64_t separation_bytes = 512;  ///< values of this size and more are kept apart from keys
-  bool wal = true;                  ///< false: what is in memtables is lost with the process
-  bool dynamic_levels = true;       ///< targets of levels are derived from the last one's size
-  uint64_t readahead_kb = 0;        ///< of scans; 0: RocksDB's automatic one
-  bool blob_collection = true;      ///< of blob files, as they are compacted
+  bool blind =
+      true;  ///< Farleaf's: writes look at nothing, as RocksDB's; false: they tell what was there
+  bool wal = true;              ///< false: what is in memtables is lost with the process
+  bool dynamic_levels = true;   ///< targets of levels are derived from the last one's size
+  uint64_t readahead_kb = 0;    ///< of scans; 0: RocksDB's automatic one
+  bool blob_collection = true;  ///< of blob files, as they are compacted
 };
 
 /// `text` is what stands behind "ENGINE:". InvalidArgument names the option, its value and what is allowed.

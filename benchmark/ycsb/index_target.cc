@@ -19,6 +19,23 @@ void Take(Result<bool>&& result, Operation* operation) {
   operation->found = result.ok() && *result;
 }
 
+/// Of a blind one nobody knows whether the key was there: as expected, then.
+Task<void> Write(OperationLoop& deps, OpContext& op, Operation& operation) {
+  const bool updates = operation.kind == OpKind::kUpdate;
+  if (deps.blind_writes) {
+    Status stored = co_await deps.index.BlindPut(op, operation.key, operation.value);
+    operation.found = stored.ok() && updates;
+    operation.status = std::move(stored);
+  } else if (updates) {
+    auto updated = co_await deps.index.Update(op, operation.key, operation.value);
+    Take(std::move(updated), &operation);
+  } else {
+    auto inserted = co_await deps.index.Insert(op, operation.key, operation.value);
+    operation.found = inserted.ok() && !*inserted;
+    operation.status = inserted.status();
+  }
+}
+
 Task<void> ReadModifyWrite(OperationLoop& deps, OpContext& op, Operation& operation) {
   struct Context {
     OperationSource* source;
@@ -63,17 +80,10 @@ Task<void> RunOperations(OperationLoop deps) {
         Take(std::move(found), &operation);
         break;
       }
-      case OpKind::kUpdate: {
-        auto updated = co_await deps.index.Update(op, operation.key, operation.value);
-        Take(std::move(updated), &operation);
+      case OpKind::kUpdate:
+      case OpKind::kInsert:
+        co_await Write(deps, op, operation);
         break;
-      }
-      case OpKind::kInsert: {
-        auto inserted = co_await deps.index.Insert(op, operation.key, operation.value);
-        operation.found = inserted.ok() && !*inserted;
-        operation.status = inserted.status();
-        break;
-      }
       case OpKind::kScan: {
         const index::ScanRange range{.start = operation.key,
                                      .end = std::nullopt,
@@ -95,12 +105,12 @@ namespace {
 
 class IndexSession final : public Session {
  public:
-  IndexSession(index::RangeIndex& index, std::unique_ptr<Worker> worker)
-      : index_(index), worker_(std::move(worker)) {}
+  IndexSession(index::RangeIndex& index, std::unique_ptr<Worker> worker, bool blind_writes)
+      : index_(index), worker_(std::move(worker)), blind_writes_(blind_writes) {}
 
   Status Run(OperationSource& source, uint64_t in_flight) override {
     for (uint64_t i = 0; i < in_flight; ++i) {
-      worker_->Spawn(RunOperations({index_, *worker_, source}));
+      worker_->Spawn(RunOperations({index_, *worker_, source, blind_writes_}));
     }
     worker_->RunUntilIdle();
     worker_->Run(KeepUp(index_, *worker_));
@@ -121,6 +131,7 @@ class IndexSession final : public Session {
 
   index::RangeIndex& index_;
   std::unique_ptr<Worker> worker_;
+  const bool blind_writes_;
 };
 
 }  // namespace
@@ -128,7 +139,8 @@ class IndexSession final : public Session {
 Result<std::unique_ptr<Session>> IndexTarget::OpenSession() {
   auto worker = OpenWorker();
   if (!worker.ok()) return worker.status();
-  return std::unique_ptr<Session>(std::make_unique<IndexSession>(index(), std::move(*worker)));
+  return std::unique_ptr<Session>(
+      std::make_unique<IndexSession>(index(), std::move(*worker), blind_writes()));
 }
 
 }  // namespace farleaf::ycsb

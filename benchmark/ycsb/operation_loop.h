@@ -14,6 +14,8 @@ struct OperationLoop {
   index::RangeIndex& index;
   dsm::Worker& worker;
   OperationSource& source;
+  /// UPDATE and INSERT store in any case, and look at nothing.
+  bool blind_writes = false;
 };
 /// One operation after another, until the source has no more.
 dsm::Task<void> RunOperations(OperationLoop loop);

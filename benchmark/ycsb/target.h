@@ -148,6 +148,8 @@ class IndexTarget : public Target {
 
  protected:
   virtual index::RangeIndex& index() = 0;
+  /// UPDATE and INSERT are puts that look at nothing.
+  virtual bool blind_writes() const { return false; }
   virtual Result<std::unique_ptr<dsm::Worker>> OpenWorker() = 0;
 };
 

@@ -73,6 +73,8 @@ class LsmStore final : public RangeIndex {
                      ValueVisitor& visitor) override;
   Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
                                     const ModifyFunction& modify, CurrentValue use) override;
+  /// Reads nothing.
+  Task<Status> BlindPut(OpContext& op, std::string_view key, std::string_view value) override;
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
   Task<Status> Upkeep(OpContext& op) override;
 
@@ -228,6 +230,8 @@ class LsmStore final : public RangeIndex {
                           Committed* committed);
   void InsertIntoMemtable(std::span<const Change> changes, Sequence first);
   Task<Status> AfterCommit(dsm::Worker& worker, const Committed& committed);
+  /// The checked changes, whatever is there. Large values are taken out of them.
+  Task<Status> CommitBlindly(OpContext& op, std::span<Change> changes);
   Sequence NewestInMemory(const ReadView& view, std::string_view key) const;
 
   // store_flush.cc, store_compact.cc

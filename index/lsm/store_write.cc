@@ -242,10 +242,22 @@ Task<Status> LsmStore::Write(OpContext& op, std::span<const Change> changes) {
         fmt::format("changes of {} bytes at once: up to {} can be, large values not counted", bytes,
                     kLogPayloadBytesMax));
   }
+  Status done = co_await CommitBlindly(op, stored);
+  co_return done;
+}
+
+Task<Status> LsmStore::BlindPut(OpContext& op, std::string_view key, std::string_view value) {
+  Change change{.kind = ChangeKind::kPut, .key = key, .value = value};
+  FARLEAF_CO_RETURN_IF_ERROR(CheckChange(change));
+  Status done = co_await CommitBlindly(op, {&change, 1});
+  co_return done;
+}
+
+Task<Status> LsmStore::CommitBlindly(OpContext& op, std::span<Change> changes) {
   Committed committed;
-  Status done = co_await CommitChanges(op, stored, &committed);
+  Status done = co_await CommitChanges(op, changes, &committed);
   if (!done.ok()) {
-    NoteUnnamed(stored);
+    NoteUnnamed(changes);
     if (committed.sealed) log_work_.Notify();
     co_return done;
   }

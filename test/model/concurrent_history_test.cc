@@ -78,8 +78,10 @@ index::Task<void> RunClient(dsm::Worker& worker, Client& client) {
       status = co_await client.recorder.MultiGet(op, std::move(keys));
     } else if (dice < 55) {
       status = co_await client.recorder.Insert(op, key, value);
-    } else if (dice < 65) {
+    } else if (dice < 60) {
       status = co_await client.recorder.Put(op, key, value);
+    } else if (dice < 65) {
+      status = co_await client.recorder.BlindPut(op, key, value);
     } else if (dice < 75) {
       status = co_await client.recorder.Update(op, key, value);
     } else if (dice < 90) {

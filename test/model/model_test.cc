@@ -104,7 +104,14 @@ class ModelTest : public ::testing::TestWithParam<IndexKind> {
   void Write() {
     const std::string &key = Key(), value = Value();
     const bool existed = model_.contains(key);
-    switch (random_.Below(3)) {
+    switch (random_.Below(4)) {
+      case 2: {
+        const Status stored =
+            Run([&](auto& index, OpContext& op) { return index.BlindPut(op, key, value); });
+        ASSERT_TRUE(stored.ok()) << stored;
+        model_[key] = value;
+        break;
+      }
       case 0:
         ASSERT_EQ(
             Checked(Run([&](auto& index, OpContext& op) { return index.Insert(op, key, value); })),
@@ -261,11 +268,18 @@ TEST_P(ModelTest, ArgumentsThatDoNotFitAreRefused) {
                   .status()
                   .code(),
               StatusCode::kInvalidArgument);
+    EXPECT_EQ(
+        Run([&](auto& index, OpContext& op) { return index.BlindPut(op, key, good_value); }).code(),
+        StatusCode::kInvalidArgument);
   }
   if (kind.fixed8) {
     EXPECT_EQ(Run([&](auto& index, OpContext& op) { return index.Put(op, good_key, "7 bytes"); })
                   .status()
                   .code(),
+              StatusCode::kInvalidArgument);
+    EXPECT_EQ(Run([&](auto& index, OpContext& op) {
+                return index.BlindPut(op, good_key, "7 bytes");
+              }).code(),
               StatusCode::kInvalidArgument);
   }
   EXPECT_TRUE(Checked(

@@ -135,6 +135,13 @@ class RecordingClient {
     co_return End(std::move(record), is_new.status());
   }
 
+  Task BlindPut(index::OpContext& op, std::string key, std::string value) {
+    Operation record = Begin(OpKind::kSet, std::move(key), std::move(value));
+    pending_ = &record;
+    Status stored = co_await index_->BlindPut(op, record.key, record.argument);
+    co_return End(std::move(record), std::move(stored));
+  }
+
   Task Update(index::OpContext& op, std::string key, std::string value) {
     Operation record = Begin(OpKind::kUpdate, std::move(key), std::move(value));
     pending_ = &record;
