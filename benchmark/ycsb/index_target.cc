@@ -69,8 +69,10 @@ Task<void> WaitUntilDue(Worker& worker, OperationSource& source, uint64_t due_ns
 }
 
 Task<void> RunOperations(OperationLoop deps) {
+  constexpr uint64_t kYieldEvery = 256;  // operations that may not have waited for anything
   Operation operation;
-  while (deps.source.Next(&operation)) {
+  for (uint64_t begun = 1; deps.source.Next(&operation); ++begun) {
+    if (begun % kYieldEvery == 0) co_await deps.worker.Sleep(0);
     if (operation.due_ns != 0) co_await WaitUntilDue(deps.worker, deps.source, operation.due_ns);
     if (!deps.source.Begin(&operation)) break;
     OpContext op{deps.worker, *operation.counts, operation.deadline_ns};

@@ -4,8 +4,8 @@
 #include <bit>
 
 #include "dsm/base/check.h"
-#include "index/lsm/block_fetch.h"
 #include "dsm/base/spin_lock.h"
+#include "index/lsm/block_fetch.h"
 
 namespace farleaf::index::lsm {
 

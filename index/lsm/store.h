@@ -175,8 +175,8 @@ class LsmStore final : public RangeIndex {
   /// REQUIRES: no lock is held.
   void RetireView(std::shared_ptr<ReadView> before);
   std::shared_ptr<ReadView> NextView() const;
-  /// Takes the active memtable for the next flush, if it is full, and there is none.
-  void RotateIfFull();
+  /// Takes the active memtable for the next flush, if it is full, and there is none. Returns whether it did.
+  bool RotateIfFull();
   bool IsFull(const Memtable& memtable) const {
     return memtable.Fullness(options_.memtable_bytes) >= 1;
   }

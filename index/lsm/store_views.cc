@@ -47,10 +47,12 @@ bool LsmStore::RotateMemtable(Rotate when) {
   return true;
 }
 
-void LsmStore::RotateIfFull() {
+bool LsmStore::RotateIfFull() {
   const ReadView& view = View();
-  if (view.flushing || !IsFull(*view.active)) return;
-  if (RotateMemtable(Rotate::kIfFull)) flush_work_.Notify();
+  if (view.flushing || !IsFull(*view.active)) return false;
+  if (!RotateMemtable(Rotate::kIfFull)) return false;
+  flush_work_.Notify();
+  return true;
 }
 
 bool LsmStore::Quiet() const {

@@ -104,7 +104,8 @@ Task<Status> LsmStore::AppendValue(dsm::Worker& worker, std::string_view key,
 }
 
 Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committed) {
-  RotateIfFull();
+  // Writes that never wait would hold back each memtable that was flushed: its memory is freed behind a quiescent point.
+  if (RotateIfFull()) co_await worker.Sleep(0);
   if (committed.sealed) log_work_.Notify();
   if (options_.durability == Durability::kLocal) co_return Status::Ok();
   const LogGroup::Positions positions{committed.recovery.end, committed.values_end};

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "test/support/allocated_bytes.h"
 #include "test/support/lsm_host.h"
 
 namespace farleaf::test {
@@ -117,6 +118,26 @@ TEST_F(LsmStoreLimitsTest, AScanOverDeletedKeysHoldsNoMoreThanTheCacheHas) {
     EXPECT_EQ(rows.size(), 1u);
     EXPECT_LT(bytes_max, 2 * LsmHost::SmallStore().cache_bytes);
   }
+  worker_ = nullptr;
+}
+
+dsm::Task<void> PutAgainAndAgain(dsm::OpContext& op, LsmHost& host, uint64_t puts) {
+  const std::string value(200, 'v');
+  for (uint64_t i = 0; i < puts; ++i) {
+    const std::string key = "key" + std::to_string(i % 100);
+    Status put = co_await host.index(0).BlindPut(op, key, value);
+    EXPECT_TRUE(put.ok()) << put;
+  }
+}
+
+// Nothing of it waits, so that its worker would pass no quiescent point: 100 memtables. (Files are in memory, too.)
+TEST_F(LsmStoreLimitsTest, WritesThatNeverWaitKeepNoMemtablesForEver) {
+  if (!AllocatedBytes()) GTEST_SKIP() << "a sanitizer's allocator";
+  const uint64_t memtable_bytes = LsmHost::SmallStore().memtable_bytes;
+  const size_t before = *AllocatedBytes();
+  dsm::OpContext op{*worker_, counts_};
+  worker_->Run(PutAgainAndAgain(op, host_, 100 * memtable_bytes / 200));
+  EXPECT_LT(*AllocatedBytes(), before + 40 * memtable_bytes);
   worker_ = nullptr;
 }
 
