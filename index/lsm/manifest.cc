@@ -30,12 +30,17 @@ std::string CurrentContent(std::string_view name) {
   return line + fmt::format("{:08x}\n", Crc32c(AsBytes(line)));
 }
 
-Result<std::string> NameInCurrent(std::string_view content) {
+Status DamagedCurrent(const storage::Storage& storage, std::string_view what) {
+  return Status::Corruption(fmt::format("{} at offset 0: {}; restore the directory from a copy",
+                                        storage.PathOf(kCurrent), what));
+}
+
+Result<std::string> NameInCurrent(const storage::Storage& storage, std::string_view content) {
   const size_t end = content.find('\n');
   if (end != std::string_view::npos && content == CurrentContent(content.substr(0, end))) {
     return std::string(content.substr(0, end));
   }
-  return Status::Corruption("CURRENT does not name a manifest; restore the directory from a copy");
+  return DamagedCurrent(storage, "it does not name a manifest");
 }
 
 uint32_t HeaderCrc(uint64_t number, uint64_t offset, uint32_t length) {
@@ -60,13 +65,15 @@ bool AllZero(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
-Status Damaged(uint64_t number, uint64_t offset, std::string_view what) {
+Status Damaged(const storage::Storage& storage, uint64_t number, uint64_t offset,
+               std::string_view what) {
   return Status::Corruption(fmt::format("{} at offset {}: {}; restore the directory from a copy",
-                                        NameOf(number), offset, what));
+                                        storage.PathOf(NameOf(number)), offset, what));
 }
 
 /// The payload of the record at `offset`; empty: the file ends in front of it, or within it.
-Result<std::span<const std::byte>> RecordAt(std::span<const std::byte> file, uint64_t number,
+Result<std::span<const std::byte>> RecordAt(const storage::Storage& storage,
+                                            std::span<const std::byte> file, uint64_t number,
                                             uint64_t offset) {
   const auto rest = file.subspan(offset);
   ByteReader in(rest);
@@ -74,12 +81,12 @@ Result<std::span<const std::byte>> RecordAt(std::span<const std::byte> file, uin
   const auto payload_crc = in.Read<uint32_t>();
   if (!in.ok() || AllZero(rest)) return std::span<const std::byte>{};
   if (header_crc != HeaderCrc(number, offset, length) || length == 0) {
-    return Damaged(number, offset, "the record's header is damaged");
+    return Damaged(storage, number, offset, "the record's header is damaged");
   }
   const auto payload = in.ReadBytes(length);
   if (!in.ok()) return payload;
   if (Crc32c(payload) != payload_crc) {
-    return Damaged(number, offset, "the record is damaged");
+    return Damaged(storage, number, offset, "the record is damaged");
   }
   return payload;
 }
@@ -100,7 +107,7 @@ dsm::Task<Result<std::unique_ptr<Manifest>>> Manifest::Open(dsm::Worker& worker,
   if (!complete.ok()) co_return complete;
   auto current = co_await storage->ReadFile(worker, std::string(kCurrent));
   if (!current.ok()) co_return current.status();
-  auto name = NameInCurrent(*current);
+  auto name = NameInCurrent(*storage, *current);
   if (!name.ok()) co_return name.status();
   std::unique_ptr<Manifest> manifest(new Manifest(storage));
   Status read = co_await manifest->ReadRecords(worker, *name);
@@ -112,14 +119,14 @@ dsm::Task<Status> Manifest::ReadRecords(dsm::Worker& worker, std::string name) {
   const char* const digits = name.data() + std::min(name.size(), kPrefix.size());
   const auto parsed = std::from_chars(digits, name.data() + name.size(), number_);
   if (!name.starts_with(kPrefix) || parsed.ec != std::errc() || NameOf(number_) != name) {
-    co_return Status::Corruption("CURRENT names '" + name + "', which is no manifest's name");
+    co_return DamagedCurrent(*storage_, "it names '" + name + "', which is no manifest's name");
   }
   auto content = co_await storage_->ReadFile(worker, name);
   if (!content.ok()) co_return content.status();
   const auto file = AsBytes(*content);
   uint64_t offset = 0, records = 0;
   while (offset < file.size()) {
-    auto payload = RecordAt(file, number_, offset);
+    auto payload = RecordAt(*storage_, file, number_, offset);
     if (!payload.ok()) co_return payload.status();
     if (payload->empty()) break;
     if (records++ == 0) {
@@ -128,7 +135,7 @@ dsm::Task<Status> Manifest::ReadRecords(dsm::Worker& worker, std::string name) {
       state_.epoch = in.Read<uint64_t>();
       const bool any_format = FormatOf(magic) >= '1' && FormatOf(magic) <= '9';
       if (!in.ok() || in.remaining() != 0 || ((magic ^ kMagic) & kMagicMask) != 0 || !any_format) {
-        co_return Damaged(number_, offset, "it is no manifest");
+        co_return Damaged(*storage_, number_, offset, "it is no manifest");
       }
       if (magic != kMagic) {
         co_return Status::InvalidArgument(
@@ -139,12 +146,12 @@ dsm::Task<Status> Manifest::ReadRecords(dsm::Worker& worker, std::string name) {
     } else {
       auto edit = StateEdit::Decode(*payload);
       Status applied = edit.ok() ? state_.Apply(*edit) : edit.status();
-      if (!applied.ok()) co_return Damaged(number_, offset, applied.message());
+      if (!applied.ok()) co_return Damaged(*storage_, number_, offset, applied.message());
     }
     offset += kHeaderBytes + payload->size();
   }
   // The file was whole up to the state when CURRENT came to name it.
-  if (records < 2) co_return Damaged(number_, offset, "it ends in front of the state");
+  if (records < 2) co_return Damaged(*storage_, number_, offset, "it ends in front of the state");
   opened_ = {.name = name,
              .bytes = file.size(),
              .records = records,

@@ -38,6 +38,7 @@ class FileStorage final : public Storage {
   StorageCounts counts() const override;
   Result<StorageSpace> Space() override;
   std::string NameOf(SegmentId id) const override;
+  std::string PathOf(std::string_view file) const override { return directory_.FilePath(file); }
 
   /// kIoUring or kThreads.
   IoEngine engine() const { return engine_; }

@@ -43,6 +43,7 @@ class ReadOnlyFiles final : public Storage {
   StorageCounts counts() const override { return counts_; }
   Result<StorageSpace> Space() override { return StorageSpace{segments_.size(), 0}; }
   std::string NameOf(SegmentId id) const override { return directory_.SegmentPath(id); }
+  std::string PathOf(std::string_view file) const override { return directory_.FilePath(file); }
 
  private:
   explicit ReadOnlyFiles(DataDirectory directory)

@@ -11,6 +11,9 @@ void SimDevice::Begin(SimIo io) {
   ++ios_;
   if (faults_.stop_at != 0 && ios_ >= faults_.stop_at) faults_.stopped = true;
   io.fails = faults_.fail_at != 0 && ios_ == faults_.fail_at;
+  if (io.kind == SimIo::Kind::kTransfer && io.io->kind == IoKind::kRead) {
+    io.fails |= faults_.unreadable.contains(io.io->segment);
+  }
   const uint64_t span_ns = options_.io_ns_max - options_.io_ns_min + 1;
   const uint64_t takes_ns = (options_.io_ns_min + random_.Below(span_ns)) * faults_.slowness;
   const uint64_t due_ns = io.group->worker().clock().NowNs() + takes_ns;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,7 @@ class SimDevice {
     uint64_t stop_at = 0, fail_at = 0;  // numbers of I/Os; 0: none
     uint64_t segments_max = 0;
     uint64_t slowness = 1;
+    std::set<SegmentId> unreadable;
     bool files_full = false;
     bool stuck = false;
     bool stopped = false;

@@ -166,6 +166,10 @@ bool SimStorage::stopped() const { return device_->faults().stopped; }
 SimImage SimStorage::Crash() { return device_->Crash(); }
 void SimStorage::FailIo(uint64_t n) { device_->faults().fail_at = device_->ios() + n; }
 void SimStorage::SetSegmentsMax(uint64_t segments) { device_->faults().segments_max = segments; }
+void SimStorage::SetUnreadable(SegmentId id, bool unreadable) {
+  device_->faults().unreadable.erase(id);
+  if (unreadable) device_->faults().unreadable.insert(id);
+}
 void SimStorage::SetFilesFull(bool full) { device_->faults().files_full = full; }
 void SimStorage::SetStuck(bool stuck) { device_->faults().stuck = stuck; }
 void SimStorage::SetSlowness(uint64_t times) { device_->faults().slowness = times; }

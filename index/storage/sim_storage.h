@@ -49,6 +49,7 @@ class SimStorage final : public Storage {
   StorageCounts counts() const override;
   Result<StorageSpace> Space() override;
   std::string NameOf(SegmentId id) const override;
+  std::string PathOf(std::string_view file) const override { return "sim/" + std::string(file); }
 
   // ---- Faults
   /// Begun so far: transfers, syncs, creations, and what is done to named files.
@@ -60,6 +61,8 @@ class SimStorage final : public Storage {
   SimImage Crash();
   /// The n-th I/O from now fails with IoError; if it was a write, some of it may have happened. 1: the next.
   void FailIo(uint64_t n);
+  /// From now on each read of this segment fails with IoError, or none does.
+  void SetUnreadable(SegmentId id, bool unreadable);
   /// The device is full when it has so many segments. 0: never.
   void SetSegmentsMax(uint64_t segments);
   /// Named files cannot grow.

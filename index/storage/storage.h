@@ -96,6 +96,8 @@ class Storage {
   virtual Result<StorageSpace> Space() = 0;
   /// For messages: the segment as a person would look for it ("/data/000000000012.segment").
   virtual std::string NameOf(SegmentId id) const = 0;
+  /// The same of a named file.
+  virtual std::string PathOf(std::string_view file) const { return std::string(file); }
 };
 
 }  // namespace farleaf::index::storage
