@@ -73,8 +73,13 @@ CursorStep TableCursor::Stand() {
   return StepAside(Direction::kBackward) ? Descend() : CursorStep::kEnd;
 }
 
-bool TableCursor::StepAside(Direction direction) {
-  for (size_t level = 1; level < path_.size(); ++level) {
+CursorStep TableCursor::PassMissing(Direction direction) {
+  const auto above = static_cast<size_t>(pending_) + 1;
+  return StepAside(direction, above) ? Descend() : CursorStep::kEnd;
+}
+
+bool TableCursor::StepAside(Direction direction, size_t level) {
+  for (; level < path_.size(); ++level) {
     Node& node = path_[level];
     if (direction == Direction::kForward ? node.index + 1 < node.count : node.index > 0) {
       node.index += direction == Direction::kForward ? 1 : -1;

@@ -37,11 +37,15 @@ class TableCursor {
   CursorStep Next();
   CursorStep Prev();
 
+  enum class Direction : uint8_t { kForward, kBackward };
+  /// The first entry behind all that is below the missing block, or in front of it. REQUIRES: the last step was kMissing. Next, or Prev,
+  /// leads on.
+  CursorStep PassMissing(Direction direction);
+
   /// Its views hold until the next step. REQUIRES: the last step was kEntry.
   const Entry& entry() const { return entry_; }
   const MissingBlock& missing() const { return missing_; }
 
-  enum class Direction : uint8_t { kForward, kBackward };
   /// Names up to `count` of the leaves that come next, which the cache lacks, in `missing`; no further than the level-1 node that the
   /// cursor stands in. For Table::FetchAll. REQUIRES: the last step was kEntry, or kMissing of a leaf.
   void Upcoming(Direction direction, size_t count, std::vector<MissingBlock>* missing) const;
@@ -56,7 +60,8 @@ class TableCursor {
 
   CursorStep Begin(Turn turn);
   CursorStep Descend();
-  bool StepAside(Direction direction);
+  /// `level`: of the lowest node that may go on.
+  bool StepAside(Direction direction, size_t level = 1);
   CursorStep Stand();
   CursorStep SetEntry();
 
