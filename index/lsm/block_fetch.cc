@@ -1,5 +1,7 @@
 #include "index/lsm/block_fetch.h"
 
+#include <fmt/format.h>
+
 #include <deque>
 
 #include "index/lsm/background_io.h"
@@ -64,6 +66,13 @@ struct Extent {
   }
 };
 
+/// Whoever has a block's place has it of something that names only segments that exist: one that is missing is lost.
+Status FailureOf(const storage::Storage& storage, const BlockRequest& request, const Status& read) {
+  if (read.code() != StatusCode::kNotFound) return read;
+  return Status::Corruption(fmt::format("{} at offset {}: the file is missing",
+                                        storage.NameOf(request.key.segment), request.key.offset));
+}
+
 Result<BlockCache::Handle> Admit(BlockCache& cache, const BlockRequest& request,
                                  const Extent& extent) {
   auto memory = request.unpacker->Unpack({extent.memory.data() + extent.skip, request.bytes});
@@ -91,7 +100,7 @@ dsm::Task<Result<BlockCache::Handle>> FetchBlock(dsm::Worker& worker, storage::S
     if (status.ok()) {
       result = Admit(cache, request, extent);
     } else {
-      result = status;
+      result = FailureOf(storage, request, status);
     }
   }
   leader.Complete(result);
@@ -131,7 +140,7 @@ dsm::Task<Status> FetchBlocks(dsm::Worker& worker, storage::Storage& storage, Bl
     if (ios[k].status.ok()) {
       result = Admit(cache, requests[led[k]], extents[k]);
     } else {
-      result = ios[k].status;
+      result = FailureOf(storage, requests[led[k]], ios[k].status);
     }
     leaders[k].Complete(*result);
   }

@@ -43,6 +43,7 @@
 #include "index/lsm/segment_grants.h"
 #include "index/lsm/snapshot.h"
 #include "index/lsm/version.h"
+#include "index/lsm/wary_cursor.h"
 #include "index/lsm/write_pace.h"
 #include "index/range_index.h"
 
@@ -136,6 +137,8 @@ class LsmStore final : public RangeIndex {
   uint64_t collected_segments() const {
     return collected_segments_.load(std::memory_order_relaxed);
   }
+  /// Those that stay, whatever of them is garbage, because something that has to be read for it cannot be.
+  uint64_t kept_segments() const { return kept_segments_.load(std::memory_order_relaxed); }
   struct Memtables {
     uint64_t active_bytes = 0;
     bool active_empty = true;
@@ -280,11 +283,30 @@ class LsmStore final : public RangeIndex {
 
   // store_collect.cc
   struct Collection;
-  Task<std::vector<SegmentId>> SegmentsToCollect(dsm::Worker& worker,
-                                                 const std::set<SegmentId>& damaged);
-  Task<Status> CollectSegment(dsm::Worker& worker, SegmentId id);
+  /// Of a segment of values: bytes that are no record.
+  struct ValueGap {
+    uint32_t begin = 0, end = 0;
+    bool may_be_end = false;  ///< it may be that nothing was written there
+  };
+  /// One that cannot be emptied, and when that is tried again.
+  struct KeptSegment {
+    uint64_t pause_ns = 0, until_ns = 0;
+  };
+  using KeptSegments = std::map<SegmentId, KeptSegment>;
+  Task<std::vector<SegmentId>> SegmentsToCollect(dsm::Worker& worker, KeptSegments& kept);
+  /// `unread`: why the segment had to be kept; Ok: it had not.
+  Task<Status> CollectSegment(dsm::Worker& worker, SegmentId id, Status* unread);
+  void KeepSegment(dsm::Worker& worker, SegmentId id, const Status& why, KeptSegments* kept);
+  Status DamagedValue(SegmentId id, uint32_t offset) const;
+  Task<Status> CheckGaps(dsm::Worker& worker, SegmentId id, const std::vector<ValueGap>& gaps,
+                         bool torn);
+  /// That no newest version of a key names anything in the gaps. REQUIRES: nothing will name it that does not yet.
+  Task<Status> ExpectUnnamed(dsm::Worker& worker, SegmentId id, const std::vector<ValueGap>& gaps);
+  Task<Status> ExpectShadowed(dsm::Worker& worker, const Entry& entry,
+                              const std::vector<ValueGap>& gaps);
   Task<void> MoveValues(dsm::Worker& worker, Collection& collection);
-  Task<Status> MoveValue(dsm::Worker& worker, ValueRecord record, ValuePointer from);
+  Task<Status> MoveValue(dsm::Worker& worker, ValueRecord record, ValuePointer from,
+                         Status* unread);
   /// Records that were appended, and that nothing will ever name.
   void NoteUnnamed(std::span<const Change> changes);
   /// What was not filled of a full segment.
@@ -320,6 +342,7 @@ class LsmStore final : public RangeIndex {
   mutable std::mutex compacting_mutex_;               // guards, down to here:
   uint32_t compacting_ = 0;                           // bit: a level that is being merged into
   std::array<uint64_t, kLevelsMax> not_before_ns_{};  // when one that failed may be taken again
+  std::array<uint32_t, kLevelsMax> unread_{};         // tries one after another that could not read
   std::atomic<uint64_t> flush_bytes_{0};              // StoreState::flush_bytes
   std::atomic<double> changes_of_memtable_{0};        // of those flushed lately; 0: none was
   std::atomic<double> merge_speed_;                   // of merges into level 0, bytes read a second
@@ -333,7 +356,7 @@ class LsmStore final : public RangeIndex {
   Event garbage_changed_;
   const FixedClock time_zero_{0};           // at which nothing has expired
   std::atomic<double> garbage_share_{0.0};  // of the full segments of values
-  std::atomic<uint64_t> collected_segments_{0};
+  std::atomic<uint64_t> collected_segments_{0}, kept_segments_{0};
   std::mutex unnamed_mutex_;                      // guards unnamed_
   std::map<SegmentId, uint64_t> unnamed_;         // garbage that no edit tells of yet
   mutable std::mutex status_mutex_;               // guards background_status_

@@ -8,6 +8,9 @@
 //   - what a commit names that a recovery has cut off, because its value or one before it was lost, stays in the recovery log until
 //     the log goes on behind the cut: nothing is freed before that is durable, or the next recovery would take such a
 //     commit for one whose value was collected;
+//   - what is not whole cannot be moved: in a segment that was being filled at a crash all that may name something is looked through
+//     (store_gaps.cc), and if the newest version of a key names what is lost, or it cannot be told, the segment is kept, as it is with
+//     damage in any other one;
 //   - what an older version names is read by whoever began to read before that one was written: he holds a view from before
 //     the moves' end, and the segment is removed with the last of these. What replays or merges such a version does
 //     not follow its pointer.
@@ -31,6 +34,8 @@ namespace {
 constexpr size_t kMovers = 16;
 constexpr uint64_t kHourMs = 3'600'000;
 constexpr uint64_t kCollectAgainNs = kNsPerMs;
+/// Between two tries of a segment that is kept, the first time; then twice as long each time.
+constexpr uint64_t kKeepNs = kNsPerSecond, kKeepNsMax = 3600 * kNsPerSecond;
 /// A store with fewer segments of values than this delays nobody: one of them is a large share.
 constexpr size_t kSegmentsFew = 16;
 
@@ -50,11 +55,13 @@ uint32_t NextWholeValue(uint32_t seed, uint32_t offset, std::span<const std::byt
   return static_cast<uint32_t>(segment.size());
 }
 
+bool AllZero(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
 /// Whether nothing but zeros is between here and the end of the block, as whoever wrote the last record left it.
 bool EndsHere(uint32_t offset, std::span<const std::byte> segment) {
-  const size_t end = RoundUp(offset, storage::kBlockBytes);
-  const auto rest = segment.subspan(offset, end - offset);
-  return std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == std::byte{0}; });
+  return AllZero(segment.subspan(offset, RoundUp(offset, storage::kBlockBytes) - offset));
 }
 
 }  // namespace
@@ -65,28 +72,33 @@ struct LsmStore::Collection {
     ValueRecord record;
     ValuePointer pointer;
   };
-  /// Of the segment's bytes, which stay. Corruption: there is a gap, and it is not torn.
-  Status TakeValues(SegmentId id, uint64_t epoch, std::span<const std::byte> segment, bool torn);
+  /// Of the segment's bytes, which stay.
+  void TakeValues(SegmentId id, uint64_t epoch, std::span<const std::byte> segment);
   ~Collection() { ended.Abandon(); }
 
   std::vector<Value> values;  ///< views are of the segment's bytes
+  std::vector<ValueGap> gaps;
   size_t next = 0;
   size_t movers = 0;
   Event ended;
   Status status;
+  Status unread;  ///< why it is not known of some value whether it is named; Ok: of each it is
 };
 
-Status LsmStore::Collection::TakeValues(SegmentId id, uint64_t epoch,
-                                        std::span<const std::byte> segment, bool torn) {
+// What was not written behind the last record may hold anything, in a file that was another segment's; nothing tells its begin from that
+// of a record, unless it is in the middle of a block.
+void LsmStore::Collection::TakeValues(SegmentId id, uint64_t epoch,
+                                      std::span<const std::byte> segment) {
   const uint32_t seed = SegmentSeed(epoch, id);
   uint32_t offset = 0;
   while (offset < segment.size()) {
     const auto record = ParseLogRecord(seed, offset, segment.subspan(offset));
     if (!record) {
       const uint32_t whole = NextWholeValue(seed, offset, segment);
-      if (!torn && (whole < segment.size() || !EndsHere(offset, segment))) {
-        return Status::Corruption(fmt::format(
-            "at offset {}: the value's record is damaged; the segment is kept", offset));
+      const bool is_last = whole == segment.size();
+      const bool in_block = offset % storage::kBlockBytes != 0;
+      if (!is_last || !(in_block ? EndsHere(offset, segment) : AllZero(segment.subspan(offset)))) {
+        gaps.push_back({.begin = offset, .end = whole, .may_be_end = is_last && !in_block});
       }
       offset = whole;
       continue;
@@ -98,11 +110,11 @@ Status LsmStore::Collection::TakeValues(SegmentId id, uint64_t epoch,
     }
     offset += record->bytes();
   }
-  return Status::Ok();
 }
 
 // Whatever the wall's clock says, now or later: what expired an hour ago is deleted, for good; what expired since is moved.
-Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValuePointer from) {
+Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValuePointer from,
+                                 Status* unread) {
   LookupPlaces places = Places();
   places.wall = &time_zero_;
   dsm::FabricCounts counts;
@@ -113,6 +125,10 @@ Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValueP
     Found found;
     const uint64_t flushes_before = View().flushes;
     auto there = co_await Find(op, places, record.key, kSequenceMax, Wanted::kPresence, &found);
+    if (!there.ok() && IsUnreadable(there.status())) {
+      *unread = there.status();
+      co_return Status::Ok();
+    }
     if (!there.ok()) co_return there.status();
     const Seen seen{View().flushes, found.newest_in_memory};
     if (seen.flushes != flushes_before) continue;
@@ -151,13 +167,24 @@ Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValueP
 Task<void> LsmStore::MoveValues(dsm::Worker& worker, Collection& collection) {
   while (collection.status.ok() && collection.next < collection.values.size()) {
     const Collection::Value value = collection.values[collection.next++];
-    Status moved = co_await MoveValue(worker, value.record, value.pointer);
+    Status moved = co_await MoveValue(worker, value.record, value.pointer, &collection.unread);
     if (!moved.ok()) collection.status = std::move(moved);
   }
   if (--collection.movers == 0) collection.ended.Notify();
 }
 
-Task<Status> LsmStore::CollectSegment(dsm::Worker& worker, SegmentId id) {
+// A gap is looked at where a crash may have left it, or where it may be none. In any other one something that was durable is lost.
+Task<Status> LsmStore::CheckGaps(dsm::Worker& worker, SegmentId id,
+                                 const std::vector<ValueGap>& gaps, bool torn) {
+  for (const ValueGap& gap : gaps) {
+    if (!torn && !gap.may_be_end) co_return DamagedValue(id, gap.begin);
+  }
+  if (gaps.empty()) co_return Status::Ok();
+  Status unnamed = co_await ExpectUnnamed(worker, id, gaps);
+  co_return unnamed;
+}
+
+Task<Status> LsmStore::CollectSegment(dsm::Worker& worker, SegmentId id, Status* unread) {
   Status status = co_await logs_->WriteFull(worker);
   if (!status.ok()) co_return status;
   SegmentReader reader(deps_.storage, manifest_->epoch());
@@ -171,19 +198,26 @@ Task<Status> LsmStore::CollectSegment(dsm::Worker& worker, SegmentId id) {
   // Not there, and nothing names it: it was granted, and never used.
   const bool missing = status.code() == StatusCode::kNotFound;
   if (missing && names_any) {
-    co_return Status::Corruption(deps_.storage->NameOf(id) + " is missing");
+    status = Status::Corruption(deps_.storage->NameOf(id) + " at offset 0: the file is missing");
   }
-  if (!status.ok() && !missing) co_return status;
+  if (!status.ok() && (!missing || names_any)) {
+    *unread = std::move(status);
+    co_return Status::Ok();
+  }
   Collection collection;
-  if (!missing) {
-    status = collection.TakeValues(id, manifest_->epoch(), reader.bytes(), torn);
-    if (!status.ok()) co_return status.WithContext(deps_.storage->NameOf(id));
-  }
+  if (!missing) collection.TakeValues(id, manifest_->epoch(), reader.bytes());
   collection.movers = std::min(kMovers, std::max<size_t>(collection.values.size(), 1));
   const uint64_t seen = collection.ended.count();
   for (size_t i = collection.movers; i > 0; --i) worker.Spawn(MoveValues(worker, collection));
   if (collection.movers > 0) co_await collection.ended.After(worker, seen);
   if (!collection.status.ok()) co_return collection.status;
+  if (collection.unread.ok()) {
+    collection.unread = co_await CheckGaps(worker, id, collection.gaps, torn);
+  }
+  if (!collection.unread.ok()) {
+    *unread = std::move(collection.unread);
+    co_return Status::Ok();
+  }
 
   status = co_await logs_->Sync(worker, logs_->ends());
   if (!status.ok()) co_return status;
@@ -196,9 +230,8 @@ Task<Status> LsmStore::CollectSegment(dsm::Worker& worker, SegmentId id) {
 }
 
 // Those that are full, with the most garbage first: all of which enough is garbage, and while there is too much of it, the
-// worst one at least.
-Task<std::vector<SegmentId>> LsmStore::SegmentsToCollect(dsm::Worker& worker,
-                                                         const std::set<SegmentId>& damaged) {
+// worst one at least. Of what is kept nobody is to wait for the garbage.
+Task<std::vector<SegmentId>> LsmStore::SegmentsToCollect(dsm::Worker& worker, KeptSegments& kept) {
   std::vector<SegmentId> chosen;
   if (recovery_log_->tail_segment() == SegmentId::kNone) co_return chosen;
   const SegmentId below = ValuesClosedBelow();
@@ -206,10 +239,15 @@ Task<std::vector<SegmentId>> LsmStore::SegmentsToCollect(dsm::Worker& worker,
   std::vector<std::pair<uint64_t, SegmentId>> candidates;
   std::pair<uint64_t, SegmentId> worst{0, SegmentId::kNone};
   uint64_t garbage_bytes = 0, segments = 0;
+  const uint64_t now_ns = worker.clock().NowNs();
   const std::function<void(const StoreState&)> look = [&](const StoreState& state) {
     for (const auto& [id, garbage] : state.value_log) {
       if (id >= below) break;
-      if (damaged.contains(id)) continue;
+      if (const auto at = kept.find(id); at != kept.end()) {
+        if (garbage >= enough && at->second.until_ns <= now_ns)
+          candidates.emplace_back(garbage, id);
+        continue;
+      }
       ++segments;
       garbage_bytes += std::min<uint64_t>(garbage, kSegmentBytes);
       worst = std::max(worst, {garbage, id});
@@ -230,27 +268,44 @@ Task<std::vector<SegmentId>> LsmStore::SegmentsToCollect(dsm::Worker& worker,
   co_return chosen;
 }
 
+void LsmStore::KeepSegment(dsm::Worker& worker, SegmentId id, const Status& why,
+                           KeptSegments* kept) {
+  KeptSegment& segment = (*kept)[id];
+  if (segment.pause_ns == 0) {
+    FARLEAF_LOG(error, "a segment of values, {}, is kept, whatever of it is garbage: {}",
+                deps_.storage->NameOf(id), why.ToString());
+  }
+  segment.pause_ns = std::clamp(2 * segment.pause_ns, kKeepNs, kKeepNsMax);
+  segment.until_ns = worker.clock().NowNs() + segment.pause_ns;
+  kept_segments_.store(kept->size(), std::memory_order_relaxed);
+}
+
 Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
-  std::set<SegmentId> damaged;
+  KeptSegments kept;
   for (;;) {
     const uint64_t seen = garbage_changed_.count();
     if (stopping_) co_return;
-    auto segments = co_await SegmentsToCollect(worker, damaged);
+    auto segments = co_await SegmentsToCollect(worker, kept);
     if (segments.empty()) {
       SetBackgroundStatus(kCollection, Status::Ok());
       co_await garbage_changed_.After(worker, seen);
     }
     for (const SegmentId id : segments) {
       if (stopping_) co_return;
-      Status collected = co_await CollectSegment(worker, id);
-      if (collected.ok() || stopping_) continue;
-      if (collected.code() == StatusCode::kCorruption) {
-        FARLEAF_LOG(error, "a segment of values is not collected: {}", collected.ToString());
-        damaged.insert(id);
-        SetBackgroundStatus(kCollection, Status::Ok());  // writing does not hang on it
+      Status unread;
+      Status collected = co_await CollectSegment(worker, id, &unread);
+      if (stopping_) co_return;
+      if (!unread.ok()) {
+        // Writing does not hang on it, nor do others.
+        SetBackgroundStatus(kCollection, Status::Ok());
+        KeepSegment(worker, id, unread, &kept);
         continue;
       }
-      // One that cannot be read keeps none of the others from their turn.
+      if (collected.ok()) {
+        kept.erase(id);
+        kept_segments_.store(kept.size(), std::memory_order_relaxed);
+        continue;
+      }
       const bool goes_on = co_await PauseBehind(worker, kCollection, std::move(collected));
       if (!goes_on) co_return;
     }
