@@ -16,7 +16,7 @@ constexpr uint64_t kCacheBytes = uint64_t{64} << 20;
 /// Leaves that are fetched together.
 constexpr size_t kLeavesAhead = 4;
 
-StoreStats::RunStats StatsOf(RunPlace place, const StoreState::RunState& run) {
+StoreStats::RunStats StatsOf(RunPlace place, const RunTables& run) {
   StoreStats::RunStats stats{.place = place, .range_deletes = run.range_deletes.size()};
   for (const auto& [table, from] : run.tables) {
     ++stats.tables;

@@ -8,7 +8,8 @@ dsm::Task<Status> RunSource::Fetch(dsm::Worker& worker) {
     if (Stand(step)) co_return Status::Ok();
     if (step == CursorStep::kMissing) {
       Status read = co_await stream_->Read(worker, *cache_);
-      if (!read.ok()) co_return read;
+      failed_ = !read.ok();
+      if (failed_) co_return read;
       continue;
     }
     stream_ = nullptr;

@@ -22,6 +22,8 @@ class RunSource final : public MergeSource {
   bool Advance() override { return Stand(stream_->Next()); }
   dsm::Task<Status> Fetch(dsm::Worker& worker) override;
   dsm::Task<void> Close(dsm::Worker& worker);
+  /// Whose read has failed; null: none has.
+  const TableRef* failed() const { return failed_ ? &run_.tables[next_table_ - 1] : nullptr; }
 
  private:
   bool Stand(CursorStep step) {
@@ -32,6 +34,7 @@ class RunSource final : public MergeSource {
   BlockCache* const cache_;
   const uint32_t extent_bytes_;
   size_t next_table_ = 0;
+  bool failed_ = false;
   std::unique_ptr<TableStream> stream_;  // null: none was begun, or it has ended
   const Entry* entry_ = nullptr;
 };

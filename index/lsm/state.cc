@@ -1,6 +1,7 @@
 #include "index/lsm/state.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "dsm/base/bytes.h"
 
@@ -91,6 +92,53 @@ std::vector<RangeDelete> ReadRangeDeletes(EditReader* in) {
   return deletes;
 }
 
+void WriteKept(const StateEdit& edit, EditWriter* out) {
+  out->Count(edit.kept_moved.size());
+  for (const auto& [from, to] : edit.kept_moved) {
+    out->Place(from);
+    out->Place(to);
+  }
+  out->Count(edit.kept.size());
+  for (const auto& [place, kept] : edit.kept) {
+    out->Place(place);
+    out->Count(kept.tables.size());
+    for (const auto& [table, from] : kept.tables) {
+      out->Bytes(table.Encode());
+      out->Bytes(from);
+    }
+    WriteRangeDeletes(kept.range_deletes, out);
+    out->Count(kept.ranges.size());
+    for (const KeyRange& range : kept.ranges) {
+      out->Bytes(range.start);
+      out->Bytes(range.end);
+    }
+  }
+}
+
+Status ReadKept(EditReader* in, StateEdit* edit) {
+  for (size_t i = in->Count(4); i > 0; --i) {
+    const RunPlace from = in->Place();
+    edit->kept_moved.emplace_back(from, in->Place());
+  }
+  for (size_t i = in->Count(14); i > 0 && in->ok(); --i) {
+    auto& [place, kept] = edit->kept.emplace_back();
+    place = in->Place();
+    for (size_t tables = in->Count(8); tables > 0 && in->ok(); --tables) {
+      const std::string encoded = in->Bytes();
+      auto table = TableInfo::Decode(AsBytes(encoded));
+      if (!table.ok()) return table.status().WithContext("manifest");
+      kept.tables.push_back({std::move(*table), in->Bytes()});
+    }
+    kept.range_deletes = ReadRangeDeletes(in);
+    kept.ranges.resize(in->Count(8));
+    for (KeyRange& range : kept.ranges) {
+      range.start = in->Bytes();
+      range.end = in->Bytes();
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::string StateEdit::Encode() const {
@@ -133,6 +181,8 @@ std::string StateEdit::Encode() const {
   out.Number(flush_bytes);
   out.Number(segments_end);
   out.Number(durable_through);
+  // A store without damage is written as before there was a word for it.
+  if (!kept_moved.empty() || !kept.empty()) WriteKept(*this, &out);
   return bytes;
 }
 
@@ -176,6 +226,7 @@ Result<StateEdit> StateEdit::Decode(std::span<const std::byte> bytes) {
   edit.flush_bytes = in.Number();
   edit.segments_end = in.Number();
   edit.durable_through = in.Number();
+  if (in.ok() && !in.at_end()) FARLEAF_RETURN_IF_ERROR(ReadKept(&in, &edit));
   if (!in.ok() || !in.at_end()) return Misfit("an edit is not of its form");
   return edit;
 }
@@ -188,6 +239,8 @@ Tables::iterator FindTable(Tables& tables, TableId id) {
   return std::find_if(tables.begin(), tables.end(),
                       [id](const auto& each) { return each.table.id() == id; });
 }
+
+bool MayKeep(RunPlace place) { return place.kind != RunKind::kFresh; }
 
 Status ApplyToTables(const StateEdit& edit, StoreState* state) {
   for (const uint8_t level : edit.sunk) {
@@ -230,6 +283,19 @@ Status ApplyToTables(const StateEdit& edit, StoreState* state) {
       return Misfit("an edit adds to a fresh run of the past");
     }
     state->run(place).range_deletes = deletes;
+  }
+  for (const auto& [from, to] : edit.kept_moved) {
+    if (!MayKeep(from) || !MayKeep(to) || from == to) return Misfit("an edit keeps a fresh run");
+    auto& behind = state->run(to).kept;
+    auto moved = std::exchange(state->run(from).kept, {});
+    behind.insert(behind.begin(), std::make_move_iterator(moved.begin()),
+                  std::make_move_iterator(moved.end()));
+  }
+  for (size_t i = edit.kept.size(); i-- > 0;) {
+    const auto& [place, kept] = edit.kept[i];
+    if (!MayKeep(place)) return Misfit("an edit keeps a fresh run");
+    auto& behind = state->run(place).kept;
+    behind.insert(behind.begin(), kept);
   }
   std::erase_if(state->fresh, [](const auto& each) { return each.second.empty(); });
   return Status::Ok();
@@ -284,13 +350,14 @@ bool StoreState::MayAdd(RunPlace place, const StateEdit& edit) const {
          (place.through > flushed_through && place.through <= edit.flushed_through);
 }
 
-std::vector<std::pair<RunPlace, const StoreState::RunState*>> StoreState::runs() const {
-  std::vector<std::pair<RunPlace, const RunState*>> there;
+std::vector<std::pair<RunPlace, const RunTables*>> StoreState::runs() const {
+  std::vector<std::pair<RunPlace, const RunTables*>> there;
   for (const auto& [through, run] : fresh) there.emplace_back(FreshPlace(through), &run);
   for (uint8_t level = 0; level < kLevelsMax; ++level) {
     for (const RunKind kind : {RunKind::kGrowing, RunKind::kSinking}) {
       const RunPlace place{level, kind};
       if (!run(place).empty()) there.emplace_back(place, &run(place));
+      for (const KeptTables& kept : run(place).kept) there.emplace_back(place, &kept);
     }
   }
   return there;
@@ -308,9 +375,16 @@ Status StoreState::Apply(const StateEdit& edit) {
 
 StateEdit StoreState::AsEdit() const {
   StateEdit edit;
-  for (const auto& [place, run] : runs()) {
-    for (const auto& [table, from] : run->tables) edit.added.push_back({place, table, from});
-    if (!run->range_deletes.empty()) edit.range_deletes.emplace_back(place, run->range_deletes);
+  const auto add = [&edit](RunPlace place, const RunState& run) {
+    for (const auto& [table, from] : run.tables) edit.added.push_back({place, table, from});
+    if (!run.range_deletes.empty()) edit.range_deletes.emplace_back(place, run.range_deletes);
+    for (const KeptTables& kept : run.kept) edit.kept.emplace_back(place, kept);
+  };
+  for (const auto& [through, run] : fresh) add(FreshPlace(through), run);
+  for (uint8_t level = 0; level < kLevelsMax; ++level) {
+    for (const RunKind kind : {RunKind::kGrowing, RunKind::kSinking}) {
+      add({level, kind}, run({level, kind}));
+    }
   }
   edit.recovery_granted = recovery_log;
   for (const auto& [id, bytes] : value_log) {

@@ -44,8 +44,28 @@ struct RunPlace {
 };
 constexpr RunPlace FreshPlace(Sequence through) { return {0, RunKind::kFresh, through}; }
 
+/// Keys in [start, end).
+struct KeyRange {
+  std::string start, end;
+  bool operator==(const KeyRange&) const = default;
+};
+
 /// Names a table for as long as the store lives: its first segment.
 using TableId = SegmentId;
+
+struct TableState {
+  TableInfo table;
+  std::string from;  ///< what is in front of this key does not count; empty: all counts
+};
+struct RunTables {
+  std::vector<TableState> tables;          ///< ascending
+  std::vector<RangeDelete> range_deletes;  ///< fragments
+};
+/// What was set aside, since part of a table cannot be read (README.md, Damage): all that a run held of some ranges. In front of
+/// it stands whatever else its tables hold.
+struct KeptTables : RunTables {
+  std::vector<KeyRange> ranges;
+};
 
 struct StateEdit {
   struct TableAt {
@@ -65,6 +85,10 @@ struct StateEdit {
   std::vector<TableAt> added;
   std::vector<std::pair<RunPlace, std::vector<RangeDelete>>>
       range_deletes;  ///< in place of what was there
+  /// What is kept behind the first one comes behind the second, in front of what is there.
+  std::vector<std::pair<RunPlace, RunPlace>> kept_moved;
+  /// Goes behind these runs, in front of what is kept there, in this order.
+  std::vector<std::pair<RunPlace, KeptTables>> kept;
   std::vector<SegmentId> recovery_granted, recovery_dropped;
   std::vector<SegmentId> values_granted, values_dropped;
   std::vector<SegmentId> values_torn;     ///< see StoreState
@@ -77,21 +101,18 @@ struct StateEdit {
 
   bool changes_tables() const {
     return !(sunk.empty() && dropped.empty() && cut.empty() && added.empty() &&
-             range_deletes.empty());
+             range_deletes.empty() && kept_moved.empty() && kept.empty());
   }
   std::string Encode() const;
   static Result<StateEdit> Decode(std::span<const std::byte> bytes);
 };
 
 struct StoreState {
-  struct TableState {
-    TableInfo table;
-    std::string from;
-  };
-  struct RunState {
-    std::vector<TableState> tables;          ///< ascending
-    std::vector<RangeDelete> range_deletes;  ///< fragments
-    bool empty() const { return tables.empty() && range_deletes.empty(); }
+  using TableState = lsm::TableState;
+  struct RunState : RunTables {
+    /// Behind the rest, the newest first. Fresh runs have none.
+    std::vector<KeptTables> kept = {};
+    bool empty() const { return tables.empty() && range_deletes.empty() && kept.empty(); }
   };
   uint64_t epoch = 0;                                      ///< of the store: drawn when it was made
   std::map<Sequence, RunState, std::greater<>> fresh;      ///< by RunPlace::through; none is empty
@@ -114,8 +135,9 @@ struct StoreState {
   const RunState& run(RunPlace place) const;
   /// Whether the edit may add to this run: it is there, or a fresh one, newer than all, which the edit makes.
   bool MayAdd(RunPlace place, const StateEdit& edit) const;
-  /// Those that are not empty, in the order in which versions of a key shadow one another.
-  std::vector<std::pair<RunPlace, const RunState*>> runs() const;
+  /// Those that are not empty, in the order in which versions of a key shadow one another; what is kept behind a run comes behind it, under
+  /// its place.
+  std::vector<std::pair<RunPlace, const RunTables*>> runs() const;
   /// Corruption: the edit does not fit the state.
   Status Check(const StateEdit& edit) const;
   /// The same of an edit that does not fit; the state is then half changed.

@@ -9,8 +9,6 @@ namespace farleaf::index::lsm {
 
 namespace {
 
-using TableState = StoreState::TableState;
-
 std::string_view FirstOf(const TableInfo& table, std::string_view from) {
   return std::max<std::string_view>(table.smallest, from);
 }
@@ -86,6 +84,14 @@ Status CheckTables(const StoreState& state, const StateEdit& edit) {
       return Misfit("an edit adds a table that overlaps another of its run");
     }
     changing.added[each.table.largest] = &each;
+  }
+  for (const auto& [from, to] : edit.kept_moved) {
+    if (from.kind == RunKind::kFresh || to.kind == RunKind::kFresh || from == to) {
+      return Misfit("an edit keeps a fresh run");
+    }
+  }
+  for (const auto& [place, kept] : edit.kept) {
+    if (place.kind == RunKind::kFresh) return Misfit("an edit keeps a fresh run");
   }
   for (const auto& [place, deletes] : edit.range_deletes) {
     if (!deletes.empty() && !state.MayAdd(place, edit)) {

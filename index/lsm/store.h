@@ -248,7 +248,13 @@ class LsmStore final : public RangeIndex {
   Task<Status> WriteFreshRun(dsm::Worker& worker, const Memtable& memtable, Bottom bottom,
                              StateEdit* edit);
   void NoteFlushed(const Memtable& memtable, StateEdit* edit);
-  Task<Status> Compact(dsm::Worker& worker, uint8_t into);
+  /// A table that a merge could not read, and its run.
+  struct Unread {
+    RunPlace place;
+    TableRef table;
+  };
+  Task<Status> Compact(dsm::Worker& worker, uint8_t into, Unread* unread);
+  Task<Status> MergeInto(dsm::Worker& worker, uint8_t into, Unread* unread);
   /// A run that a merge reads, and its range deletes as they were at the merge's begin.
   struct Merged {
     RunPlace place;
@@ -261,6 +267,8 @@ class LsmStore final : public RangeIndex {
   void SetPace(const Version& version);
   /// The same before any memtable was flushed.
   void GuessPace(const Version& version);
+  /// When one that has failed may be tried again.
+  uint64_t PauseNs(uint8_t into, const Status& compacted);
   /// Does a merge that was taken, and lets it go.
   Task<void> CompactTaken(dsm::Worker& worker, uint8_t into);
   /// The deepest level above `end` into which something has to be merged, and whose last failure is some time ago.
@@ -281,7 +289,25 @@ class LsmStore final : public RangeIndex {
     return background_status_[work];
   }
 
-  // store_collect.cc
+  // store_aside.cc
+  struct Rest;
+  struct Aside {
+    uint8_t into = 0;              ///< for a merge into its growing run, behind which it comes
+    std::vector<KeyRange> ranges;  ///< ascending, disjoint
+    TableId rewritten = SegmentId::kNone;
+  };
+  Task<Result<std::vector<KeyRange>>> UnreadableRanges(dsm::Worker& worker, const TableRef& ref);
+  Task<Status> EndTable(dsm::Worker& worker, Rest& rest);
+  Task<Status> AddToRest(dsm::Worker& worker, Rest& rest, const Entry& entry,
+                         std::string_view last);
+  Task<Status> WriteRest(dsm::Worker& worker, const TableRef& ref, Rest& rest);
+  Task<Status> SetAside(dsm::Worker& worker, const Aside& aside, RunPlace from, Unread* unread);
+  /// `unread`: another one that cannot be read, and comes first.
+  Task<Status> SetAsideDamage(dsm::Worker& worker, uint8_t into, const Unread& what,
+                              Unread* unread);
+  Task<Status> PassKept(dsm::Worker& worker, uint8_t into, Unread* unread);
+
+  // store_collect.cc, store_gaps.cc
   struct Collection;
   /// Of a segment of values: bytes that are no record.
   struct ValueGap {

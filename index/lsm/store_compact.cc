@@ -11,6 +11,9 @@ namespace {
 
 /// Between two tries of what failed.
 constexpr uint64_t kCompactionPauseNs = kNsPerSecond / 2;
+constexpr uint32_t kPauseDoublingsMax = 9;
+/// Tables that cannot be read, of which each keeps another one from being set aside.
+constexpr int kUnreadTogether = 16;
 
 std::string Behind(std::string_view key) { return std::string(key) + '\0'; }
 
@@ -109,7 +112,7 @@ Task<Status> LsmStore::MergeRuns(dsm::Worker& worker, Merge& merge,
   }
 }
 
-Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t into) {
+Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t into, Unread* unread) {
   // In this order: a merge of the sinking run that ends in between leaves none, and none begins without one.
   std::shared_ptr<const Version> version = PinView()->version;
   const CompactionPlan plan = Plan();
@@ -120,7 +123,15 @@ Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t into) {
     if (!sunk.ok()) co_return sunk;
     levels_changed_.Notify();
   }
-  version = PinView()->version;
+  version = nullptr;
+  Status passed = co_await PassKept(worker, into, unread);
+  if (!passed.ok()) co_return passed;
+  Status status = co_await MergeInto(worker, into, unread);
+  co_return status;
+}
+
+Task<Status> LsmStore::MergeInto(dsm::Worker& worker, uint8_t into, Unread* unread) {
+  std::shared_ptr<const Version> version = PinView()->version;
   std::vector<Merged> merged;
   std::vector<std::vector<RangeDelete>> range_deletes;
   std::vector<std::unique_ptr<RunSource>> sources;
@@ -148,7 +159,10 @@ Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t into) {
     Merge merge(MergeDeps(), RuleOf(std::move(range_deletes), bottom), merge_sources);
     status = co_await MergeRuns(worker, merge, merged, into);
   }
-  for (const auto& source : sources) co_await source->Close(worker);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i]->failed()) *unread = {merged[i].place, *sources[i]->failed()};
+    co_await sources[i]->Close(worker);
+  }
   if (status.ok() && into == 0) NoteMerged(bytes, worker.clock().NowNs() - begun_ns);
   co_return status;
 }
@@ -184,13 +198,32 @@ void LsmStore::GuessPace(const Version& version) {
   SetPace(version);
 }
 
+// What could not be read is set aside, and the merge is taken again; where that does not help either, by and by more seldom. Whatever else
+// it failed with may be over soon.
+uint64_t LsmStore::PauseNs(uint8_t into, const Status& compacted) {
+  if (!IsUnreadable(compacted)) {
+    unread_[into] = 0;
+    return kCompactionPauseNs;
+  }
+  return kCompactionPauseNs << std::min(unread_[into]++, kPauseDoublingsMax);
+}
+
 Task<void> LsmStore::CompactTaken(dsm::Worker& worker, uint8_t into) {
-  Status compacted = co_await Compact(worker, into);
+  Unread unread;
+  Status compacted = co_await Compact(worker, into, &unread);
+  for (int more = kUnreadTogether; more > 0 && unread.table.file && !stopping_; --more) {
+    const Unread what = std::exchange(unread, {});
+    compacted = co_await SetAsideDamage(worker, into, what, &unread);
+  }
   SetBackgroundStatus(kCompaction + into, compacted);
   {
     std::lock_guard lock(compacting_mutex_);
     compacting_ &= ~(1u << into);
-    not_before_ns_[into] = compacted.ok() ? 0 : worker.clock().NowNs() + kCompactionPauseNs;
+    if (compacted.ok()) {
+      not_before_ns_[into] = unread_[into] = 0;
+    } else {
+      not_before_ns_[into] = worker.clock().NowNs() + PauseNs(into, compacted);
+    }
   }
   levels_changed_.Notify();
 }

@@ -39,6 +39,7 @@ const TableRef* Run::TableOf(std::string_view key) const {
 
 bool Version::NothingBelow(uint8_t level) const {
   if (runs.empty()) return true;
+  if (runs.back().kept) return false;
   const RunPlace last = runs.back().place;
   return last.kind == RunKind::kFresh || last <= RunPlace{level, RunKind::kGrowing};
 }
@@ -63,8 +64,11 @@ std::shared_ptr<const Version> Version::Of(const StoreState& state, const Versio
   auto version = std::make_shared<Version>();
   version->fresh = state.fresh.size();
   for (const auto& [place, from] : state.runs()) {
+    const bool kept = !version->runs.empty() && version->runs.back().place == place;
+    if (kept) std::ranges::find(version->runs, place, &Run::place)->has_kept = true;
     Run& run = version->runs.emplace_back();
     run.place = place;
+    run.kept = kept;
     run.range_deletes = from->range_deletes;
     for (const auto& [info, cut] : from->tables) {
       auto& known = files[storage::Number(info.id())];

@@ -97,7 +97,10 @@ struct Run {
   uint64_t bytes = 0;        ///< that are used of the tables' segments, cut or not
   uint64_t value_bytes = 0;  ///< of the value log that a fresh run's tables name; of others 0
 
-  bool empty() const { return tables.empty() && range_deletes.empty(); }
+  bool kept = false;      ///< it was set aside of a run, or of a newer one, and stands behind it
+  bool has_kept = false;  ///< something is kept behind it
+
+  bool empty() const { return tables.empty() && range_deletes.empty() && !has_kept; }
   /// The only table that can have the key; null: none.
   const TableRef* TableOf(std::string_view key) const;
 };
@@ -106,7 +109,7 @@ struct Version {
   std::vector<Run> runs;  ///< not empty, in the order in which versions of a key shadow one another
   size_t fresh = 0;       ///< so many of them are fresh: they come first
 
-  /// Empty: or it is not there.
+  /// Not what is kept behind it. Empty: or it is not there.
   const Run& run(RunPlace place) const;
   /// Whether nothing is behind the growing run of this level, in the order in which versions of a key shadow one another.
   bool NothingBelow(uint8_t level) const;
