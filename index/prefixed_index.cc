@@ -139,6 +139,13 @@ Task<Status> PrefixedIndex::BlindPut(OpContext& op, std::string_view key, std::s
 
 // The whole index counts prefixes as bytes, too: it is asked for a little more, and again where rows are so small that this was not
 // enough.
+Task<Status> PrefixedIndex::DeleteRange(OpContext& op, std::string_view start,
+                                        std::string_view end) {
+  const std::string from = Whole(start), to = Whole(end);
+  Status deleted = co_await whole_->DeleteRange(op, from, to);
+  co_return deleted;
+}
+
 Task<Status> PrefixedIndex::Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) {
   std::string start = Whole(range.start);
   const auto behind = PrefixOf(static_cast<uint16_t>(number_ + 1));

@@ -39,6 +39,7 @@ class PrefixedIndex final : public RangeIndex {
                                     const ModifyFunction& modify, CurrentValue current) override;
   Task<Status> BlindPut(OpContext& op, std::string_view key, std::string_view value) override;
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
+  Task<Status> DeleteRange(OpContext& op, std::string_view start, std::string_view end) override;
   /// That of the whole index.
   Task<Status> Upkeep(OpContext& op) override { return whole_->Upkeep(op); }
 

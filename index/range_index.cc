@@ -28,6 +28,11 @@ Task<Status> RangeIndex::VisitValues(OpContext& op, std::span<const std::string_
   co_return got;
 }
 
+Task<Status> RangeIndex::DeleteRange(OpContext& /*op*/, std::string_view /*start*/,
+                                     std::string_view /*end*/) {
+  co_return Status::Unimplemented("deleting a range at once");
+}
+
 Task<Result<bool>> RangeIndex::Insert(OpContext& op, std::string_view key, std::string_view value) {
   const ModifyFunction modify = WriteIf(false, true, value);
   auto result = co_await Modify(op, key, modify, CurrentValue::kPresenceOnly);

@@ -45,6 +45,8 @@ using ModifyFunction =
 /// and it never stores a key that is absent, so that no room for one needs to be found.
 enum class CurrentValue : uint8_t { kRead, kPresenceOnly, kMustExist };
 
+/// Where damage hides whether the key was there, and the change is the same in both cases (Put, Delete), it is done, and says
+/// that it was. Without kRead; all else fails there.
 struct ModifyResult {
   bool existed = false;  ///< before
   ModifyAction action = ModifyAction::kKeep;
@@ -63,6 +65,10 @@ enum class ScanDirection : uint8_t { kForward, kReverse };
 /// kKeys spares the transfer of large values: those of the rows may be left empty.
 enum class ScanContent : uint8_t { kRows, kKeys };
 
+/// kPassOver: what damage hides is left out, and older versions of it may stand in its place: for whoever does not believe a row
+/// without another look.
+enum class ScanDamage : uint8_t { kFail, kPassOver };
+
 /// Keys in [start, end), at most `limit` and about `bytes_max`, ascending; kReverse: the same keys, descending from the
 /// largest.
 struct ScanRange {
@@ -73,6 +79,7 @@ struct ScanRange {
   uint64_t bytes_max = UINT64_MAX;
   ScanDirection direction = ScanDirection::kForward;
   ScanContent content = ScanContent::kRows;
+  ScanDamage damage = ScanDamage::kFail;
 };
 
 /// Who is told what keys have.
@@ -134,6 +141,8 @@ class RangeIndex {
 
   /// Replaces what is in `rows` by the range's content.
   virtual Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) = 0;
+  /// Deletes all keys in [start, end) at once, whether they can be read or not. Unimplemented: the index cannot do that.
+  virtual Task<Status> DeleteRange(OpContext& op, std::string_view start, std::string_view end);
   /// What there is to be done for the index beside operations: others may be waiting for it, also when
   /// nothing is asked of this process. To be called on each worker that runs operations, about once a
   /// second, and behind the last operation until it is Ok, for as long as one cares to wait. Costs nothing

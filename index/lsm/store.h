@@ -77,6 +77,7 @@ class LsmStore final : public RangeIndex {
   /// Reads nothing.
   Task<Status> BlindPut(OpContext& op, std::string_view key, std::string_view value) override;
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
+  Task<Status> DeleteRange(OpContext& op, std::string_view start, std::string_view end) override;
   Task<Status> Upkeep(OpContext& op) override;
 
   /// What is committed now: for GetAt, ScanAt and SnapshotIterator, until the last copy of it is gone.

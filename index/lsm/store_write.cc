@@ -266,6 +266,33 @@ Task<Status> LsmStore::CommitBlindly(OpContext& op, std::span<Change> changes) {
   co_return done;
 }
 
+namespace {
+
+/// Whether it comes to the same if the key is there and if it is not, and that is a change: then it is decided, and nothing has to be known.
+bool DecidesBlindly(const ModifyFunction& modify, ModifyAction* action, std::string* replacement) {
+  std::string if_absent;
+  const ModifyAction absent = modify(std::nullopt, &if_absent);
+  replacement->clear();
+  *action = modify(std::string_view(), replacement);
+  switch (*action) {
+    case ModifyAction::kKeep:
+      return false;
+    case ModifyAction::kDelete:
+      return absent != ModifyAction::kWrite;
+    case ModifyAction::kWrite:
+      return absent == ModifyAction::kWrite && if_absent == *replacement;
+  }
+  return false;
+}
+
+}  // namespace
+
+Task<Status> LsmStore::DeleteRange(OpContext& op, std::string_view start, std::string_view end) {
+  const Change change{.kind = ChangeKind::kDeleteRange, .key = start, .end = end};
+  Status deleted = co_await Write(op, {&change, 1});
+  co_return deleted;
+}
+
 Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
                                             const ModifyFunction& modify, CurrentValue use) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
@@ -277,17 +304,24 @@ Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
     Found found;
     const uint64_t flushes_before = View().flushes;
     auto there = co_await Find(op, Places(), key, kSequenceMax, wanted, &found);
-    if (!there.ok()) co_return there.status();
     Seen seen{View().flushes, found.newest_in_memory};
     if (seen.flushes != flushes_before) continue;  // it may have been looked up in an older view
 
-    ModifyResult result{.existed = *there};
-    std::optional<std::string_view> current;
-    if (*there) current = wanted == Wanted::kValue ? found.entry.value : std::string_view();
-    replacement.clear();
-    result.action = modify(current, &replacement);
-    const bool deletes_nothing = result.action == ModifyAction::kDelete && !*there;
-    if (result.action == ModifyAction::kKeep || deletes_nothing) co_return result;
+    ModifyResult result;
+    if (there.ok()) {
+      result.existed = *there;
+      std::optional<std::string_view> current;
+      if (*there) current = wanted == Wanted::kValue ? found.entry.value : std::string_view();
+      replacement.clear();
+      result.action = modify(current, &replacement);
+      const bool deletes_nothing = result.action == ModifyAction::kDelete && !*there;
+      if (result.action == ModifyAction::kKeep || deletes_nothing) co_return result;
+    } else {
+      result.existed = true;
+      const bool blind = wanted == Wanted::kPresence && IsUnreadable(there.status()) &&
+                         DecidesBlindly(modify, &result.action, &replacement);
+      if (!blind) co_return there.status();
+    }
 
     Change change{.kind = ChangeKind::kDelete, .key = key};
     Committed committed;

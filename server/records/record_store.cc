@@ -32,7 +32,21 @@ struct Attempt {
       last_cas = parsed->cas;
       if (!IsExpired(*parsed, now_ms)) current = *parsed;
     }
-    const ModifyAction drop = value ? ModifyAction::kDelete : ModifyAction::kKeep;
+    return Decide(current, last_cas, value ? ModifyAction::kDelete : ModifyAction::kKeep,
+                  replacement);
+  }
+
+  /// The same of what cannot be read, whatever it is. REQUIRES: rule->blind().
+  ModifyAction RunBlindly(std::string* replacement) {
+    return Decide(Record(), 0, ModifyAction::kDelete, replacement);
+  }
+
+  /// `drop`: what deletes what is there.
+  ModifyAction Decide(const std::optional<Record>& current, uint64_t last_cas, ModifyAction drop,
+                      std::string* replacement) {
+    const uint64_t now_ms = now_ns / kNsPerMs;
+    update = {};
+    failure = Status::Ok();
     Record next;
     std::string_view tail;
     update.action = rule->Decide(current ? &*current : nullptr, &next, &tail);
@@ -77,7 +91,17 @@ Task<Result<RecordUpdate>> RecordStore::Update(OpContext& op, std::string_view k
   Attempt attempt{&rule, wall_->NowNs(), {}, {}};
   const index::ModifyFunction modify = FunctionOf(&attempt);
   const auto done = co_await tree_->ReadModifyWrite(op, key, modify);
-  if (!done.ok()) co_return done.status();
+  if (done.ok()) co_return OutcomeOf(attempt);
+  const StatusCode why = done.status().code();
+  if (!rule.blind() || (why != StatusCode::kCorruption && why != StatusCode::kIoError)) {
+    co_return done.status();
+  }
+  const index::ModifyFunction blindly = [&attempt](std::optional<std::string_view>,
+                                                   std::string* replacement) {
+    return attempt.RunBlindly(replacement);
+  };
+  const auto hidden = co_await tree_->Modify(op, key, blindly, index::CurrentValue::kPresenceOnly);
+  if (!hidden.ok()) co_return hidden.status();
   co_return OutcomeOf(attempt);
 }
 

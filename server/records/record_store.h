@@ -27,6 +27,9 @@ class RecordRule {
   /// `current`: null where there is none. For kWrite `next` is the new record, with `tail` behind its data; both
   /// may view the current one. A `next->cas` of 0 asks for a new one; an expired `next` deletes the key.
   virtual RecordAction Decide(const Record* current, Record* next, std::string_view* tail) = 0;
+  /// Whether it does the same whatever there is, so that it can be done where damage hides what there is. Then `current` is
+  /// some record without data.
+  virtual bool blind() const { return false; }
 };
 
 struct RecordUpdate {

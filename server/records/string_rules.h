@@ -45,6 +45,7 @@ struct StoreRule final : RecordRule {
   size_t stored_bytes = 0;
 
   RecordAction Decide(const Record* current, Record* next, std::string_view* tail) override;
+  bool blind() const override { return mode == StoreMode::kSet && !compare_cas; }
 };
 
 /// An unsigned decimal number of 64 bits: up wraps around, down stops at 0.
@@ -75,6 +76,7 @@ struct DeleteRule final : RecordRule {
   RuleOutcome outcome = RuleOutcome::kDone;
 
   RecordAction Decide(const Record* current, Record* next, std::string_view* tail) override;
+  bool blind() const override { return !compare_cas && !invalidate; }
 };
 
 /// A read that writes: a new expiry, and who is to store anew. The data and its cas stay as they are.

@@ -27,6 +27,7 @@ struct SetRule final : RecordRule {
   std::string old;  ///< where fetch
 
   RecordAction Decide(const Record* current, Record* next, std::string_view* tail) override;
+  bool blind() const override { return when == When::kAlways && !keep_expiry && !fetch; }
 };
 
 /// A signed number of 64 bits; an absent key counts as 0.
