@@ -46,40 +46,49 @@ CursorStep RunCursor::Next() { return Begin(Doing::kNext); }
 CursorStep RunCursor::Prev() { return Begin(Doing::kPrev); }
 CursorStep RunCursor::Retry() { return Step(); }
 
+CursorStep RunCursor::PassMissing(TableCursor::Direction direction) {
+  doing_ = direction == TableCursor::Direction::kForward ? Doing::kNext : Doing::kPrev;
+  return GoOn(cursor_->PassMissing(direction));
+}
+
 CursorStep RunCursor::Step() {
-  for (;;) {
-    const std::string& from = run_->tables[at_].from;
-    CursorStep step = CursorStep::kEnd;
-    switch (doing_) {
-      case Doing::kSeek:
-        step = from > target_ ? cursor_->Seek(from) : cursor_->Seek(target_, target_sequence_);
-        break;
-      case Doing::kSeekBefore:
-        step = to_last_ ? cursor_->SeekToLast() : cursor_->SeekForPrev(target_, kSequenceMax);
-        break;
-      case Doing::kNext:
-        step = cursor_->Next();
-        break;
-      case Doing::kPrev:
-        step = cursor_->Prev();
-        break;
+  CursorStep step = CursorStep::kEnd;
+  switch (doing_) {
+    case Doing::kSeek: {
+      const std::string& from = run_->tables[at_].from;
+      step = from > target_ ? cursor_->Seek(from) : cursor_->Seek(target_, target_sequence_);
+      break;
     }
-    const bool backward = doing_ == Doing::kSeekBefore || doing_ == Doing::kPrev;
-    if (step == CursorStep::kEntry && backward && cursor_->entry().key < from) {
-      step = CursorStep::kEnd;
-    }
-    if (step != CursorStep::kEnd) return step;
-    // On to the neighbour: all of it lies on the right side of where we were.
-    if (backward) {
-      if (at_ == 0) return step;
-      OpenTable(at_ - 1);
-      doing_ = Doing::kSeekBefore;
-      to_last_ = true;
-    } else {
-      if (!OpenTable(at_ + 1)) return step;
-      doing_ = Doing::kSeek;
-    }
+    case Doing::kSeekBefore:
+      step = to_last_ ? cursor_->SeekToLast() : cursor_->SeekForPrev(target_, kSequenceMax);
+      break;
+    case Doing::kNext:
+      step = cursor_->Next();
+      break;
+    case Doing::kPrev:
+      step = cursor_->Prev();
+      break;
   }
+  return GoOn(step);
+}
+
+CursorStep RunCursor::GoOn(CursorStep step) {
+  const bool backward = doing_ == Doing::kSeekBefore || doing_ == Doing::kPrev;
+  if (step == CursorStep::kEntry && backward && cursor_->entry().key < run_->tables[at_].from) {
+    step = CursorStep::kEnd;
+  }
+  if (step != CursorStep::kEnd) return step;
+  // On to the neighbour: all of it lies on the right side of where we were.
+  if (backward) {
+    if (at_ == 0) return step;
+    OpenTable(at_ - 1);
+    doing_ = Doing::kSeekBefore;
+    to_last_ = true;
+  } else {
+    if (!OpenTable(at_ + 1)) return step;
+    doing_ = Doing::kSeek;
+  }
+  return Step();
 }
 
 }  // namespace farleaf::index::lsm

@@ -30,6 +30,9 @@ class RunCursor {
   /// REQUIRES: the last step was kMissing, and was fetched.
   CursorStep Retry();
 
+  /// Past what is missing, which cannot be read. REQUIRES: the last step was kMissing.
+  CursorStep PassMissing(TableCursor::Direction direction);
+
   /// Good until the next step. REQUIRES: the last step was kEntry.
   const Entry& entry() const { return cursor_->entry(); }
   /// REQUIRES: the last step was kMissing.
@@ -44,6 +47,8 @@ class RunCursor {
  private:
   enum class Doing : uint8_t { kSeek, kSeekBefore, kNext, kPrev };
   CursorStep Step();
+  /// To the next table that is there, if the cursor's has ended.
+  CursorStep GoOn(CursorStep step);
   bool OpenTable(size_t at);
   CursorStep Begin(Doing doing);
 

@@ -197,6 +197,16 @@ class LsmStore final : public RangeIndex {
   /// Those that are not in memory with one Run. Fills no others.
   Task<Status> FetchValues(dsm::Worker& worker, std::span<const ValuePointer> pointers,
                            std::span<std::string* const> values);
+  /// Of rows of a scan.
+  struct Wanting {
+    ValuePointer pointer;
+    size_t row = 0;
+  };
+  Task<Status> FillRows(dsm::Worker& worker, const std::vector<Wanting>& wanting,
+                        std::vector<KeyValue>* rows);
+  /// One by one: rows whose values cannot be read are taken out.
+  Task<Status> FillReadableRows(dsm::Worker& worker, const std::vector<Wanting>& wanting,
+                                std::vector<KeyValue>* rows);
   /// `places`: with the time by which entries expire.
   Task<Status> ScanFrom(OpContext& op, ReadPoint point, LookupPlaces places, ScanRange range,
                         std::vector<KeyValue>* rows);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "index/lsm/wary_cursor.h"
+
 namespace farleaf::index::lsm {
 
 namespace {
@@ -198,12 +200,13 @@ dsm::Task<Status> StoreIterator::Fetch(dsm::Worker& worker, size_t ahead) {
   const auto direction =
       backward_ ? TableCursor::Direction::kBackward : TableCursor::Direction::kForward;
   // Of all sources at once: there may be many fresh runs.
-  std::vector<BlockOfTable> missing;
+  std::vector<BlockOfTable> missing, needed;
   for (Source& source : sources_) {
     if (source.step != CursorStep::kMissing) continue;
     const RunCursor& cursor = *source.in_run;
     const MissingBlock first = cursor.missing();
     missing.push_back({&cursor.table(), first});
+    needed.push_back(missing.back());
     // Of a fresh run's leaves each may have many of other runs beside it.
     const bool fresh = source.run->place.kind == RunKind::kFresh;
     const size_t ahead_here = fresh ? ahead * source.run->bytes / all_bytes_ : ahead;
@@ -218,9 +221,32 @@ dsm::Task<Status> StoreIterator::Fetch(dsm::Worker& worker, size_t ahead) {
     co_await worker.Sleep(0);
     co_return Status::Ok();
   }
-  const std::span<const BlockOfTable> all = missing;
+  const std::span<const BlockOfTable> all = missing, least = needed;
   Status fetched = co_await Table::FetchAll(worker, *places_.cache, all, pins_, BlockUse::kOnce);
+  if (fetched.ok() || missing.size() == needed.size()) co_return fetched;
+  // Of what nobody may ever ask for a failure is no matter.
+  fetched = co_await Table::FetchAll(worker, *places_.cache, least, pins_, BlockUse::kOnce);
   co_return fetched;
+}
+
+dsm::Task<Status> StoreIterator::PassOver(dsm::Worker& worker) {
+  const auto direction =
+      backward_ ? TableCursor::Direction::kBackward : TableCursor::Direction::kForward;
+  for (Source& source : sources_) {
+    if (source.step != CursorStep::kMissing) continue;
+    const Table& table = source.in_run->table();
+    const MissingBlock missing = source.in_run->missing();
+    Result<BlockCache::Handle> pin =
+        co_await table.Fetch(worker, *places_.cache, missing, BlockUse::kOnce);
+    if (pin.ok()) {
+      pins_.push_back(std::move(*pin));
+    } else if (IsUnreadable(pin.status())) {
+      Stand(source, source.in_run->PassMissing(direction));
+    } else {
+      co_return pin.status();
+    }
+  }
+  co_return Status::Ok();
 }
 
 }  // namespace farleaf::index::lsm

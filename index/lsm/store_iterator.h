@@ -31,6 +31,8 @@ class StoreIterator {
   const Entry& entry() const { return *entry_; }
   /// Reads what is missing, if anything is, and up to `ahead` leaves that will be.
   dsm::Task<Status> Fetch(dsm::Worker& worker, size_t ahead);
+  /// Where Fetch has failed: past what cannot be read.
+  dsm::Task<Status> PassOver(dsm::Worker& worker);
 
  private:
   /// A version that had to be copied, because its cursor has gone on.

@@ -62,6 +62,30 @@ Task<Status> LsmStore::FetchValues(dsm::Worker& worker, std::span<const ValuePoi
   co_return Status::Ok();
 }
 
+Task<Status> LsmStore::FillRows(dsm::Worker& worker, const std::vector<Wanting>& wanting,
+                                std::vector<KeyValue>* rows) {
+  std::vector<ValuePointer> pointers;
+  std::vector<std::string*> values;
+  for (const auto& [pointer, row] : wanting) {
+    pointers.push_back(pointer);
+    values.push_back(&(*rows)[row].value);
+  }
+  Status fetched = co_await FetchValues(worker, pointers, values);
+  co_return fetched;
+}
+
+Task<Status> LsmStore::FillReadableRows(dsm::Worker& worker, const std::vector<Wanting>& wanting,
+                                        std::vector<KeyValue>* rows) {
+  for (size_t i = wanting.size(); i-- > 0;) {
+    const std::vector<Wanting> one = {wanting[i]};
+    Status fetched = co_await FillRows(worker, one, rows);
+    if (fetched.ok()) continue;
+    if (!IsUnreadable(fetched)) co_return fetched;
+    rows->erase(rows->begin() + static_cast<ptrdiff_t>(wanting[i].row));
+  }
+  co_return Status::Ok();
+}
+
 Task<Status> LsmStore::Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) {
   ReadPoint point = TakeReadPoint();
   const LookupPlaces places = Places();
@@ -73,6 +97,7 @@ Task<Status> LsmStore::ScanFrom(OpContext& op, ReadPoint point, LookupPlaces pla
                                 ScanRange range, std::vector<KeyValue>* rows) {
   rows->clear();
   const bool forward = range.direction == ScanDirection::kForward;
+  const bool passes_over = range.damage == ScanDamage::kPassOver;
   if (range.limit == 0 || (range.end && *range.end <= range.start)) co_return Status::Ok();
   StoreIterator iterator(point.view, places, point.sequence);
   if (forward) {
@@ -84,8 +109,7 @@ Task<Status> LsmStore::ScanFrom(OpContext& op, ReadPoint point, LookupPlaces pla
   uint64_t bytes = 0;
   bool ended = false;
   Status status;
-  std::vector<ValuePointer> pointers;
-  std::vector<size_t> wanting;
+  std::vector<Wanting> wanting;
   uint32_t steps = 0;
   while (!ended && status.ok()) {
     if (++steps % kStepsTogether == 0) {
@@ -96,6 +120,7 @@ Task<Status> LsmStore::ScanFrom(OpContext& op, ReadPoint point, LookupPlaces pla
     const CursorStep step = iterator.Next();
     if (step == CursorStep::kMissing) {
       status = co_await iterator.Fetch(op.worker, std::min<uint64_t>(ahead, range.limit));
+      if (passes_over && IsUnreadable(status)) status = co_await iterator.PassOver(op.worker);
       if (status.ok()) status = CheckDeadline(op);
       ahead = std::min(ahead * 2, kLeavesAheadMax);
       continue;
@@ -109,23 +134,23 @@ Task<Status> LsmStore::ScanFrom(OpContext& op, ReadPoint point, LookupPlaces pla
         bytes += entry.key.size() + entry.value.size();
         if (entry.kind == EntryKind::kPointer && range.content == ScanContent::kRows) {
           bytes += entry.pointer.value_bytes;
-          pointers.push_back(entry.pointer);
-          wanting.push_back(rows->size() - 1);
+          wanting.push_back({entry.pointer, rows->size() - 1});
         }
         ended = rows->size() >= range.limit || bytes >= range.bytes_max;
       }
     }
-    if (!ended && pointers.size() < kRowsTogether) continue;
-    std::vector<std::string*> values;
-    for (const size_t row : wanting) values.push_back(&(*rows)[row].value);
-    status = co_await FetchValues(op.worker, pointers, values);
+    if (!ended && wanting.size() < kRowsTogether) continue;
+    status = co_await FillRows(op.worker, wanting, rows);
+    if (passes_over && IsUnreadable(status)) {
+      status = co_await FillReadableRows(op.worker, wanting, rows);
+    }
     if (!status.ok()) break;
-    pointers.clear();
     wanting.clear();
     whole = rows->size();
   }
   // Rows of a scan that fails are whole.
-  if (!status.ok()) rows->resize(wanting.empty() ? rows->size() : std::max(whole, wanting.front()));
+  if (!status.ok())
+    rows->resize(wanting.empty() ? rows->size() : std::max(whole, wanting.front().row));
   co_return status;
 }
 

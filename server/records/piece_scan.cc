@@ -24,6 +24,7 @@ dsm::Task<Status> PieceScan::Next(dsm::OpContext& op) {
   piece.bytes_max = range_.bytes_of_piece;
   piece.direction = range_.direction;
   piece.content = range_.content;
+  piece.damage = range_.damage;
   if (range_.start >= range_.end) {
     rows_.clear();
     done_ = true;

@@ -32,12 +32,15 @@ class PieceScan {
     uint64_t rows_of_piece = kRows;
     uint64_t bytes_of_piece = kBytes;
     index::ScanContent content = index::ScanContent::kRows;
+    index::ScanDamage damage = index::ScanDamage::kFail;
   };
 
   PieceScan(index::RangeIndex* tree, Range range) : tree_(tree), range_(std::move(range)) {}
 
   /// The next rows; done() if these were the last. REQUIRES: not done. After a failure it may be tried again.
   dsm::Task<Status> Next(dsm::OpContext& op);
+  /// From now on rows that damage hides are left out (index::ScanDamage).
+  void PassOverDamage() { range_.damage = index::ScanDamage::kPassOver; }
   const std::vector<index::KeyValue>& rows() const { return rows_; }
   bool done() const { return done_; }
   /// Where the next piece of a forward scan begins. REQUIRES: not done.

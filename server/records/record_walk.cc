@@ -18,7 +18,12 @@ class DropEverything final : public RecordRule {
   RecordAction Decide(const Record*, Record*, std::string_view*) override {
     return RecordAction::kDelete;
   }
+  bool blind() const override { return true; }
 };
+
+bool IsDamage(const Status& status) {
+  return status.code() == StatusCode::kCorruption || status.code() == StatusCode::kIoError;
+}
 
 uint64_t DeadlineNs(const WalkContext& context) {
   return context.worker.clock().NowNs() + context.piece_ms * kNsPerMs;
@@ -39,10 +44,16 @@ Task<Status> DeleteAll(WalkContext context, const RecordStore& store, char space
   const std::string start(1, space);
   PieceScan::Range range{.start = start, .end = EndOfPrefix(start)};
   range.content = index::ScanContent::kKeys;
+  const std::string range_end = range.end;
   PieceScan scan(&store.tree(), range);
   while (!scan.done()) {
     OpContext op{context.worker, context.counts, DeadlineNs(context)};
     const Status scanned = co_await scan.Next(op);
+    if (IsDamage(scanned)) {
+      // Which keys there are cannot be told: all go at once, if the tree can do that.
+      const Status deleted = co_await store.tree().DeleteRange(op, scan.position(), range_end);
+      co_return deleted.code() == StatusCode::kUnimplemented ? scanned : deleted;
+    }
     if (!scanned.ok()) co_return scanned;
     const auto& rows = scan.rows();
     const NumberedStep drop = [&](size_t i) { return Drop(context, op, store, rows[i].key); };
@@ -65,6 +76,8 @@ Task<Status> PacedWalk::VisitRow(WalkContext& context, OpContext& op, const inde
 Task<Status> PacedWalk::Piece(WalkContext context) {
   OpContext op{context.worker, context.counts, DeadlineNs(context)};
   const Status scanned = co_await scan_->Next(op);
+  // The next turn goes past it; each row is looked up again before anything is done about it.
+  if (IsDamage(scanned)) scan_->PassOverDamage();
   if (!scanned.ok()) co_return scanned;
   ++pieces_;
   const auto& rows = scan_->rows();
