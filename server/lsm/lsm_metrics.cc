@@ -26,7 +26,7 @@ struct LevelUse {
 
 struct LsmTreeHost::StoreLook {
   std::array<LevelUse, kLevelsMax> levels;
-  uint64_t fresh_runs = 0;
+  uint64_t fresh_runs = 0, kept_tables = 0;
   index::lsm::LsmStore::Memtables memtables;
   index::lsm::BlockCacheMetrics cache;
   index::storage::StorageCounts device;
@@ -49,6 +49,7 @@ LsmTreeHost::StoreLook LsmTreeHost::Look() const {
   for (const index::lsm::Run& run : version->runs) {
     look.levels[run.place.level].tables += run.tables.size();
     look.levels[run.place.level].bytes += run.bytes;
+    if (run.kept) look.kept_tables += run.tables.size();
   }
   look.cache = deps_.store->cache().metrics();
   look.device = deps_.storage->counts();
@@ -75,6 +76,8 @@ void LsmTreeHost::AppendStats(std::string* text) const {
   line("flushing_bytes", look.memtables.flushing_bytes.value_or(0));
   line("flushes", look.memtables.flushes);
   line("fresh_runs", look.fresh_runs);
+  line("kept_tables", look.kept_tables);
+  line("kept_segments", deps_.store->kept_segments());
   size_t levels = kLevelsMax;  // down to the deepest that is used
   while (levels > 0 && look.levels[levels - 1].tables == 0) --levels;
   for (size_t level = 0; level < levels; ++level) {
@@ -119,6 +122,10 @@ void LsmTreeHost::AppendMetrics(MetricsText* out) const {
           look.memtables.flushes);
   gauge("farleaf_lsm_fresh_runs", "Flushed memtables that are not merged into level 1 yet.", {},
         look.fresh_runs);
+  gauge("farleaf_lsm_kept_tables",
+        "Tables that cannot be read as wholes, and are kept beside others.", {}, look.kept_tables);
+  gauge("farleaf_lsm_kept_segments", "Segments of values that damage keeps from being collected.",
+        {}, deps_.store->kept_segments());
   for (size_t level = 0; level < kLevelsMax; ++level) {
     const std::string number = std::to_string(level + 1);
     gauge("farleaf_lsm_level_bytes", "Of tables, by level.", {{"level", number}},

@@ -251,5 +251,56 @@ TEST_F(StoreStateTest, RangeDeletesThatAreNoFragmentsAreRefused) {
   EXPECT_FALSE(StateEdit::Decode(AsBytes(edit.Encode())).ok());
 }
 
+TEST_F(StoreStateTest, WhatIsKeptGoesWithItsRunAndComesInFrontOfWhatIsKeptThere) {
+  constexpr RunPlace kBelow{1, RunKind::kGrowing};
+  const auto kept_of = [](uint64_t id, std::string key) {
+    KeptTables kept;
+    StateEdit::TableAt at = TableAt(id, key, key);
+    kept.tables.push_back({at.table, at.from});
+    kept.range_deletes = {{key, key + "1", 7}};
+    kept.ranges = {{key, key + "2"}};
+    return kept;
+  };
+  const auto first_ids = [](const StoreState::RunState& run) {
+    std::vector<uint64_t> ids;
+    for (const KeptTables& kept : run.kept) ids.push_back(Number(kept.tables.front().table.id()));
+    return ids;
+  };
+  StateEdit edit;
+  edit.kept = {
+      {kGrowing, kept_of(20, "b")}, {kGrowing, kept_of(21, "c")}, {kBelow, kept_of(22, "b")}};
+  ASSERT_TRUE(Fits(edit));
+  ASSERT_TRUE(state.Apply(edit).ok());
+  edit = {};
+  edit.kept = {{kGrowing, kept_of(23, "f")}};
+  edit.sunk = {0};
+  ASSERT_TRUE(Fits(edit));
+  ASSERT_TRUE(state.Apply(edit).ok());
+  EXPECT_EQ(first_ids(state.run(kSinking)), (std::vector<uint64_t>{20, 21}));
+  EXPECT_EQ(first_ids(state.run(kGrowing)), (std::vector<uint64_t>{23}));
+  edit = {};
+  edit.kept_moved = {{kSinking, kBelow}};
+  ASSERT_TRUE(Fits(edit));
+  ASSERT_TRUE(state.Apply(edit).ok());
+  EXPECT_EQ(first_ids(state.run(kBelow)), (std::vector<uint64_t>{20, 21, 22}));
+  EXPECT_FALSE(state.run(kSinking).empty()) << "its tables are there";
+
+  auto decoded = StateEdit::Decode(AsBytes(state.AsEdit().Encode()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  StoreState again;
+  ASSERT_TRUE(again.Check(*decoded).ok());
+  ASSERT_TRUE(again.Apply(*decoded).ok());
+  EXPECT_EQ(again.AsEdit().Encode(), state.AsEdit().Encode());
+  EXPECT_EQ(again.run(kBelow).kept.back().range_deletes,
+            (std::vector<RangeDelete>{{"b", "b1", 7}}));
+
+  edit = {};
+  edit.kept = {{FreshPlace(3), kept_of(24, "b")}};
+  EXPECT_FALSE(Fits(edit));
+  edit.kept.clear();
+  edit.kept_moved = {{kGrowing, kGrowing}};
+  EXPECT_FALSE(Fits(edit));
+}
+
 }  // namespace
 }  // namespace farleaf::index::lsm
