@@ -3,6 +3,7 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,8 +22,8 @@ class LoadClient {
   virtual ~LoadClient() = default;
   /// Sends all requests; the answers wait.
   virtual void Begin() = 0;
-  /// Whether all answers came, and were right.
-  virtual bool EndsRight() = 0;
+  /// Awaits all answers. What was wrong with the first that was not right; empty: nothing.
+  virtual std::string WhatIsWrong() = 0;
 };
 
 inline std::string KeyOfClient(uint64_t client, uint64_t i) {
@@ -51,24 +52,31 @@ class NativeLoad final : public LoadClient {
   void Begin() override {
     for (uint64_t i = 0; i < turn_.requests; ++i) {
       tree_->PutAsync(KeyOfClient(turn_.client, i), ValueOfClient(turn_.client, i, turn_.round),
-                      [this](Result<bool> put) { right_ += put.ok(); });
+                      [this](Result<bool> put) { Judge(put.ok(), put.status()); });
     }
     session_->Flush();
   }
-  bool EndsRight() override {
-    while (session_->pending() > 0) session_->Poll(1'000);
+  std::string WhatIsWrong() override {
+    AwaitAnswers();
     for (uint64_t i = 0; i < turn_.requests; ++i) {
       tree_->GetAsync(KeyOfClient(turn_.client, i), [this, i](Result<client::Value> value) {
-        right_ += value.ok() && *value == ValueOfClient(turn_.client, i, turn_.round);
+        Judge(value.ok() && *value == ValueOfClient(turn_.client, i, turn_.round), value.status());
       });
     }
-    while (session_->pending() > 0) session_->Poll(1'000);
-    return right_ == 2 * turn_.requests;
+    AwaitAnswers();
+    return wrong_;
   }
 
  private:
+  void AwaitAnswers() {
+    while (session_->pending() > 0) session_->Poll(1'000);
+  }
+  void Judge(bool right, const Status& status) {
+    if (!right && wrong_.empty()) wrong_ = status.ok() ? "another value" : status.ToString();
+  }
+
   const LoadTurn turn_;
-  uint64_t right_ = 0;
+  std::string wrong_;
   std::unique_ptr<client::Session> session_;
   std::optional<client::SessionTree> tree_;  // destroyed first
 };
@@ -88,9 +96,16 @@ class TextLoad final : public LoadClient {
     answers_ += dialect.farewell();
   }
   void Begin() override { connection_.Send(requests_); }
-  bool EndsRight() override {
+  std::string WhatIsWrong() override {
     if (half_closes_) connection_.HalfClose();
-    return connection_.ReceiveAll() == answers_;
+    const std::string answer = connection_.ReceiveAll();
+    if (answer == answers_) return "";
+    const auto at = static_cast<size_t>(
+        std::mismatch(answer.begin(), answer.end(), answers_.begin(), answers_.end()).first -
+        answer.begin());
+    return std::to_string(answer.size()) + " bytes of " + std::to_string(answers_.size()) +
+           ", from byte " + std::to_string(at) + " '" + answer.substr(at, 100) + "', not '" +
+           answers_.substr(at, 100) + "'";
   }
 
  private:
