@@ -6,13 +6,14 @@
 #include "test/support/allocated_bytes.h"
 #include "test/support/load_round.h"
 #include "test/support/open_files.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf::test {
 namespace {
 
 using Protocol = RecordDialect::Protocol;
 
-constexpr uint64_t kLoadConnections = 2'000;
+const uint64_t kLoadConnections = Amount{400, 2'000};
 
 struct FrontEndLoadTest : TwoOnOnePool {
   FrontEndLoadTest() : TwoOnOnePool(uint64_t{128} << 20) {}
