@@ -21,10 +21,15 @@ using test::InterleavedWorkers;
 
 constexpr size_t kClients = 3;
 constexpr uint64_t kKeysEach = 40;
+/// One of clients, one of logs and flushes, and those that merge.
+constexpr size_t kWorkers = 4;
 
 std::string KeyOf(size_t client, uint64_t number) {
   return "c" + std::to_string(client) + "k" + std::to_string(100 + number);
 }
+
+/// When nothing of this test is left: such an entry never expires, and is stored as those that do are.
+constexpr uint64_t kFarMs = uint64_t{1} << 48;
 
 /// Said by its first bytes; the rest follows from them.
 std::string ValueOf(uint64_t operation, size_t bytes) {
@@ -72,16 +77,16 @@ class Lives {
       Live(life + 1 == lives);
     }
   }
-  uint64_t acknowledged = 0, recovered = 0, collected = 0, interrupted_opens = 0;
+  uint64_t acknowledged = 0, recovered = 0, collected = 0, interrupted_opens = 0, looked_twice = 0;
 
  private:
   void Live(bool last) {
     workers_ = std::make_unique<InterleavedWorkers>(
-        InterleavedWorkers::Options{.seed = random_.Next(), .workers = 3});
+        InterleavedWorkers::Options{.seed = random_.Next(), .workers = kWorkers});
     storage_ = std::make_unique<storage::SimStorage>(
         storage::SimStorageOptions{.seed = random_.Next(), .clock = &workers_->clock()},
         std::move(image_));
-    options_.durability = random_.OneIn(2) ? Durability::kSynced : Durability::kLocal;
+    DrawOptions();
     if (!last && random_.OneIn(4)) storage_->StopAfter(1 + random_.Below(30));
     Worker& worker = (*workers_)[0];
     worker.Spawn(OpenAndCheck(worker));
@@ -102,6 +107,18 @@ class Lives {
     workers_ = nullptr;
   }
 
+  /// Of each process anew: what others wrote is read with any of them.
+  void DrawOptions() {
+    options_.durability = random_.OneIn(2) ? Durability::kSynced : Durability::kLocal;
+    options_.compression = static_cast<Compression>(random_.Below(3));
+    options_.growth_factor = static_cast<uint32_t>(4 + random_.Below(13));
+    options_.filter_bits_per_key = random_.OneIn(3) ? 0 : 10;
+    options_.block_bytes = 4096u << random_.Below(4);
+    options_.compaction_threads = 1 + random_.Below(kWorkers - 2);
+    const Status valid = options_.Validate();
+    ASSERT_TRUE(valid.ok()) << valid;
+  }
+
   /// Until nothing more runs on this worker, or the disk has stopped.
   void Turn(Worker& worker) {
     const auto end = workers_->RunWhile([&] {
@@ -111,16 +128,14 @@ class Lives {
   }
 
   void Serve(bool last) {
-    for (size_t i = 1; i < 3; ++i) {
-      Worker& behind = (*workers_)[i];
-      if (i == 1) {
-        behind.Spawn(store_->RunLogs(behind));
-        behind.Spawn(store_->RunLogFlushes(behind));
-        behind.Spawn(store_->RunFlushes(behind));
-        behind.Spawn(store_->RunCollection(behind));
-      } else {
-        behind.Spawn(store_->RunCompactions(behind));
-      }
+    Worker& behind = (*workers_)[1];
+    behind.Spawn(store_->RunLogs(behind));
+    behind.Spawn(store_->RunLogFlushes(behind));
+    behind.Spawn(store_->RunFlushes(behind));
+    behind.Spawn(store_->RunCollection(behind));
+    for (size_t i = 0; i < options_.compaction_threads; ++i) {
+      Worker& merger = (*workers_)[2 + i];
+      merger.Spawn(store_->RunCompactions(merger));
     }
     store_->CompactEagerly(random_.OneIn(2));
     big_ = random_.OneIn(2);
@@ -135,6 +150,7 @@ class Lives {
     writing_ = kClients;
     for (size_t client = 0; client < kClients; ++client) worker.Spawn(Write(worker, client));
     worker.Spawn(FlushNowAndThen(worker));
+    worker.Spawn(LookTwice(worker));
     Turn(worker);
   }
 
@@ -224,6 +240,10 @@ class Lives {
     for (const auto& [key, value] : operation.changes) keys.push_back(KeyOf(client, key));
     if (operation.changes.size() == 1) {
       const auto& value = operation.changes.begin()->second;
+      if (value && random_.OneIn(2)) {
+        Status stored = co_await store_->BlindPut(op, keys[0], *value);
+        co_return stored;
+      }
       if (value) {
         auto put = co_await store_->Put(op, keys[0], *value);
         co_return put.status();
@@ -242,10 +262,28 @@ class Lives {
     for (const auto& [key, value] : operation.changes) {
       Change change{.kind = value ? ChangeKind::kPut : ChangeKind::kDelete, .key = keys[i++]};
       if (value) change.value = *value;
+      if (value && random_.OneIn(4)) change.expires_ms = kFarMs;
       changes.push_back(change);
     }
     Status written = co_await store_->Write(op, changes);
     co_return written;
+  }
+
+  /// What a snapshot sees stays, whatever is written, merged and collected meanwhile.
+  dsm::Task<void> LookTwice(Worker& worker) {
+    while (writing_ > 0) {
+      const Snapshot snapshot = store_->TakeSnapshot();
+      dsm::FabricCounts counts;
+      OpContext op{worker, counts};
+      const ScanRange all{.start = {}};
+      std::vector<KeyValue> rows, again;
+      Status scanned = co_await store_->ScanAt(op, snapshot, all, &rows);
+      co_await worker.Sleep(random_.Below(50 * kNsPerMs));
+      if (scanned.ok()) scanned = co_await store_->ScanAt(op, snapshot, all, &again);
+      if (!scanned.ok()) continue;  // the disk failed
+      EXPECT_TRUE(rows == again) << rows.size() << " rows, then " << again.size();
+      ++looked_twice;
+    }
   }
 
   dsm::Task<void> FlushNowAndThen(Worker& worker) {
@@ -311,7 +349,7 @@ class Lives {
 
 TEST(LsmStoreCrashTest, APrefixOfEachClientsOperationsIsThereAndAllThatWasAcknowledged) {
   const uint64_t seeds = test::Amount{5, 25, 1500};
-  uint64_t acknowledged = 0, recovered = 0, collected = 0, interrupted = 0;
+  uint64_t acknowledged = 0, recovered = 0, collected = 0, interrupted = 0, looked_twice = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Lives lives(seed);
@@ -320,11 +358,14 @@ TEST(LsmStoreCrashTest, APrefixOfEachClientsOperationsIsThereAndAllThatWasAcknow
     recovered += lives.recovered;
     collected += lives.collected;
     interrupted += lives.interrupted_opens;
+    looked_twice += lives.looked_twice;
     if (HasFailure()) break;
   }
   std::printf(
-      "%lu seeds: %lu acknowledged, %lu recoveries and %lu cut short, %lu segments collected\n",
-      seeds, acknowledged, recovered, interrupted, collected);
+      "%lu seeds: %lu acknowledged, %lu recoveries and %lu cut short, %lu segments collected, %lu "
+      "snapshots looked at twice\n",
+      seeds, acknowledged, recovered, interrupted, collected, looked_twice);
+  EXPECT_GT(looked_twice, seeds);
   EXPECT_GT(acknowledged, seeds * 10);
   EXPECT_GT(recovered, seeds * 4);
   EXPECT_GT(interrupted, 0u);
