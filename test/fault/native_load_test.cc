@@ -7,6 +7,7 @@
 #include "dsm/base/random.h"
 #include "test/support/native_under_test.h"
 #include "test/support/open_files.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf::server {
 namespace {
