@@ -232,7 +232,7 @@ void AddStoreOptions(ConfigSchema& schema, LsmEngineOptions* lsm) {
                     "of a segment of the value log: with more garbage it is collected",
                     &lsm->collect_above_percent, 5, 95);
   schema.AddInteger("lsm_garbage_max_percent",
-                    "of the value log: with more garbage writers are delayed",
+                    "of the value log: with more garbage writers wait",
                     &lsm->garbage_max_percent, 10, 95);
   schema.AddInteger("lsm_compaction_threads", "threads that merge levels below the first",
                     &lsm->store.compaction_threads, 1, 16);

@@ -12,7 +12,7 @@ void BackgroundIo::Start(dsm::Worker& worker, storage::Storage& storage, Order o
 dsm::Task<Status> BackgroundIo::Carry(dsm::Worker& worker, storage::Storage& storage,
                                       Order& order) {
   for (const storage::SegmentId id : order.create) {
-    Status created = co_await storage.Create(worker, id);
+    Status created = co_await storage.Create(worker, id, storage::WriteBack::kAtOnce);
     if (!created.ok()) co_return created;
   }
   if (!order.ios.empty()) {

@@ -171,7 +171,7 @@ dsm::Task<Status> Log::PrepareOne(dsm::Worker& worker) {
     if (!id.ok()) co_return id.status();
     taken = *id;
   }
-  Status created = co_await storage_->Create(worker, taken);
+  Status created = co_await storage_->Create(worker, taken, options_.write_back);
   if (!created.ok()) {
     // While the device is full, ids (and edits of the manifest) are not used up.
     if (created.code() != StatusCode::kResourceExhausted) {
@@ -196,6 +196,14 @@ dsm::Task<Status> Log::PrepareOne(dsm::Worker& worker) {
   *at = segment.release();
   prepared_count_.fetch_add(1);
   co_return Status::Ok();
+}
+
+std::vector<SegmentId> Log::Unused() const {
+  std::vector<SegmentId> unused;
+  std::lock_guard lock(lock_);
+  for (const LogSegment* at = prepared_; at != nullptr; at = at->next) unused.push_back(at->id);
+  if (preparing_->taken != SegmentId::kNone) unused.push_back(preparing_->taken);
+  return unused;
 }
 
 Log::Cut Log::TakeCut(Upto upto) {

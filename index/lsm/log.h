@@ -83,6 +83,7 @@ class Log {
     LogKind kind = LogKind::kRecovery;
     uint64_t epoch = 0;          ///< the store's
     Sequence next_sequence = 1;  ///< recovery log. What is older is durable (Replay sees to that)
+    storage::WriteBack write_back = storage::WriteBack::kAtOnce;  ///< of its segments
   };
   Log(const Deps& deps, const Options& options);
   ~Log();
@@ -137,6 +138,8 @@ class Log {
   bool HasRoom() const { return prepared_count_.load() > 0 && buffers_->has_room(); }
   /// Whether a segment is at hand for when the tail is full; else Prepare should be called.
   bool prepared() const { return prepared_count_.load() >= kPrepared; }
+  /// Segments that were made ahead of need, or were to be, and hold nothing. REQUIRES: nobody appends any more, nor Prepares.
+  std::vector<SegmentId> Unused() const;
   /// Gets segments ready ahead of need, unless somebody else does so already. The failure of who did.
   dsm::Task<Status> Prepare(dsm::Worker& worker);
 

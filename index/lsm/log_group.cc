@@ -78,29 +78,34 @@ dsm::Task<Status> LogGroup::Until(dsm::Worker& worker, Want want) {
   co_return round;
 }
 
+void LogGroup::AddWant(const Want& want, RoundPlan* plan) const {
+  for (size_t i = 0; i < kLogsMax; ++i) {
+    plan->written[i] =
+        std::max(plan->written[i], want.positions[i]);  // for kRoom: what WriteFull would want
+  }
+  const bool syncs_room = want.reach == Reach::kRoom && durability_ == Durability::kSynced;
+  if (want.reach != Reach::kSynced && !syncs_room) return;
+  plan->syncs = true;
+  if (want.positions[0] > logs_.front()->synced_end()) plan->syncs_commits = true;
+}
+
 /// All that is wanted now, by those who wait as well.
-LogGroup::Want LogGroup::TakeWants(const Want& own) {
-  Want all = own;
+LogGroup::RoundPlan LogGroup::TakeWants(const Want& own) {
+  RoundPlan plan;
+  AddWant(own, &plan);
   std::lock_guard lock(mutex_);
   for (Waiter* at = first_; at != nullptr; at = at->next) {
     if (at->want.reach == Reach::kTurn) continue;
     at->seen = true;
-    if (at->want.reach == Reach::kSynced) all.reach = Reach::kSynced;
-    // For kRoom this is what WriteFull would want.
-    for (size_t i = 0; i < kLogsMax; ++i) {
-      all.positions[i] = std::max(all.positions[i], at->want.positions[i]);
-    }
-  }
-  if (all.reach == Reach::kRoom) {
-    all.reach = durability_ == Durability::kSynced ? Reach::kSynced : Reach::kWritten;
+    AddWant(at->want, &plan);
   }
   ++counts_.rounds;
-  counts_.synced_rounds += all.reach == Reach::kSynced;
-  return all;
+  counts_.synced_rounds += plan.syncs;
+  return plan;
 }
 
 dsm::Task<Status> LogGroup::Round(dsm::Worker& worker, Want want) {
-  const Want all = TakeWants(want);
+  const RoundPlan plan = TakeWants(want);
   for (const Log* log : logs_) {
     Status failure = log->failure();
     if (!failure.ok()) co_return failure;
@@ -108,8 +113,7 @@ dsm::Task<Status> LogGroup::Round(dsm::Worker& worker, Want want) {
   std::array<Log::Cut, kLogsMax> cuts{};
   for (size_t i = 0; i < logs_.size(); ++i) {
     // The recovery log is durable as far as what its commits name is: whoever syncs it, syncs all values.
-    const bool tail =
-        all.positions[i] > logs_[i]->sealed_end() || (i > 0 && all.reach == Reach::kSynced);
+    const bool tail = plan.written[i] > logs_[i]->sealed_end() || (i > 0 && plan.syncs);
     cuts[i] = logs_[i]->TakeCut(tail ? Log::Upto::kTail : Log::Upto::kFull);
   }
   for (size_t i = 0; i < logs_.size(); ++i) {
@@ -129,15 +133,18 @@ dsm::Task<Status> LogGroup::Round(dsm::Worker& worker, Want want) {
     Status written = logs_[i]->Written(cuts[i], ios);
     if (status.ok()) status = std::move(written);
   }
-  if (status.ok() && all.reach == Reach::kSynced) {
+  if (status.ok() && plan.syncs) {
     ios.clear();
-    for (size_t i = 0; i < logs_.size(); ++i) logs_[i]->PlanSyncs(cuts[i], &ios);
+    const size_t begin = plan.syncs_commits ? 0 : 1;
+    for (size_t i = begin; i < logs_.size(); ++i) logs_[i]->PlanSyncs(cuts[i], &ios);
     if (!ios.empty()) status = co_await storage_->Run(worker, ios);
-    for (size_t i = 0; i < logs_.size(); ++i) {
+    for (size_t i = begin; i < logs_.size(); ++i) {
       Status synced = logs_[i]->Synced(ios);
       if (status.ok()) status = std::move(synced);
     }
-    for (size_t i = 0; i < logs_.size() && status.ok(); ++i) logs_[i]->AdvanceSynced(cuts[i]);
+    for (size_t i = begin; i < logs_.size() && status.ok(); ++i) {
+      logs_[i]->AdvanceSynced(cuts[i]);
+    }
   }
   const Log::Keep keep =
       durability_ == Durability::kSynced ? Log::Keep::kUntilSynced : Log::Keep::kUntilWritten;
@@ -185,7 +192,7 @@ void LogGroup::EndTurn(const Status& round) {
   }
 }
 
-dsm::Task<Status> LogGroup::SyncFull(dsm::Worker& worker) {
+dsm::Task<Status> LogGroup::SyncFull(dsm::Worker& worker, Positions positions) {
   for (int pass = 0; pass < kPassesMax;) {
     std::vector<Io> ios;
     std::array<size_t, kLogsMax> counts{};
@@ -193,6 +200,7 @@ dsm::Task<Status> LogGroup::SyncFull(dsm::Worker& worker) {
     Queueing queueing{this, &planning};
     co_await queueing;
     for (size_t i = 0; i < logs_.size(); ++i) {
+      if (positions[i] <= logs_[i]->synced_end()) continue;
       const size_t before = ios.size();
       logs_[i]->PlanFullSyncs(kSyncsAtOnce - before, &ios);
       counts[i] = ios.size() - before;
@@ -226,7 +234,7 @@ dsm::Task<Status> LogGroup::Sync(dsm::Worker& worker, Positions positions) {
     co_return status;
   }
   const CoroutineMutex::Held held = co_await syncing_.Lock(worker);
-  Status status = co_await SyncFull(worker);
+  Status status = co_await SyncFull(worker, positions);
   if (!status.ok()) co_return status;
   status = co_await Until(worker, want);
   co_return status;

@@ -5,7 +5,8 @@
 // positions everything is durable go on, each on its own worker, and the first of the others leads the next round, for all of them.
 // The recovery log is cut first: a commit in front of its cut has its values in front of the value log's cut. A round that
 // syncs takes the whole value log, whoever asked for how much: a commit without values may stand behind one that has some, and
-// is lost with it if they are not there. So the recovery log counts as durable only as far as both are.
+// is lost with it if they are not there. So the recovery log counts as durable only as far as both are. The recovery log it syncs only if
+// that is asked for: flushes ask for values alone, and most of what is in the log is flushed and removed before anybody asks for more.
 //
 // Without kSynced there may be very much to sync, of which most is full and has left memory. That is synced in front of the round, by
 // nobody's turn, so that others write meanwhile; and by one at a time, with its round, so that no Sync that succeeds hides one that
@@ -100,11 +101,18 @@ class LogGroup {
   };
   struct Queueing;
 
+  /// What a round is to do, for all who want something.
+  struct RoundPlan {
+    Positions written{};         ///< up to here
+    bool syncs = false;          ///< values, all of them
+    bool syncs_commits = false;  ///< and commits
+  };
   dsm::Task<Status> Until(dsm::Worker& worker, Want want);
-  dsm::Task<Status> SyncFull(dsm::Worker& worker);
+  dsm::Task<Status> SyncFull(dsm::Worker& worker, Positions positions);
   dsm::Task<Status> Round(dsm::Worker& worker, Want want);
   Positions SealedEnds() const;
-  Want TakeWants(const Want& own);
+  void AddWant(const Want& want, RoundPlan* plan) const;
+  RoundPlan TakeWants(const Want& own);
   void EndTurn(const Status& round);
   bool Reached(const Want& want) const;
 

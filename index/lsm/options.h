@@ -3,6 +3,7 @@
 // Thread rule: a value type.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "dsm/base/status.h"
@@ -43,12 +44,15 @@ struct LsmOptions {
   uint32_t log_buffers_max = 8;
   /// A value-log segment is collected when this share of it is garbage. 0.05..0.95.
   double collect_above = 0.5;
-  /// Writers are delayed while garbage is more than this share of the value log. 0.1..0.95.
+  /// Writers wait while more than this share of the value log is known garbage (or than `collect_above`, if that is more), and are
+  /// delayed a little near it. 0.1..0.95.
   double garbage_max = 0.6;
   /// Threads that merge. 1..16.
   uint32_t compaction_threads = 1;
 
   Status Validate() const;
+  /// Of `garbage_max`, and of what collection needs to find something to do.
+  double garbage_limit() const { return std::max(garbage_max, collect_above); }
 };
 
 }  // namespace farleaf::index::lsm

@@ -42,6 +42,8 @@
 #include "index/lsm/options.h"
 #include "index/lsm/segment_grants.h"
 #include "index/lsm/snapshot.h"
+#include "index/lsm/store_metrics.h"
+#include "index/lsm/value_garbage.h"
 #include "index/lsm/version.h"
 #include "index/lsm/wary_cursor.h"
 #include "index/lsm/write_pace.h"
@@ -139,7 +141,10 @@ class LsmStore final : public RangeIndex {
     return collected_segments_.load(std::memory_order_relaxed);
   }
   /// Those that stay, whatever of them is garbage, because something that has to be read for it cannot be.
-  uint64_t kept_segments() const { return kept_segments_.load(std::memory_order_relaxed); }
+  uint64_t kept_segments() const { return garbage_.kept(); }
+  StoreMetrics metrics() const { return counters_.Read(); }
+  /// Of the full segments of values.
+  const ValueGarbage& garbage() const { return garbage_; }
   struct Memtables {
     uint64_t active_bytes = 0;
     bool active_empty = true;
@@ -233,7 +238,10 @@ class LsmStore final : public RangeIndex {
   /// For the sake of merges.
   Task<void> WaitItsTurn(dsm::Worker& worker, uint64_t deadline_ns, uint64_t delay_ns);
   Task<Status> AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_ns);
+  Task<Status> AwaitLogRoom(dsm::Worker& worker, Log& log);
   Status MergeFailure();
+  /// Until no more than its limit of the value log is known garbage; and a little near that.
+  Task<Status> AwaitCollection(dsm::Worker& worker, uint64_t deadline_ns);
   Status CheckChange(const Change& change) const;
   Task<Status> AppendValue(dsm::Worker& worker, std::string_view key, std::string_view value,
                            ValuePointer* pointer, Committed* committed);
@@ -325,15 +333,15 @@ class LsmStore final : public RangeIndex {
     uint32_t begin = 0, end = 0;
     bool may_be_end = false;  ///< it may be that nothing was written there
   };
-  /// One that cannot be emptied, and when that is tried again.
-  struct KeptSegment {
+  /// When a segment that cannot be emptied is tried again.
+  struct Retry {
     uint64_t pause_ns = 0, until_ns = 0;
   };
-  using KeptSegments = std::map<SegmentId, KeptSegment>;
-  Task<std::vector<SegmentId>> SegmentsToCollect(dsm::Worker& worker, KeptSegments& kept);
+  using Retries = std::map<SegmentId, Retry>;
+  Task<std::vector<SegmentId>> SegmentsToCollect(dsm::Worker& worker, const Retries& retries);
   /// `unread`: why the segment had to be kept; Ok: it had not.
   Task<Status> CollectSegment(dsm::Worker& worker, SegmentId id, Status* unread);
-  void KeepSegment(dsm::Worker& worker, SegmentId id, const Status& why, KeptSegments* kept);
+  void KeepSegment(dsm::Worker& worker, SegmentId id, const Status& why, Retries* retries);
   Status DamagedValue(SegmentId id, uint32_t offset) const;
   Task<Status> CheckGaps(dsm::Worker& worker, SegmentId id, const std::vector<ValueGap>& gaps,
                          bool torn);
@@ -346,10 +354,7 @@ class LsmStore final : public RangeIndex {
                          Status* unread);
   /// Records that were appended, and that nothing will ever name.
   void NoteUnnamed(std::span<const Change> changes);
-  /// What was not filled of a full segment.
-  void NoteUnfilled(SegmentId segment, uint32_t used);
   Task<Status> AwaitCollectorsRoom(dsm::Worker& worker);
-  void AddUnnamed(StateEdit* edit);
 
   const Deps deps_;
   const LsmOptions options_;
@@ -391,11 +396,10 @@ class LsmStore final : public RangeIndex {
   Event flush_work_;                     // a memtable was rotated, or Stop
   Event levels_changed_;
   Event garbage_changed_;
-  const FixedClock time_zero_{0};           // at which nothing has expired
-  std::atomic<double> garbage_share_{0.0};  // of the full segments of values
-  std::atomic<uint64_t> collected_segments_{0}, kept_segments_{0};
-  std::mutex unnamed_mutex_;                      // guards unnamed_
-  std::map<SegmentId, uint64_t> unnamed_;         // garbage that no edit tells of yet
+  const FixedClock time_zero_{0};  // at which nothing has expired
+  ValueGarbage garbage_;
+  StoreCounters counters_;
+  std::atomic<uint64_t> collected_segments_{0};
   mutable std::mutex status_mutex_;               // guards background_status_
   std::array<Status, kWorks> background_status_;  // why each does not get on; Ok: it does
 };

@@ -36,8 +36,8 @@ constexpr uint64_t kHourMs = 3'600'000;
 constexpr uint64_t kCollectAgainNs = kNsPerMs;
 /// Between two tries of a segment that is kept, the first time; then twice as long each time.
 constexpr uint64_t kKeepNs = kNsPerSecond, kKeepNsMax = 3600 * kNsPerSecond;
-/// A store with fewer segments of values than this delays nobody: one of them is a large share.
-constexpr size_t kSegmentsFew = 16;
+/// Between two looks at how much is garbage.
+constexpr size_t kChosenMax = 8;
 
 /// Where the next value's record begins that is whole; the segment's end: there is none. Looks at checksums of what has the form of
 /// one only.
@@ -152,6 +152,7 @@ Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValueP
     const CommitOutcome outcome = TryCommit(worker, {&change, 1}, &seen, &committed);
     if (committed.sealed) log_work_.Notify();
     if (outcome == CommitOutcome::kDone) {
+      StoreCounters::Add(&counters_.moved_bytes, record.value.size());
       RotateIfFull();
       co_return Status::Ok();
     }
@@ -229,63 +230,55 @@ Task<Status> LsmStore::CollectSegment(dsm::Worker& worker, SegmentId id, Status*
   co_return status;
 }
 
-// Those that are full, with the most garbage first: all of which enough is garbage, and while there is too much of it, the
-// worst one at least. Of what is kept nobody is to wait for the garbage.
-Task<std::vector<SegmentId>> LsmStore::SegmentsToCollect(dsm::Worker& worker, KeptSegments& kept) {
+// Those of which enough is garbage, with the most garbage first, and only the first of these: what others have is more by then. While there
+// is too much garbage, the worst one at least. Of what is kept nobody is to wait for the garbage.
+Task<std::vector<SegmentId>> LsmStore::SegmentsToCollect(dsm::Worker& worker,
+                                                         const Retries& retries) {
   std::vector<SegmentId> chosen;
   if (recovery_log_->tail_segment() == SegmentId::kNone) co_return chosen;
   const SegmentId below = ValuesClosedBelow();
   const auto enough = static_cast<uint64_t>(options_.collect_above * kSegmentBytes);
   std::vector<std::pair<uint64_t, SegmentId>> candidates;
   std::pair<uint64_t, SegmentId> worst{0, SegmentId::kNone};
-  uint64_t garbage_bytes = 0, segments = 0;
   const uint64_t now_ns = worker.clock().NowNs();
   const std::function<void(const StoreState&)> look = [&](const StoreState& state) {
+    garbage_.Look(state, below);
     for (const auto& [id, garbage] : state.value_log) {
       if (id >= below) break;
-      if (const auto at = kept.find(id); at != kept.end()) {
-        if (garbage >= enough && at->second.until_ns <= now_ns)
-          candidates.emplace_back(garbage, id);
-        continue;
-      }
-      ++segments;
-      garbage_bytes += std::min<uint64_t>(garbage, kSegmentBytes);
-      worst = std::max(worst, {garbage, id});
+      const auto retry = retries.find(id);
+      if (retry == retries.end()) worst = std::max(worst, {garbage, id});
+      if (retry != retries.end() && retry->second.until_ns > now_ns) continue;
       if (garbage >= enough) candidates.emplace_back(garbage, id);
     }
   };
   co_await manifest_->Look(worker, look);
-  const double share =
-      segments < kSegmentsFew
-          ? 0.0
-          : static_cast<double>(garbage_bytes) / (static_cast<double>(segments) * kSegmentBytes);
-  garbage_share_.store(share, std::memory_order_relaxed);
-  if (candidates.empty() && worst.first > 0 && share > options_.garbage_max) {
+  if (candidates.empty() && worst.first > 0 &&
+      garbage_.share() > kGarbageSlow * options_.garbage_limit()) {
     candidates.push_back(worst);
   }
   std::sort(candidates.rbegin(), candidates.rend());
+  candidates.resize(std::min(candidates.size(), kChosenMax));
   for (const auto& [garbage, id] : candidates) chosen.push_back(id);
   co_return chosen;
 }
 
-void LsmStore::KeepSegment(dsm::Worker& worker, SegmentId id, const Status& why,
-                           KeptSegments* kept) {
-  KeptSegment& segment = (*kept)[id];
-  if (segment.pause_ns == 0) {
+void LsmStore::KeepSegment(dsm::Worker& worker, SegmentId id, const Status& why, Retries* retries) {
+  Retry& retry = (*retries)[id];
+  if (retry.pause_ns == 0) {
     FARLEAF_LOG(error, "a segment of values, {}, is kept, whatever of it is garbage: {}",
                 deps_.storage->NameOf(id), why.ToString());
   }
-  segment.pause_ns = std::clamp(2 * segment.pause_ns, kKeepNs, kKeepNsMax);
-  segment.until_ns = worker.clock().NowNs() + segment.pause_ns;
-  kept_segments_.store(kept->size(), std::memory_order_relaxed);
+  retry.pause_ns = std::clamp(2 * retry.pause_ns, kKeepNs, kKeepNsMax);
+  retry.until_ns = worker.clock().NowNs() + retry.pause_ns;
+  garbage_.Keep(id);
 }
 
 Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
-  KeptSegments kept;
+  Retries retries;
   for (;;) {
     const uint64_t seen = garbage_changed_.count();
     if (stopping_) co_return;
-    auto segments = co_await SegmentsToCollect(worker, kept);
+    auto segments = co_await SegmentsToCollect(worker, retries);
     if (segments.empty()) {
       SetBackgroundStatus(kCollection, Status::Ok());
       co_await garbage_changed_.After(worker, seen);
@@ -298,12 +291,12 @@ Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
       if (!unread.ok()) {
         // Writing does not hang on it, nor do others.
         SetBackgroundStatus(kCollection, Status::Ok());
-        KeepSegment(worker, id, unread, &kept);
+        KeepSegment(worker, id, unread, &retries);
         continue;
       }
       if (collected.ok()) {
-        kept.erase(id);
-        kept_segments_.store(kept.size(), std::memory_order_relaxed);
+        retries.erase(id);
+        garbage_.LetGo(id);
         continue;
       }
       const bool goes_on = co_await PauseBehind(worker, kCollection, std::move(collected));
@@ -321,24 +314,11 @@ Task<Status> LsmStore::AwaitCollectorsRoom(dsm::Worker& worker) {
   co_return Status::Ok();
 }
 
-void LsmStore::NoteUnfilled(SegmentId segment, uint32_t used) {
-  std::lock_guard lock(unnamed_mutex_);
-  unnamed_[segment] += kSegmentBytes - used + kLogHeadBytes;
-}
-
 void LsmStore::NoteUnnamed(std::span<const Change> changes) {
-  std::lock_guard lock(unnamed_mutex_);
   for (const Change& change : changes) {
-    if (change.kind == ChangeKind::kPutPointer) {
-      unnamed_[change.pointer.segment] += change.pointer.bytes;
-    }
+    if (change.kind != ChangeKind::kPutPointer) continue;
+    garbage_.AddUnnamed(change.pointer.segment, change.pointer.bytes);
   }
-}
-
-void LsmStore::AddUnnamed(StateEdit* edit) {
-  std::lock_guard lock(unnamed_mutex_);
-  for (const auto& [segment, bytes] : unnamed_) edit->garbage[segment] += bytes;
-  unnamed_.clear();
 }
 
 }  // namespace farleaf::index::lsm

@@ -93,7 +93,11 @@ Task<Status> LsmStore::MergeRuns(dsm::Worker& worker, Merge& merge,
       }
       done = behind;
       edit.garbage = std::move((*output)->garbage);
-      if ((*output)->table) edit.added.push_back({to, std::move(*(*output)->table), {}});
+      if ((*output)->table) {
+        const uint64_t bytes = (*output)->table->bytes + (*output)->table->footer_bytes;
+        StoreCounters::Add(&counters_.merged_bytes_written, bytes);
+        edit.added.push_back({to, std::move(*(*output)->table), {}});
+      }
     }
     for (size_t i = 0; i < merged.size(); ++i) {
       const RunPlace place = merged[i].place;
@@ -163,6 +167,7 @@ Task<Status> LsmStore::MergeInto(dsm::Worker& worker, uint8_t into, Unread* unre
     if (sources[i]->failed()) *unread = {merged[i].place, *sources[i]->failed()};
     co_await sources[i]->Close(worker);
   }
+  if (status.ok()) StoreCounters::Add(&counters_.merged_bytes_read, bytes);
   if (status.ok() && into == 0) NoteMerged(bytes, worker.clock().NowNs() - begun_ns);
   co_return status;
 }

@@ -50,9 +50,10 @@ Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed 
                                    size_t work) {
   edit.segments_end = grants_.end();
   edit.durable_through = recovery_log_->durable_sequence();
-  AddUnnamed(&edit);
+  garbage_.TellUnnamed(&edit);
   std::shared_ptr<ReadView> before;
   const Manifest::Applied applied = [&](const StoreState& state) {
+    garbage_.Look(state, ValuesClosedBelow());
     // Only edits change the version, and they come one after another: it is made without the lock.
     std::shared_ptr<const Version> version;
     {
@@ -141,14 +142,15 @@ void LsmStore::NoteFlushed(const Memtable& memtable, StateEdit* edit) {
     const double when_full = static_cast<double>(now) / std::min(fullness, 1.0);
     return before == 0 ? when_full : (3 * before + when_full) / 4;
   };
-  const double fullness = memtable.Fullness(options_.memtable_bytes);
-  if (fullness < 0.5) return;
-  changes_of_memtable_.store(mean(changes_of_memtable_.load(), memtable.changes(), fullness));
-  const double of_entries = memtable.EntriesFullness(options_.memtable_bytes);
   uint64_t bytes = 0;
   for (const StateEdit::TableAt& each : edit->added) {
     bytes += each.table.bytes + each.table.footer_bytes;
   }
+  StoreCounters::Add(&counters_.flushed_bytes, bytes);
+  const double fullness = memtable.Fullness(options_.memtable_bytes);
+  if (fullness < 0.5) return;
+  changes_of_memtable_.store(mean(changes_of_memtable_.load(), memtable.changes(), fullness));
+  const double of_entries = memtable.EntriesFullness(options_.memtable_bytes);
   if (of_entries < 0.5 || bytes == 0) return;
   edit->flush_bytes =
       static_cast<uint64_t>(mean(static_cast<double>(flush_bytes_.load()), bytes, of_entries));

@@ -67,6 +67,7 @@ Task<Result<std::unique_ptr<Manifest>>> LsmStore::OpenManifest(dsm::Worker& work
 }
 
 Task<Status> LsmStore::Recover(dsm::Worker& worker) {
+  const uint64_t begun_ns = worker.clock().NowNs();
   const StoreState& state = manifest_->state();
   const auto memtable = std::make_shared<Memtable>();
   ReplayOptions replay{
@@ -107,8 +108,10 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   remover_->Remove(report->unused);
 
   const Log::Deps logs{deps_.storage, &grants_, &log_buffers_, deps_.epochs};
-  recovery_log_ =
-      std::make_unique<Log>(logs, Log::Options{LogKind::kRecovery, state.epoch, report->last + 1});
+  Log::Options recovery{LogKind::kRecovery, state.epoch, report->last + 1};
+  // Most of it is removed before anybody wants it on the device: what it holds is flushed by then.
+  if (options_.durability == Durability::kLocal) recovery.write_back = storage::WriteBack::kLazily;
+  recovery_log_ = std::make_unique<Log>(logs, recovery);
   value_log_ = std::make_unique<Log>(logs, Log::Options{LogKind::kValues, state.epoch, 1});
   logs_ = std::make_unique<LogGroup>(
       deps_.storage, std::vector<Log*>{recovery_log_.get(), value_log_.get()}, options_.durability);
@@ -117,6 +120,8 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   view->version = Version::Of(manifest_->state(), nullptr, deps_.storage, remover_);
   flush_bytes_.store(manifest_->state().flush_bytes);
   GuessPace(*view->version);
+  StoreCounters::Add(&counters_.recovered_changes, memtable->changes());
+  StoreCounters::Add(&counters_.recovery_ns, worker.clock().NowNs() - begun_ns);
   std::lock_guard lock(view_mutex_);
   const auto none = Install(std::move(view));
   FARLEAF_CHECK(!none);
@@ -167,9 +172,19 @@ Task<Status> LsmStore::Close(dsm::Worker& worker) {
   StateEdit edit;
   edit.recovery_dropped = grants_.GiveBack(LogKind::kRecovery);
   edit.values_dropped = grants_.GiveBack(LogKind::kValues);
+  std::vector<SegmentId> made;
+  const auto drop = [&made](const Log& log, std::vector<SegmentId>* dropped) {
+    for (const SegmentId id : log.Unused()) {
+      dropped->push_back(id);
+      made.push_back(id);
+    }
+  };
+  drop(*recovery_log_, &edit.recovery_dropped);
+  drop(*value_log_, &edit.values_dropped);
   edit.segments_end = grants_.end();
   edit.durable_through = recovery_log_->durable_sequence();
   Status committed = co_await manifest_->Commit(worker, edit);
+  if (committed.ok()) remover_->Remove(made);
   co_return committed;
 }
 

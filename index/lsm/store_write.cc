@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kAdmitSliceNs = kNsPerMs;
 /// Between two looks at whether merges keep up again.
 constexpr uint64_t kPaceSliceNs = 20 * kNsPerMs;
-/// Of a write, were everything garbage.
+/// Just below the limit of garbage.
 constexpr uint64_t kGarbageDelayNsMax = 20 * kNsPerMs;
 }  // namespace
 
@@ -90,7 +90,8 @@ Task<Status> LsmStore::AppendValue(dsm::Worker& worker, std::string_view key,
         committed->values_end = appended.end;
         if (appended.sealed) {
           committed->sealed = true;
-          NoteUnfilled(appended.sealed_segment, appended.sealed_used);
+          garbage_.AddUnnamed(appended.sealed_segment,
+                              storage::kSegmentBytes - appended.sealed_used + kLogHeadBytes);
         }
         co_return Status::Ok();
       case Log::Outcome::kFailed:
@@ -98,9 +99,16 @@ Task<Status> LsmStore::AppendValue(dsm::Worker& worker, std::string_view key,
       case Log::Outcome::kNoRoom:
         break;
     }
-    Status room = co_await logs_->Room(worker, *value_log_);
+    Status room = co_await AwaitLogRoom(worker, *value_log_);
     if (!room.ok()) co_return room;
   }
+}
+
+Task<Status> LsmStore::AwaitLogRoom(dsm::Worker& worker, Log& log) {
+  WriterWait wait(&counters_, WaitsFor::kLogs, worker.clock());
+  wait.Begin();
+  Status room = co_await logs_->Room(worker, log);
+  co_return room;
 }
 
 Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committed) {
@@ -117,6 +125,7 @@ Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committ
 // Writers look again after a slice of time, whatever happens: so each ends with its deadline, with the store, and with the failure
 // of what it waits for.
 Task<Status> LsmStore::AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_ns) {
+  WriterWait wait(&counters_, WaitsFor::kFlush, worker.clock());
   for (;;) {
     bool awaits_merge = false;
     {
@@ -131,6 +140,7 @@ Task<Status> LsmStore::AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_
     if (now_ns >= deadline_ns) {
       co_return Status::DeadlineExceeded("writing to disk does not keep up");
     }
+    wait.Begin();
     co_await worker.Sleep(std::min(kAdmitSliceNs, deadline_ns - now_ns));
   }
 }
@@ -159,6 +169,8 @@ double LsmStore::Pressure() const {
 
 // Ends early when there is no need any more, or the store is being closed.
 Task<void> LsmStore::WaitItsTurn(dsm::Worker& worker, uint64_t deadline_ns, uint64_t delay_ns) {
+  WriterWait wait(&counters_, WaitsFor::kMerges, worker.clock());
+  wait.Begin();
   const uint64_t end_ns = std::min(worker.clock().NowNs() + delay_ns, deadline_ns);
   while (!stopping_ && Pressure() > 0) {
     const uint64_t now_ns = worker.clock().NowNs();
@@ -167,10 +179,36 @@ Task<void> LsmStore::WaitItsTurn(dsm::Worker& worker, uint64_t deadline_ns, uint
   }
 }
 
+// It comes to an end as long as collection gets on (value_garbage.h).
+Task<Status> LsmStore::AwaitCollection(dsm::Worker& worker, uint64_t deadline_ns) {
+  WriterWait wait(&counters_, WaitsFor::kCollection, worker.clock());
+  wait.Begin();
+  const double limit = options_.garbage_limit(), slow = kGarbageSlow * limit;
+  const double share = garbage_.share();
+  if (share < limit) {
+    const double near = (share - slow) / (limit - slow);
+    co_await worker.Sleep(static_cast<uint64_t>(near * static_cast<double>(kGarbageDelayNsMax)));
+  }
+  while (garbage_.share() >= limit) {
+    Status collected = BackgroundStatus(kCollection);
+    if (!collected.ok()) co_return collected;
+    if (stopping_) co_return Status::Unavailable("the store is being closed");
+    const uint64_t now_ns = worker.clock().NowNs();
+    if (now_ns >= deadline_ns) {
+      co_return Status::DeadlineExceeded(
+          fmt::format("{:.0f} % of the value log is garbage, which is not collected as fast as it "
+                      "is made; garbage_max is {:.0f} %",
+                      100 * garbage_.share(), 100 * limit));
+    }
+    co_await worker.Sleep(std::min(kAdmitSliceNs, deadline_ns - now_ns));
+  }
+  co_return Status::Ok();
+}
+
 Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes) {
-  const double over = garbage_share_.load(std::memory_order_relaxed) - options_.garbage_max;
-  if (over > 0) [[unlikely]] {
-    co_await worker.Sleep(static_cast<uint64_t>(over * static_cast<double>(kGarbageDelayNsMax)));
+  if (garbage_.share() > kGarbageSlow * options_.garbage_limit()) [[unlikely]] {
+    Status collected = co_await AwaitCollection(worker, deadline_ns);
+    if (!collected.ok()) co_return collected;
   }
   if (const double pressure = changes > 0 ? Pressure() : 0; pressure > 0) [[unlikely]] {
     const uint64_t delay_ns = pace_.DelayNs(worker.clock().NowNs(), pressure, changes);
@@ -220,7 +258,7 @@ Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
     const CommitOutcome outcome = TryCommit(op.worker, changes, nullptr, committed);
     if (outcome == CommitOutcome::kDone) co_return Status::Ok();
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
-    Status room = co_await logs_->Room(op.worker, *recovery_log_);
+    Status room = co_await AwaitLogRoom(op.worker, *recovery_log_);
     if (!room.ok()) co_return room;
     admitted = co_await Admit(op.worker, op.deadline_ns, 0);  // they have had their wait
     if (!admitted.ok()) co_return admitted;
@@ -348,7 +386,7 @@ Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
     if (outcome == CommitOutcome::kChanged) continue;
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
     if (outcome == CommitOutcome::kNoRoom) {
-      Status room = co_await logs_->Room(op.worker, *recovery_log_);
+      Status room = co_await AwaitLogRoom(op.worker, *recovery_log_);
       if (!room.ok()) co_return room;
       continue;
     }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "dsm/base/atomic_max.h"
 #include "dsm/base/check.h"
 #include "dsm/base/log.h"
 #include "index/storage/io_ring.h"
@@ -68,11 +69,15 @@ FileStorage::~FileStorage() {
 
 // ---- Segments
 
-dsm::Task<Status> FileStorage::Create(dsm::Worker& worker, SegmentId id) {
+dsm::Task<Status> FileStorage::Create(dsm::Worker& worker, SegmentId id, WriteBack write_back) {
   FARLEAF_CHECK(id != SegmentId::kNone);
   Status status;
-  const std::function<void()> work = [this, id, &status] { status = segments_->Create(id); };
+  const std::function<void()> work = [this, id, write_back, &status] {
+    status = segments_->Create(id, write_back);
+  };
+  const uint64_t begun_ns = worker.clock().NowNs();
   co_await threads_->Run(worker, &work);
+  RaiseTo(&counts_.longest_create_ns, worker.clock().NowNs() - begun_ns);
   co_return status;
 }
 
@@ -119,6 +124,7 @@ dsm::Task<Status> FileStorage::Run(dsm::Worker& worker, std::span<Io> ios) {
     };
     co_await threads_->Run(worker, &work);
   }
+  const uint64_t begun_ns = worker.clock().NowNs();
   bool ended = false;
   while (!ended) {
     IoGroup group(worker);
@@ -131,8 +137,10 @@ dsm::Task<Status> FileStorage::Run(dsm::Worker& worker, std::span<Io> ios) {
       if (!transfer.ended && !Settle(transfer)) ended = false;
     }
   }
+  const uint64_t took_ns = worker.clock().NowNs() - begun_ns;
   Status first;
   for (const Io& io : ios) {
+    RaiseTo(&counts_.longest_ns[static_cast<size_t>(io.kind)], took_ns);
     if (first.ok()) first = io.status;
   }
   co_return first;
@@ -246,7 +254,9 @@ dsm::Task<Status> FileStorage::ReplaceFile(dsm::Worker& worker, std::string name
       status = files_.Replace(name, bytes);
     }
   };
+  const uint64_t begun_ns = worker.clock().NowNs();
   co_await threads_->Run(worker, &work);
+  RaiseTo(&counts_.longest_file_ns, worker.clock().NowNs() - begun_ns);
   if (status.ok()) counts_.bytes_written.fetch_add(bytes.size(), std::memory_order_relaxed);
   co_return status;
 }
@@ -260,7 +270,9 @@ dsm::Task<Status> FileStorage::AppendFile(dsm::Worker& worker, std::string name,
       status = files_.Append(name, bytes);
     }
   };
+  const uint64_t begun_ns = worker.clock().NowNs();
   co_await threads_->Run(worker, &work);
+  RaiseTo(&counts_.longest_file_ns, worker.clock().NowNs() - begun_ns);
   if (status.ok()) counts_.bytes_written.fetch_add(bytes.size(), std::memory_order_relaxed);
   co_return status;
 }
@@ -270,11 +282,22 @@ Status FileStorage::RemoveFile(std::string_view name) { return files_.Remove(nam
 Result<std::vector<std::string>> FileStorage::ListFiles() { return files_.List(); }
 
 StorageCounts FileStorage::counts() const {
-  return {.reads = counts_.reads.load(std::memory_order_relaxed),
-          .writes = counts_.writes.load(std::memory_order_relaxed),
-          .syncs = counts_.syncs.load(std::memory_order_relaxed),
-          .bytes_read = counts_.bytes_read.load(std::memory_order_relaxed),
-          .bytes_written = counts_.bytes_written.load(std::memory_order_relaxed)};
+  const auto read = [](const std::atomic<uint64_t>& count) {
+    return count.load(std::memory_order_relaxed);
+  };
+  const auto longest_ns = [&](IoKind kind) {
+    return read(counts_.longest_ns[static_cast<size_t>(kind)]);
+  };
+  return {.reads = read(counts_.reads),
+          .writes = read(counts_.writes),
+          .syncs = read(counts_.syncs),
+          .bytes_read = read(counts_.bytes_read),
+          .bytes_written = read(counts_.bytes_written),
+          .longest_read_ns = longest_ns(IoKind::kRead),
+          .longest_write_ns = longest_ns(IoKind::kWrite),
+          .longest_sync_ns = longest_ns(IoKind::kSync),
+          .longest_create_ns = read(counts_.longest_create_ns),
+          .longest_file_ns = read(counts_.longest_file_ns)};
 }
 
 }  // namespace farleaf::index::storage

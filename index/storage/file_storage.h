@@ -9,6 +9,7 @@
 // Thread rule: thread-safe. Outlives the I/Os under way, and does not care for the workers' lives.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 
@@ -26,7 +27,7 @@ class FileStorage final : public Storage {
   static Result<std::unique_ptr<FileStorage>> Open(const FileStorageOptions& options);
   ~FileStorage() override;
 
-  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id) override;
+  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, WriteBack write_back) override;
   Status Remove(SegmentId id) override;
   Result<std::vector<SegmentId>> List() override;
   dsm::Task<Status> Run(dsm::Worker& worker, std::span<Io> ios) override;
@@ -48,6 +49,8 @@ class FileStorage final : public Storage {
   struct Transfer;
   struct Counts {
     std::atomic<uint64_t> reads{0}, writes{0}, syncs{0}, bytes_read{0}, bytes_written{0};
+    std::array<std::atomic<uint64_t>, 3> longest_ns{};  // by IoKind
+    std::atomic<uint64_t> longest_create_ns{0}, longest_file_ns{0};
   };
 
   FileStorage(const FileStorageOptions& options, DataDirectory directory);

@@ -30,7 +30,7 @@ class ReadOnlyFiles final : public Storage {
   uint64_t free_files() const { return free_files_; }
   bool Has(SegmentId id) const;
 
-  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id) override;
+  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, WriteBack write_back) override;
   Status Remove(SegmentId id) override;
   Result<std::vector<SegmentId>> List() override { return segments_; }
   /// Also Corruption: a file ends too early.

@@ -31,11 +31,14 @@ SegmentFiles::SegmentFiles(const DataDirectory* directory, const FileStorageOpti
                            IoThreads* threads)
     : directory_(directory), options_(options), threads_(threads) {}
 
-int SegmentFiles::OpenFlags() const { return O_RDWR | O_CLOEXEC | (direct_ ? O_DIRECT : 0); }
+int SegmentFiles::OpenFlags(WriteBack write_back) const {
+  const bool direct = direct_ && write_back == WriteBack::kAtOnce;
+  return O_RDWR | O_CLOEXEC | (direct ? O_DIRECT : 0);
+}
 
 // ---- Making files
 
-Status SegmentFiles::Create(SegmentId id) {
+Status SegmentFiles::Create(SegmentId id, WriteBack write_back) {
   makers_.fetch_add(1);
   std::lock_guard making(making_mutex_);
   makers_.fetch_sub(1);
@@ -51,22 +54,23 @@ Status SegmentFiles::Create(SegmentId id) {
                                        " bytes (bytes_max) is reached: raise it");
     }
   }
-  Result<dsm::UniqueFd> fd = MakeFile(id);
+  Result<dsm::UniqueFd> fd = MakeFile(id, write_back);
   if (!fd.ok()) return fd.status();
   std::vector<Handle> evicted;
   std::lock_guard lock(mutex_);
   segments_.Insert(id);
+  if (write_back == WriteBack::kLazily) lazy_.insert(id);
   folders_[DataDirectory::FolderOf(id)].created.push_back(id);
   Keep(std::make_shared<OpenSegment>(this, id, std::move(*fd)), &evicted);
   return Status::Ok();
 }
 
-Result<dsm::UniqueFd> SegmentFiles::MakeFile(SegmentId id) {
+Result<dsm::UniqueFd> SegmentFiles::MakeFile(SegmentId id, WriteBack write_back) {
   FARLEAF_RETURN_IF_ERROR(AddToFolder(id));
   const std::string path = directory_->SegmentPath(id);
-  dsm::UniqueFd fd = TakeFreeFile(path);
+  dsm::UniqueFd fd = TakeFreeFile(path, write_back);
   if (fd.valid()) return fd;
-  Result<dsm::UniqueFd> made = NewFile(path);
+  Result<dsm::UniqueFd> made = NewFile(path, write_back);
   if (!made.ok() && made.status().code() == StatusCode::kResourceExhausted) {
     std::vector<Handle> evicted;
     {
@@ -75,16 +79,16 @@ Result<dsm::UniqueFd> SegmentFiles::MakeFile(SegmentId id) {
     }
     while (SettleNext()) {  // what was removed meanwhile is room, too
     }
-    fd = TakeFreeFile(path);
+    fd = TakeFreeFile(path, write_back);
     if (fd.valid()) return fd;
-    made = NewFile(path);
+    made = NewFile(path, write_back);
   }
   if (!made.ok()) DropFromFolder(id);
   return made;
 }
 
-Result<dsm::UniqueFd> SegmentFiles::NewFile(const std::string& path) {
-  dsm::UniqueFd fd(::open(path.c_str(), OpenFlags() | O_CREAT | O_EXCL, 0644));
+Result<dsm::UniqueFd> SegmentFiles::NewFile(const std::string& path, WriteBack write_back) {
+  dsm::UniqueFd fd(::open(path.c_str(), OpenFlags(write_back) | O_CREAT | O_EXCL, 0644));
   if (!fd.valid()) {
     if (errno == EEXIST) return Status::AlreadyExists("the file " + path + " exists");
     return FileError("making " + path, errno);
@@ -99,7 +103,7 @@ Result<dsm::UniqueFd> SegmentFiles::NewFile(const std::string& path) {
   return FileError("making " + path, error);
 }
 
-dsm::UniqueFd SegmentFiles::TakeFreeFile(const std::string& path) {
+dsm::UniqueFd SegmentFiles::TakeFreeFile(const std::string& path, WriteBack write_back) {
   while (!free_.empty()) {
     const std::string free_path = directory_->FreeFilePath(free_.back());
     free_.pop_back();
@@ -111,7 +115,7 @@ dsm::UniqueFd SegmentFiles::TakeFreeFile(const std::string& path) {
     if (::stat(free_path.c_str(), &found) != 0) continue;
     if (found.st_nlink == 1 && found.st_size == kSegmentBytes &&
         ::renameat2(AT_FDCWD, free_path.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) {
-      dsm::UniqueFd fd(::open(path.c_str(), OpenFlags()));
+      dsm::UniqueFd fd(::open(path.c_str(), OpenFlags(write_back)));
       if (fd.valid()) return fd;
       ::unlink(path.c_str());
       continue;
@@ -219,8 +223,14 @@ void SegmentFiles::SettleOne(SegmentId id) {
   const std::string path = directory_->SegmentPath(id);
   struct stat found;
   // Another name is a checkpoint's: what is in the file belongs to it.
-  const bool keeps = free_.size() < options_.free_files_max && ::stat(path.c_str(), &found) == 0 &&
-                     found.st_nlink == 1 && found.st_size == kSegmentBytes;
+  bool lazy;
+  {
+    std::lock_guard lock(mutex_);
+    lazy = lazy_.erase(id) > 0;
+  }
+  const bool keeps = !lazy && free_.size() < options_.free_files_max &&
+                     ::stat(path.c_str(), &found) == 0 && found.st_nlink == 1 &&
+                     found.st_size == kSegmentBytes;
   if (keeps && ::rename(path.c_str(), directory_->FreeFilePath(next_free_).c_str()) == 0) {
     free_.push_back(next_free_++);
   } else if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
@@ -246,6 +256,7 @@ bool SegmentFiles::GiveUpFree() {
 // ---- Open files
 
 Result<std::shared_ptr<OpenSegment>> SegmentFiles::Find(SegmentId id, Opening opening) {
+  WriteBack write_back;
   {
     std::lock_guard lock(mutex_);
     if (const auto at = open_.find(Number(id)); at != open_.end()) {
@@ -255,8 +266,9 @@ Result<std::shared_ptr<OpenSegment>> SegmentFiles::Find(SegmentId id, Opening op
     if (!segments_.Contains(id)) {
       return Status::NotFound("there is no segment " + directory_->SegmentPath(id));
     }
+    write_back = lazy_.contains(id) ? WriteBack::kLazily : WriteBack::kAtOnce;
   }
-  Result<dsm::UniqueFd> fd = OpenFile(id, opening);
+  Result<dsm::UniqueFd> fd = OpenFile(id, opening, write_back);
   std::vector<Handle> evicted;
   std::lock_guard lock(mutex_);
   if (!segments_.Contains(id)) {
@@ -270,17 +282,17 @@ Result<std::shared_ptr<OpenSegment>> SegmentFiles::Find(SegmentId id, Opening op
   return file;
 }
 
-Result<dsm::UniqueFd> SegmentFiles::OpenFile(SegmentId id, Opening opening) {
+Result<dsm::UniqueFd> SegmentFiles::OpenFile(SegmentId id, Opening opening, WriteBack write_back) {
   const std::string path = directory_->SegmentPath(id);
   if (opening == Opening::kIfCached) {
     open_how how{};
-    how.flags = static_cast<uint64_t>(OpenFlags());
+    how.flags = static_cast<uint64_t>(OpenFlags(write_back));
     how.resolve = RESOLVE_CACHED;
     // Whatever goes wrong, goes wrong again where it may block.
     return dsm::UniqueFd(
         static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof how)));
   }
-  dsm::UniqueFd fd(::open(path.c_str(), OpenFlags()));
+  dsm::UniqueFd fd(::open(path.c_str(), OpenFlags(write_back)));
   if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
     std::vector<Handle> evicted;
     {
@@ -288,7 +300,7 @@ Result<dsm::UniqueFd> SegmentFiles::OpenFile(SegmentId id, Opening opening) {
       Evict(open_.size() / 2, &evicted);
     }
     evicted.clear();
-    fd = dsm::UniqueFd(::open(path.c_str(), OpenFlags()));
+    fd = dsm::UniqueFd(::open(path.c_str(), OpenFlags(write_back)));
   }
   if (!fd.valid()) return FileError("opening " + path, errno);
   return fd;

@@ -4,7 +4,8 @@
 // file open, whatever happens to the segment meanwhile: a removed segment's file is unlinked, or kept for a new
 // segment, when the last one lets go of it.
 //
-// A file is recycled only if no other name links to it (a checkpoint's, say).
+// A file is recycled only if no other name links to it (a checkpoint's, say), and if what was written to it is on the device: of one that
+// is unlinked instead, the operating system drops what is not.
 //
 // Thread rule: thread-safe. Create and Settle block; they are for IoThreads.
 #pragma once
@@ -14,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -60,7 +62,7 @@ class SegmentFiles {
                                                     const FileStorageOptions& options,
                                                     IoThreads* threads);
 
-  Status Create(SegmentId id);
+  Status Create(SegmentId id, WriteBack write_back);
   Status Remove(SegmentId id);
   enum class Opening : uint8_t {
     kIfCached,  ///< null where the file would have to be looked for on the device
@@ -99,18 +101,18 @@ class SegmentFiles {
   Status ScanFolder(const std::string& path);
   Status ScanFree();
   Status ProbeDirectIo();
-  int OpenFlags() const;
-  Result<dsm::UniqueFd> MakeFile(SegmentId id);
-  Result<dsm::UniqueFd> NewFile(const std::string& path);
+  int OpenFlags(WriteBack write_back) const;
+  Result<dsm::UniqueFd> MakeFile(SegmentId id, WriteBack write_back);
+  Result<dsm::UniqueFd> NewFile(const std::string& path, WriteBack write_back);
   /// Not valid: there is none that can be used.
-  dsm::UniqueFd TakeFreeFile(const std::string& path);
+  dsm::UniqueFd TakeFreeFile(const std::string& path, WriteBack write_back);
   Status AddToFolder(SegmentId id);
   void DropFromFolder(SegmentId id);
   void Retire(SegmentId id);
   /// One of retired_; false: there is none. REQUIRES: making_mutex_.
   bool SettleNext();
   void SettleOne(SegmentId id);
-  Result<dsm::UniqueFd> OpenFile(SegmentId id, Opening opening);
+  Result<dsm::UniqueFd> OpenFile(SegmentId id, Opening opening, WriteBack write_back);
   void Keep(const Handle& file, std::vector<Handle>* evicted);
   void Evict(size_t keep, std::vector<Handle>* evicted);
 
@@ -127,6 +129,7 @@ class SegmentFiles {
 
   mutable std::mutex mutex_;  // never held while anything blocks; guards all below
   SegmentSet segments_;
+  std::set<SegmentId> lazy_;  // made for WriteBack::kLazily; until their files are unlinked
   std::unordered_map<uint64_t, Cached> open_;
   std::list<SegmentId> used_;  // of open_, the most recently used first
   std::map<uint64_t, Folder> folders_;

@@ -50,7 +50,7 @@ SimStorage::SimStorage(const SimStorageOptions& options, SimImage image)
 }
 SimStorage::~SimStorage() = default;
 
-dsm::Task<Status> SimStorage::Create(dsm::Worker& worker, SegmentId id) {
+dsm::Task<Status> SimStorage::Create(dsm::Worker& worker, SegmentId id, WriteBack) {
   FARLEAF_CHECK(id != SegmentId::kNone);
   NeedSource(worker, device_);
   Status status;

@@ -37,7 +37,7 @@ class SimStorage final : public Storage {
   explicit SimStorage(const SimStorageOptions& options, SimImage image = {});
   ~SimStorage() override;
 
-  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id) override;
+  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, WriteBack write_back) override;
   Status Remove(SegmentId id) override;
   Result<std::vector<SegmentId>> List() override;
   dsm::Task<Status> Run(dsm::Worker& worker, std::span<Io> ios) override;

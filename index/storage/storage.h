@@ -44,6 +44,13 @@ inline constexpr uint32_t kBlockBytes = 4096;
 enum class SegmentId : uint64_t { kNone = 0 };
 constexpr uint64_t Number(SegmentId id) { return static_cast<uint64_t>(id); }
 
+/// When what is written to a segment goes to the device.
+enum class WriteBack : uint8_t {
+  kAtOnce,
+  /// When it is synced, or after a while: what is removed before costs the device nothing. For what is read after a crash only.
+  kLazily,
+};
+
 enum class IoKind : uint8_t { kRead, kWrite, kSync };
 
 /// One transfer, or the Sync of one segment.
@@ -60,6 +67,10 @@ struct Io {
 struct StorageCounts {
   uint64_t reads = 0, writes = 0, syncs = 0;
   uint64_t bytes_read = 0, bytes_written = 0;  ///< named files included
+  // The longest that somebody waited for one Run of that kind, for a Create, and for a change of a named file. 0 where time is not the
+  // device's.
+  uint64_t longest_read_ns = 0, longest_write_ns = 0, longest_sync_ns = 0;
+  uint64_t longest_create_ns = 0, longest_file_ns = 0;
 };
 
 struct StorageSpace {
@@ -72,7 +83,7 @@ class Storage {
   virtual ~Storage() = default;
 
   /// A new segment with room for kSegmentBytes. AlreadyExists: the id was taken.
-  virtual dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id) = 0;
+  virtual dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, WriteBack write_back) = 0;
   /// Gone for whoever asks; reads that were submitted before still end. Its space is free once they have.
   virtual Status Remove(SegmentId id) = 0;
   /// Of all that exist, ascending.

@@ -18,6 +18,10 @@ namespace {
 constexpr std::array<std::string_view, index::lsm::kBlockKinds> kBlockNames = {"leaf", "inner",
                                                                                "value"};
 
+/// By index::lsm::WaitsFor.
+constexpr std::array<std::string_view, index::lsm::kWaitsFor> kWaitNames = {"collection", "merges",
+                                                                            "flushes", "logs"};
+
 struct LevelUse {
   uint64_t tables = 0, bytes = 0;
 };
@@ -29,6 +33,8 @@ struct LsmTreeHost::StoreLook {
   uint64_t fresh_runs = 0, kept_tables = 0;
   index::lsm::LsmStore::Memtables memtables;
   index::lsm::BlockCacheMetrics cache;
+  index::lsm::StoreMetrics done;
+  index::lsm::LsmStore::SnapshotMetrics snapshots;
   index::storage::StorageCounts device;
   index::storage::StorageSpace space;
   Status writing;  ///< LsmTreeHost::Health
@@ -52,6 +58,8 @@ LsmTreeHost::StoreLook LsmTreeHost::Look() const {
     if (run.kept) look.kept_tables += run.tables.size();
   }
   look.cache = deps_.store->cache().metrics();
+  look.done = deps_.store->metrics();
+  look.snapshots = deps_.store->snapshot_metrics();
   look.device = deps_.storage->counts();
   if (const auto space = deps_.storage->Space(); space.ok()) look.space = *space;
   return look;
@@ -78,6 +86,25 @@ void LsmTreeHost::AppendStats(std::string* text) const {
   line("fresh_runs", look.fresh_runs);
   line("kept_tables", look.kept_tables);
   line("kept_segments", deps_.store->kept_segments());
+  line("value_segments", deps_.store->garbage().segments());
+  line("value_garbage_bytes", deps_.store->garbage().garbage_bytes());
+  line("collected_segments", deps_.store->collected_segments());
+  line("snapshots", look.snapshots.open);
+  line("snapshot_oldest_ms", look.snapshots.oldest_age_ms);
+  line("snapshot_segments_held", look.snapshots.segments_held);
+  line("flushed_bytes", look.done.flushed_bytes);
+  line("merged_bytes_read", look.done.merged_bytes_read);
+  line("merged_bytes_written", look.done.merged_bytes_written);
+  line("collection_moved_bytes", look.done.moved_bytes);
+  line("recovered_changes", look.done.recovered_changes);
+  line("recovery_us", look.done.recovery_ns / 1000);
+  for (size_t i = 0; i < kWaitNames.size(); ++i) {
+    line(fmt::format("writers_waited_for_{}", kWaitNames[i]), look.done.waits[i].count);
+    line(fmt::format("writers_waited_for_{}_us", kWaitNames[i]),
+         look.done.waits[i].total_ns / 1000);
+    line(fmt::format("writers_waited_for_{}_longest_us", kWaitNames[i]),
+         look.done.waits[i].longest_ns / 1000);
+  }
   size_t levels = kLevelsMax;  // down to the deepest that is used
   while (levels > 0 && look.levels[levels - 1].tables == 0) --levels;
   for (size_t level = 0; level < levels; ++level) {
@@ -96,10 +123,67 @@ void LsmTreeHost::AppendStats(std::string* text) const {
   line("device_syncs", look.device.syncs);
   line("device_bytes_read", look.device.bytes_read);
   line("device_bytes_written", look.device.bytes_written);
+  line("device_longest_read_us", look.device.longest_read_ns / 1000);
+  line("device_longest_write_us", look.device.longest_write_ns / 1000);
+  line("device_longest_sync_us", look.device.longest_sync_ns / 1000);
+  line("device_longest_create_us", look.device.longest_create_ns / 1000);
+  line("device_longest_file_us", look.device.longest_file_ns / 1000);
   line("segments", look.space.segments);
   line("device_bytes_free", look.space.bytes_free);
   std::lock_guard lock(mutex_);
   line("trees", trees_.size());
+}
+
+// Of what is done behind the writers' backs, and how long they wait for it.
+void LsmTreeHost::AppendWork(const StoreLook& look, MetricsText* out) const {
+  const auto gauge = [&](std::string_view name, std::string_view help, uint64_t value) {
+    out->Gauge(name, help, {}, static_cast<double>(value));
+  };
+  gauge("farleaf_lsm_value_segments", "Full segments of values.",
+        deps_.store->garbage().segments());
+  gauge("farleaf_lsm_value_garbage_bytes", "Of them, as far as merges have told.",
+        deps_.store->garbage().garbage_bytes());
+  gauge("farleaf_lsm_snapshots", "That are open.", look.snapshots.open);
+  out->Gauge("farleaf_lsm_snapshot_oldest_seconds", "The oldest one's age.", {},
+             static_cast<double>(look.snapshots.oldest_age_ms) / 1e3);
+  gauge("farleaf_lsm_snapshot_segments_held",
+        "Segments of values that were collected, and wait for snapshots and reads.",
+        look.snapshots.segments_held);
+  out->Counter("farleaf_lsm_collected_segments_total", "Segments of values that were emptied.", {},
+               static_cast<double>(deps_.store->collected_segments()));
+  constexpr std::string_view kWork = "Of flushes, of merges, and of values that were moved.";
+  const auto work = [&](std::string_view what, uint64_t bytes) {
+    out->Counter("farleaf_lsm_work_bytes_total", kWork, {{"work", what}},
+                 static_cast<double>(bytes));
+  };
+  work("flushed", look.done.flushed_bytes);
+  work("merge_read", look.done.merged_bytes_read);
+  work("merge_written", look.done.merged_bytes_written);
+  work("value_moved", look.done.moved_bytes);
+  gauge("farleaf_lsm_recovered_changes", "That the last start replayed.",
+        look.done.recovered_changes);
+  out->Gauge("farleaf_lsm_recovery_seconds", "What that took.", {},
+             static_cast<double>(look.done.recovery_ns) / 1e9);
+  for (size_t i = 0; i < kWaitNames.size(); ++i) {
+    const MetricLabels labels = {{"for", kWaitNames[i]}};
+    const auto& waits = look.done.waits[i];
+    out->Counter("farleaf_lsm_writer_waits_total", "Changes that had to wait.", labels,
+                 static_cast<double>(waits.count));
+    out->Counter("farleaf_lsm_writer_wait_seconds_total", "For how long, all together.", labels,
+                 static_cast<double>(waits.total_ns) / 1e9);
+    out->Gauge("farleaf_lsm_writer_wait_longest_seconds", "The longest of them.", labels,
+               static_cast<double>(waits.longest_ns) / 1e9);
+  }
+  constexpr std::string_view kLongest = "The longest that one was waited for.";
+  const auto longest = [&](std::string_view kind, uint64_t ns) {
+    out->Gauge("farleaf_lsm_device_longest_seconds", kLongest, {{"kind", kind}},
+               static_cast<double>(ns) / 1e9);
+  };
+  longest("read", look.device.longest_read_ns);
+  longest("write", look.device.longest_write_ns);
+  longest("sync", look.device.longest_sync_ns);
+  longest("create", look.device.longest_create_ns);
+  longest("file", look.device.longest_file_ns);
 }
 
 void LsmTreeHost::AppendMetrics(MetricsText* out) const {
@@ -126,6 +210,7 @@ void LsmTreeHost::AppendMetrics(MetricsText* out) const {
         "Tables that cannot be read as wholes, and are kept beside others.", {}, look.kept_tables);
   gauge("farleaf_lsm_kept_segments", "Segments of values that damage keeps from being collected.",
         {}, deps_.store->kept_segments());
+  AppendWork(look, out);
   for (size_t level = 0; level < kLevelsMax; ++level) {
     const std::string number = std::to_string(level + 1);
     gauge("farleaf_lsm_level_bytes", "Of tables, by level.", {{"level", number}},

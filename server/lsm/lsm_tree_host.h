@@ -66,6 +66,7 @@ class LsmTreeHost final : public TreeHost {
   /// The tree behind an entry of the catalog.
   Result<HostedTree> Keep(std::string_view name, std::string_view entry);
   StoreLook Look() const;
+  void AppendWork(const StoreLook& look, MetricsText* out) const;
 
   const Deps deps_;
   index::PrefixedIndex catalog_;

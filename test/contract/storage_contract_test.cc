@@ -55,14 +55,17 @@ TYPED_TEST_SUITE(StorageContract, Kinds, KindName);
 using Ids = std::vector<uint64_t>;
 
 TYPED_TEST(StorageContract, AReadSeesEveryWriteThatWasCompleteBefore) {
-  ASSERT_TRUE(this->desk->Create(1).ok());
-  ASSERT_TRUE(this->desk->Write(1, 0, 'a', 3).ok());
-  ASSERT_TRUE(this->desk->Write(1, 1, 'b').ok());
-  EXPECT_EQ(this->desk->Read(1, 0), 'a');
-  EXPECT_EQ(this->desk->Read(1, 1), 'b');
-  EXPECT_EQ(this->desk->Read(1, 2), 'a');
-  Desk other(&this->storage(), &this->kind.clock());
-  EXPECT_EQ(other.Read(1, 1), 'b') << "on another worker";
+  uint64_t id = 0;
+  for (const WriteBack write_back : {WriteBack::kAtOnce, WriteBack::kLazily}) {
+    ASSERT_TRUE(this->desk->Create(++id, write_back).ok());
+    ASSERT_TRUE(this->desk->Write(id, 0, 'a', 3).ok());
+    ASSERT_TRUE(this->desk->Write(id, 1, 'b').ok());
+    EXPECT_EQ(this->desk->Read(id, 0), 'a');
+    EXPECT_EQ(this->desk->Read(id, 1), 'b');
+    EXPECT_EQ(this->desk->Read(id, 2), 'a');
+    Desk other(&this->storage(), &this->kind.clock());
+    EXPECT_EQ(other.Read(id, 1), 'b') << "on another worker";
+  }
 }
 
 TYPED_TEST(StorageContract, AWholeSegmentIsWrittenAndReadAtOnce) {
@@ -98,7 +101,7 @@ TYPED_TEST(StorageContract, EachOfManyIosHasItsOwnOutcome) {
 
 TYPED_TEST(StorageContract, WhatWasSyncedSurvivesACrash) {
   for (uint64_t id = 1; id <= 5; ++id) {
-    ASSERT_TRUE(this->desk->Create(id).ok());
+    ASSERT_TRUE(this->desk->Create(id, id % 2 == 0 ? WriteBack::kLazily : WriteBack::kAtOnce).ok());
     ASSERT_TRUE(this->desk->Write(id, 3, static_cast<char>('a' + id), 20).ok());
     ASSERT_TRUE(this->desk->Sync(id).ok());
   }
@@ -171,7 +174,8 @@ Task<void> ReadLater(dsm::Worker& worker, Storage& storage, Io* io) {
   [[maybe_unused]] const Status read = co_await storage.Run(worker, {io, 1});
 }
 Task<void> FillOther(dsm::Worker& worker, Storage& storage, Io* io) {
-  [[maybe_unused]] const Status made = co_await storage.Create(worker, io->segment);
+  [[maybe_unused]] const Status made =
+      co_await storage.Create(worker, io->segment, WriteBack::kAtOnce);
   [[maybe_unused]] const Status written = co_await storage.Run(worker, {io, 1});
 }
 

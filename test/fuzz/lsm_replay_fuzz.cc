@@ -68,7 +68,8 @@ struct Reader {
   test::MemoryStorage storage;
 
   void Put(SegmentId id, std::span<const std::byte> bytes, bool mended) {
-    const Status created = worker.Run(storage.Create(worker, id));
+    const Status created =
+        worker.Run(storage.Create(worker, id, index::storage::WriteBack::kAtOnce));
     FARLEAF_CHECK(created.ok(), created);
     std::ranges::copy(bytes, storage.bytes(id).begin());
     if (mended) Mend(id, std::span(storage.bytes(id)).first(bytes.size()));

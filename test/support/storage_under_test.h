@@ -81,7 +81,9 @@ class Desk {
       : storage_(storage), worker_(WorkerWithoutServers(&epochs_, clock)) {}
 
   dsm::Worker& worker() { return *worker_; }
-  Status Create(uint64_t id) { return worker_->Run(storage_->Create(*worker_, SegmentId{id})); }
+  Status Create(uint64_t id, WriteBack write_back = WriteBack::kAtOnce) {
+    return worker_->Run(storage_->Create(*worker_, SegmentId{id}, write_back));
+  }
   Status Run(std::span<Io> ios) { return worker_->Run(storage_->Run(*worker_, ios)); }
   Status Write(uint64_t id, uint32_t block, char fill, size_t count = 1) {
     Blocks bytes(count, fill);

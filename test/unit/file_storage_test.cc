@@ -90,6 +90,20 @@ TEST_F(FileStorageTest, TheFileOfARemovedSegmentServesANewOne) {
   EXPECT_EQ(storage->segment_files().free_files(), 0u);
 }
 
+// Else what nobody wants any more would be written when the file serves another segment.
+TEST_F(FileStorageTest, TheFileOfASegmentThatIsWrittenLazilyGoesWithIt) {
+  Open();
+  ASSERT_TRUE(desk->Create(1, WriteBack::kLazily).ok() && desk->Create(2, WriteBack::kLazily).ok());
+  ASSERT_TRUE(desk->Write(1, 0, 'a', 512).ok() && desk->Write(2, 5, 'b', 3).ok());
+  ASSERT_TRUE(Remove(1).ok());
+  EXPECT_FALSE(std::filesystem::exists(PathOf(1)));
+  EXPECT_EQ(storage->segment_files().free_files(), 0u);
+  Open();  // whoever opens the directory anew reads past the page cache
+  EXPECT_EQ(desk->Read(2, 7), 'b');
+  ASSERT_TRUE(Remove(2).ok());
+  EXPECT_EQ(storage->segment_files().free_files(), 1u) << "it is a file like any other now";
+}
+
 TEST_F(FileStorageTest, FreeFilesAreKeptUpToABoundAndOverAReopening) {
   Open({.free_files_max = 2});
   for (uint64_t id = 1; id <= 5; ++id) ASSERT_TRUE(desk->Create(id).ok());
@@ -301,7 +315,7 @@ TEST_F(WakeTest, AWaitInTheRingIsWokenByOtherThreads) {
   dsm::Worker& worker = desk->worker();
   struct Call {
     static Task<void> Make(dsm::Worker& on, Storage& disk, uint64_t id, int* count) {
-      const Status made = co_await disk.Create(on, SegmentId{id});
+      const Status made = co_await disk.Create(on, SegmentId{id}, WriteBack::kAtOnce);
       EXPECT_TRUE(made.ok()) << made;
       ++*count;
     }

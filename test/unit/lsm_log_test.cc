@@ -101,6 +101,24 @@ TEST_F(LsmLogTest, ASyncMayEndBehindFullSegmentsThatLeftMemoryEarlier) {
   EXPECT_EQ(storage.counts().syncs, 3u) << "of each segment once";
 }
 
+// Flushes ask for values: what is in the recovery log by then is soon gone.
+TEST_F(LsmLogTest, ASyncOfValuesLeavesCommitsAlone) {
+  for (const Durability durability : {Durability::kLocal, Durability::kSynced}) {
+    Open({.durability = durability});
+    const uint64_t before = storage.counts().syncs;
+    ASSERT_TRUE(AppendValue("k", std::string(1000, 'v')).ok());
+    ASSERT_TRUE(AppendPointer("k").ok());
+    Positions values = positions;
+    values[0] = 0;
+    ASSERT_TRUE(worker->Run(logs->group.Sync(*worker, values)).ok());
+    EXPECT_EQ(storage.counts().syncs - before, 1u);
+    EXPECT_EQ(logs->recovery.durable_sequence(), 0u);
+    ASSERT_TRUE(worker->Run(logs->group.Sync(*worker, positions)).ok());
+    EXPECT_EQ(storage.counts().syncs - before, 2u);
+    EXPECT_EQ(logs->recovery.durable_sequence(), 1u);
+  }
+}
+
 // Each takes a file descriptor while it goes on.
 TEST_F(LsmLogTest, FullSegmentsAreSyncedSoManyAtOnce) {
   Open({.durability = Durability::kLocal});

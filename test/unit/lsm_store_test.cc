@@ -319,7 +319,9 @@ TEST_F(LsmStoreTest, ASegmentThatIsMissingIsNamed) {
     EXPECT_EQ(opened.code(), StatusCode::kCorruption) << opened;
     EXPECT_NE(opened.message().find(host_.storage().NameOf(segment)), std::string_view::npos);
     worker_ = host_.OpenWorker();
-    ASSERT_TRUE(worker_->Run(host_.storage().Create(*worker_, segment)).ok());
+    ASSERT_TRUE(
+        worker_->Run(host_.storage().Create(*worker_, segment, index::storage::WriteBack::kAtOnce))
+            .ok());
     worker_ = nullptr;
     host_.storage().bytes(segment) = kept;
   }
