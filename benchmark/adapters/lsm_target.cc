@@ -1,5 +1,6 @@
 #include "benchmark/adapters/lsm_target.h"
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <random>
@@ -107,6 +108,10 @@ class LsmTarget final : public IndexTarget {
       json["Level" + std::to_string(level + 1) + "Bytes"] = of_level;
     }
     json["FreshRuns"] = version->fresh;
+    json["ValueSegments"] = store_->garbage().segments();
+    json["ValueGarbageBytes"] = store_->garbage().garbage_bytes();
+    DescribeWork(store_->metrics(), &json);
+    DescribeLongest(counts, &json);
     return json;
   }
   Result<uint64_t> PoolBytesUsed() override { return uint64_t{0}; }
@@ -128,6 +133,28 @@ class LsmTarget final : public IndexTarget {
   }
 
  private:
+  static void DescribeWork(const index::lsm::StoreMetrics& done, nlohmann::ordered_json* json) {
+    (*json)["FlushedBytes"] = done.flushed_bytes;
+    (*json)["MergedBytesRead"] = done.merged_bytes_read;
+    (*json)["MergedBytesWritten"] = done.merged_bytes_written;
+    (*json)["ValueBytesMoved"] = done.moved_bytes;
+    constexpr std::array<std::string_view, index::lsm::kWaitsFor> kNames = {"Collection", "Merges",
+                                                                            "Flushes", "Logs"};
+    for (size_t i = 0; i < kNames.size(); ++i) {
+      const std::string name = "WaitedFor" + std::string(kNames[i]);
+      (*json)[name] = done.waits[i].count;
+      (*json)[name + "Longest(us)"] = done.waits[i].longest_ns / 1000;
+    }
+  }
+  static void DescribeLongest(const index::storage::StorageCounts& counts,
+                              nlohmann::ordered_json* json) {
+    (*json)["DeviceLongestRead(us)"] = counts.longest_read_ns / 1000;
+    (*json)["DeviceLongestWrite(us)"] = counts.longest_write_ns / 1000;
+    (*json)["DeviceLongestSync(us)"] = counts.longest_sync_ns / 1000;
+    (*json)["DeviceLongestCreate(us)"] = counts.longest_create_ns / 1000;
+    (*json)["DeviceLongestFile(us)"] = counts.longest_file_ns / 1000;
+  }
+
   const StoreOptions store_options_;
   const TargetOptions options_;
   const Clock* const clock_;

@@ -215,7 +215,7 @@ Log::Cut Log::TakeCut(Upto upto) {
   cut.last = upto == Upto::kTail ? tail_ : last_sealed_;
   cut.sequence = upto == Upto::kTail ? next_sequence_ - 1 : tail_->first - 1;
   if (cut.last == nullptr) {
-    // Of what is full all was synced before it was forgotten: nothing is left to do up to the tail.
+    // Of what is full all was synced before it was forgotten, or is in tables: nothing is left to do up to the tail.
     cut.end = tail_->ordinal == 1 ? 0 : tail_->PositionAt(0);
     return cut;
   }

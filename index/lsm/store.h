@@ -122,7 +122,7 @@ class LsmStore final : public RangeIndex {
   void Stop();
   /// The process is taken to have crashed: workers were abandoned, and nothing is done any more but to destroy the store.
   void Abandon();
-  /// Everything acknowledged becomes durable. REQUIRES: what ran in the background has ended, and no operation runs.
+  /// Everything acknowledged becomes durable. Once. REQUIRES: what ran in the background has ended, and no operation runs.
   Task<Status> Close(dsm::Worker& worker);
 
   const LsmOptions& options() const { return options_; }
@@ -231,7 +231,8 @@ class LsmStore final : public RangeIndex {
     LogPosition values_end = 0;
     bool sealed = false;
   };
-  /// Until there is room for more in the active memtable; and a little longer while there is too much garbage, or merges do not keep up.
+  /// Until there is room for more in the active memtable, and not too much garbage; and a little longer near either limit, or while merges do
+  /// not keep up.
   Task<Status> Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes);
   /// WritePace::Pressure, as it is now.
   double Pressure() const;
@@ -240,6 +241,7 @@ class LsmStore final : public RangeIndex {
   Task<Status> AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_ns);
   Task<Status> AwaitLogRoom(dsm::Worker& worker, Log& log);
   Status MergeFailure();
+  bool OverGarbageLimit() const;
   /// Until no more than its limit of the value log is known garbage; and a little near that.
   Task<Status> AwaitCollection(dsm::Worker& worker, uint64_t deadline_ns);
   Status CheckChange(const Change& change) const;

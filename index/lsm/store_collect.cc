@@ -309,6 +309,9 @@ Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
 Task<Status> LsmStore::AwaitCollectorsRoom(dsm::Worker& worker) {
   while (View().active->Fullness(options_.memtable_bytes) >= 2) {
     if (stopping_) co_return Status::Unavailable("the store is being closed");
+    const bool awaits_merge = View().flushing && View().version->fresh >= kFreshMax;
+    Status awaited = awaits_merge ? MergeFailure() : BackgroundStatus(kFlush);
+    if (!awaited.ok()) co_return awaited;
     co_await worker.Sleep(kCollectAgainNs);
   }
   co_return Status::Ok();

@@ -81,7 +81,8 @@ Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed 
     if (committed.ok()) {
       RetireView(std::move(before));
       SetBackgroundStatus(work, Status::Ok());
-      if (!edit.garbage.empty()) garbage_changed_.Notify();
+      const bool much = garbage_.share() > kGarbageSlow * options_.garbage_limit();
+      if (!edit.garbage.empty() || much) garbage_changed_.Notify();
       co_return committed;
     }
     // Perhaps it is in the manifest: the same again, and nothing that it names is removed.

@@ -12,6 +12,8 @@ namespace farleaf::index::lsm {
 namespace {
 /// Between two looks at whether there is room.
 constexpr uint64_t kAdmitSliceNs = kNsPerMs;
+/// ... and at whether collection has got on.
+constexpr uint64_t kCollectSliceNs = 2 * kNsPerMs;
 /// Between two looks at whether merges keep up again.
 constexpr uint64_t kPaceSliceNs = 20 * kNsPerMs;
 /// Just below the limit of garbage.
@@ -179,17 +181,24 @@ Task<void> LsmStore::WaitItsTurn(dsm::Worker& worker, uint64_t deadline_ns, uint
   }
 }
 
-// It comes to an end as long as collection gets on (value_garbage.h).
+// It comes to an end as long as collection gets on (value_garbage.h). Before the first commit nothing is collected (store_collect.cc): then it
+// is not waited for either.
+bool LsmStore::OverGarbageLimit() const {
+  return garbage_.share() >= options_.garbage_limit() &&
+         recovery_log_->tail_segment() != SegmentId::kNone;
+}
+
 Task<Status> LsmStore::AwaitCollection(dsm::Worker& worker, uint64_t deadline_ns) {
   WriterWait wait(&counters_, WaitsFor::kCollection, worker.clock());
   wait.Begin();
   const double limit = options_.garbage_limit(), slow = kGarbageSlow * limit;
-  const double share = garbage_.share();
-  if (share < limit) {
-    const double near = (share - slow) / (limit - slow);
-    co_await worker.Sleep(static_cast<uint64_t>(near * static_cast<double>(kGarbageDelayNsMax)));
+  if (const double near = (garbage_.share() - slow) / (limit - slow); near < 1) {
+    const auto delay_ns =
+        static_cast<uint64_t>(std::max(near, 0.0) * static_cast<double>(kGarbageDelayNsMax));
+    const uint64_t now_ns = worker.clock().NowNs();
+    co_await worker.Sleep(std::min(delay_ns, deadline_ns - std::min(now_ns, deadline_ns)));
   }
-  while (garbage_.share() >= limit) {
+  while (OverGarbageLimit()) {
     Status collected = BackgroundStatus(kCollection);
     if (!collected.ok()) co_return collected;
     if (stopping_) co_return Status::Unavailable("the store is being closed");
@@ -200,7 +209,9 @@ Task<Status> LsmStore::AwaitCollection(dsm::Worker& worker, uint64_t deadline_ns
                       "is made; garbage_max is {:.0f} %",
                       100 * garbage_.share(), 100 * limit));
     }
-    co_await worker.Sleep(std::min(kAdmitSliceNs, deadline_ns - now_ns));
+    garbage_changed_
+        .Notify();  // what kept segments from being collected may have ended, and nobody told
+    co_await worker.Sleep(std::min(kCollectSliceNs, deadline_ns - now_ns));
   }
   co_return Status::Ok();
 }

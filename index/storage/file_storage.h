@@ -49,7 +49,7 @@ class FileStorage final : public Storage {
   struct Transfer;
   struct Counts {
     std::atomic<uint64_t> reads{0}, writes{0}, syncs{0}, bytes_read{0}, bytes_written{0};
-    std::array<std::atomic<uint64_t>, 3> longest_ns{};  // by IoKind
+    std::array<std::atomic<uint64_t>, kIoKinds> longest_ns{};
     std::atomic<uint64_t> longest_create_ns{0}, longest_file_ns{0};
   };
 

@@ -42,6 +42,7 @@ Status SegmentFiles::Create(SegmentId id, WriteBack write_back) {
   makers_.fetch_add(1);
   std::lock_guard making(making_mutex_);
   makers_.fetch_sub(1);
+  if (!reserves_) write_back = WriteBack::kAtOnce;
   SettleNext();  // its file may serve; all of them would be seconds where a level was merged
   const std::string path = directory_->SegmentPath(id);
   {
@@ -68,7 +69,8 @@ Status SegmentFiles::Create(SegmentId id, WriteBack write_back) {
 Result<dsm::UniqueFd> SegmentFiles::MakeFile(SegmentId id, WriteBack write_back) {
   FARLEAF_RETURN_IF_ERROR(AddToFolder(id));
   const std::string path = directory_->SegmentPath(id);
-  dsm::UniqueFd fd = TakeFreeFile(path, write_back);
+  dsm::UniqueFd fd;
+  if (write_back == WriteBack::kAtOnce) fd = TakeFreeFile(path, write_back);
   if (fd.valid()) return fd;
   Result<dsm::UniqueFd> made = NewFile(path, write_back);
   if (!made.ok() && made.status().code() == StatusCode::kResourceExhausted) {
@@ -93,7 +95,7 @@ Result<dsm::UniqueFd> SegmentFiles::NewFile(const std::string& path, WriteBack w
     if (errno == EEXIST) return Status::AlreadyExists("the file " + path + " exists");
     return FileError("making " + path, errno);
   }
-  // Some file systems cannot reserve room: there a write may find the device full, too.
+  // Some file systems cannot reserve room: there a write, too, may find the device full.
   if (::fallocate(fd.get(), 0, 0, kSegmentBytes) == 0 ||
       (errno == EOPNOTSUPP && ::ftruncate(fd.get(), kSegmentBytes) == 0)) {
     return fd;
@@ -222,12 +224,12 @@ bool SegmentFiles::SettleNext() {
 void SegmentFiles::SettleOne(SegmentId id) {
   const std::string path = directory_->SegmentPath(id);
   struct stat found;
-  // Another name is a checkpoint's: what is in the file belongs to it.
   bool lazy;
   {
     std::lock_guard lock(mutex_);
     lazy = lazy_.erase(id) > 0;
   }
+  // Another name is a checkpoint's: what is in the file belongs to it.
   const bool keeps = !lazy && free_.size() < options_.free_files_max &&
                      ::stat(path.c_str(), &found) == 0 && found.st_nlink == 1 &&
                      found.st_size == kSegmentBytes;
@@ -313,11 +315,12 @@ void SegmentFiles::Keep(const Handle& file, std::vector<Handle>* evicted) {
 }
 
 void SegmentFiles::Evict(size_t keep, std::vector<Handle>* evicted) {
-  // A file in use stays: the table must know every open file, or Remove would take it for closed.
+  // A file in use stays: the table must know every open file, or Remove would take it for closed. And one that is written lazily: while it is
+  // open, the operating system remembers for its next Sync that what was written is lost.
   for (auto at = used_.end(); at != used_.begin() && open_.size() > keep;) {
     --at;
     const auto cached = open_.find(Number(*at));
-    if (cached->second.file.use_count() > 1) continue;
+    if (cached->second.file.use_count() > 1 || lazy_.contains(*at)) continue;
     evicted->push_back(std::move(cached->second.file));
     open_.erase(cached);
     at = used_.erase(at);

@@ -120,6 +120,8 @@ class SegmentFiles {
   const FileStorageOptions options_;
   IoThreads* threads_;
   bool direct_ = true;
+  bool reserves_ =
+      true;  // the file system can; else what is written lazily may be lost on a full device
   size_t open_max_ = 0;
 
   std::atomic<uint32_t> makers_{0};  // who waits for the mutex to make a file

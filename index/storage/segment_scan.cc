@@ -55,6 +55,7 @@ Status SegmentFiles::ProbeDirectIo() {
     // A device that is full now says nothing about how it may be written to.
     if (::pwrite(fd.get(), block, kBlockBytes, 0) < 0 && errno != ENOSPC) error = errno;
     ::free(block);
+    reserves_ = ::fallocate(fd.get(), 0, 0, kSegmentBytes) == 0 || errno != EOPNOTSUPP;
   }
   ::unlink(path.c_str());
   if (error == EINVAL || error == EOPNOTSUPP) {
@@ -78,6 +79,7 @@ Status SegmentFiles::Scan() {
     }
     if (::rmdir(path.c_str()) == 0) continue;  // it was empty
     FARLEAF_RETURN_IF_ERROR(ScanFolder(path));
+    FARLEAF_RETURN_IF_ERROR(SyncDirectory(path));  // names that a killed process gave
   }
   return Status::Ok();
 }

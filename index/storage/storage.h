@@ -52,6 +52,7 @@ enum class WriteBack : uint8_t {
 };
 
 enum class IoKind : uint8_t { kRead, kWrite, kSync };
+inline constexpr size_t kIoKinds = 3;
 
 /// One transfer, or the Sync of one segment.
 struct Io {
@@ -66,7 +67,9 @@ struct Io {
 /// Transferred since the storage was opened.
 struct StorageCounts {
   uint64_t reads = 0, writes = 0, syncs = 0;
-  uint64_t bytes_read = 0, bytes_written = 0;  ///< named files included
+  uint64_t bytes_read = 0,
+           bytes_written =
+               0;  ///< named files included; what is written lazily may never reach the device
   // The longest that somebody waited for one Run of that kind, for a Create, and for a change of a named file. 0 where time is not the
   // device's.
   uint64_t longest_read_ns = 0, longest_write_ns = 0, longest_sync_ns = 0;

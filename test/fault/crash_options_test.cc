@@ -15,11 +15,11 @@ class CrashOptionsTest : public CrashTest, public ::testing::WithParamInterface<
     return scenario;
   }
   void DieAtSomeVerbs(const Geometry& geometry) {
-    DieAtEveryVerb(With(Updates(geometry)), test::Amount{11, 11, 1});
-    DieAtEveryVerb(With(LeafSplits(geometry)), test::Amount{19, 19, 1});
-    DieAtEveryVerb(With(Growth(geometry, 60)), test::Amount{67, 67, 1});
-    DieAtEveryVerb(With(Shrinking(geometry, 60)), test::Amount{67, 67, 1});
-    DieTwice(With(Updates(geometry)), test::Amount{17, 17, 3}, test::Amount{11, 11, 2});
+    DieAtEveryVerb(With(Updates(geometry)), test::Amount{31, 11, 1});
+    DieAtEveryVerb(With(LeafSplits(geometry)), test::Amount{59, 19, 1});
+    DieAtEveryVerb(With(Growth(geometry, 60)), test::Amount{199, 67, 1});
+    DieAtEveryVerb(With(Shrinking(geometry, 60)), test::Amount{199, 67, 1});
+    DieTwice(With(Updates(geometry)), test::Amount{29, 17, 3}, test::Amount{19, 11, 2});
   }
 
   dsm::CrashMemory memory_ = dsm::CrashMemory::kByVerbs;
@@ -35,12 +35,12 @@ TEST_P(CrashOptionsTest, LosesNothingOfPartedLeavesInMappedMemory) {
 }
 TEST_P(CrashOptionsTest, LosesNothingOfByteStrings) {
   DieAtSomeVerbs(kBytes);
-  DieAtEveryVerb(With(LargeValues()), test::Amount{29, 29, 1});
+  DieAtEveryVerb(With(LargeValues()), test::Amount{89, 29, 1});
 }
 TEST_P(CrashOptionsTest, LosesNothingOfByteStringsInMappedMemory) {
   memory_ = dsm::CrashMemory::kMapped;
   DieAtSomeVerbs(kBytes);
-  DieAtEveryVerb(With(LargeValues()), test::Amount{29, 29, 1});
+  DieAtEveryVerb(With(LargeValues()), test::Amount{89, 29, 1});
 }
 
 INSTANTIATE_TEST_SUITE_P(Options, CrashOptionsTest, ::testing::ValuesIn(test::EachOptionOff()),

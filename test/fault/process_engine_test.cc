@@ -12,6 +12,7 @@
 #include "test/support/mixed_load.h"
 #include "test/support/process_client.h"
 #include "test/support/put_load.h"
+#include "test/support/small_device.h"
 #include "test/support/test_scale.h"
 #include "test/support/text_client.h"
 
@@ -267,6 +268,53 @@ TEST_F(EngineProcessTest, WritesToAFullDiskAreRefusedAndReadsGoOn) {
   EXPECT_EQ(Terminate(again).code, 0);
 }
 
+TEST_F(EngineProcessTest, ADeviceThatIsReallyFullTakesWritesAgainWhenThereIsRoom) {
+  test::SmallDevice device(160);
+  if (!device.mounted()) GTEST_SKIP() << "mounting a file system is not allowed here";
+  const std::string others = device.path() + "/others";  // whose room it will be
+  std::ofstream(others) << std::string(48 << 20, 'o');
+  ComputeServerProcess server = StartServer({"--data-dir", device.path() + "/store"});
+  auto client = ConnectTo(server, kPatienceMs);
+  client::Tree tree = CreateTree(*client);
+  const auto value_of = [](int i) { return std::to_string(i) + std::string(50'000, 'v'); };
+  int stored = 0;
+  for (int round = 0; round < 2; ++round) {
+    // Of those that are refused now and then while segments come free nothing may be there.
+    int refused = 0;
+    for (; refused < 5; ++refused) {
+      Result<bool> put = tree.Put("key" + std::to_string(stored), value_of(stored));
+      for (; put.ok(); put = tree.Put("key" + std::to_string(stored), value_of(stored))) {
+        ASSERT_LT(++stored, 4'000) << "160 MiB took 200 MB";
+      }
+      EXPECT_EQ(put.status().code(), StatusCode::kResourceExhausted) << put.status();
+      EXPECT_NE(put.status().message().find("no space left"), std::string::npos) << put.status();
+    }
+    EXPECT_GT(stored, 300);
+    for (int i = 0; i < stored; i += 50) {
+      const auto value = tree.Get("key" + std::to_string(i));
+      ASSERT_TRUE(value.ok()) << value.status();
+      ASSERT_TRUE(*value == value_of(i)) << i;
+    }
+    if (round == 1) break;
+    const int full = stored;
+    std::filesystem::remove(others);
+    // The test's timeout bounds it.
+    while (stored < full + 100) {
+      stored += tree.Put("key" + std::to_string(stored), value_of(stored)).ok();
+    }
+  }
+  EXPECT_EQ(Terminate(server).code, 0) << server.process->Output();
+  ComputeServerProcess again = StartServer({"--data-dir", device.path() + "/store"});
+  auto reader = ConnectTo(again, kPatienceMs);
+  client::Tree same = Open(*reader);
+  for (int i = 0; i < stored; ++i) {
+    const auto value = same.Get("key" + std::to_string(i));
+    ASSERT_TRUE(value.ok()) << value.status();
+    ASSERT_TRUE(*value == value_of(i)) << i;
+  }
+  EXPECT_EQ(Terminate(again).code, 0);
+}
+
 TEST_F(EngineProcessTest, ToolsLookIntoItsDirectoryCheckAndCopyIt) {
   const std::string copy = cluster.File("checkpoint"), restored = cluster.File("restored");
   const auto lsm = [&](std::vector<std::string> arguments) {
@@ -313,7 +361,7 @@ TEST_F(EngineProcessTest, ToolsLookIntoItsDirectoryCheckAndCopyIt) {
   manifest.close();
   const Ended damaged = lsm({"check", directory});
   EXPECT_EQ(damaged.code, 1);
-  EXPECT_TRUE(damaged.says("fault: " + segment + " at offset")) << damaged.output;
+  EXPECT_TRUE(damaged.says("fault: " + directory + "/" + segment + " at offset")) << damaged.output;
   EXPECT_EQ(lsm({"check", cluster.File("none")}).code, 2);
   EXPECT_EQ(lsm({"check"}).code, 2);
   ComputeServerProcess again = StartServer({"--data-dir", restored});

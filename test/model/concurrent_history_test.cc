@@ -146,7 +146,7 @@ class ConcurrentHistoryTest : public ::testing::TestWithParam<IndexKind> {
 
 TEST_P(ConcurrentHistoryTest, ManyKeysAreLinearizableAndScansExplained) {
   const uint64_t seeds = Amount{.small = 1, .usual = 4};
-  const uint64_t operations = Amount{.small = 150, .usual = 600};
+  const uint64_t operations = Amount{.small = 60, .usual = 600};
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     RunAndCheck({.operations = operations, .keys = 500, .seed = seed});
   }
@@ -154,7 +154,7 @@ TEST_P(ConcurrentHistoryTest, ManyKeysAreLinearizableAndScansExplained) {
 
 TEST_P(ConcurrentHistoryTest, HotKeysAreLinearizable) {
   const uint64_t seeds = Amount{.small = 1, .usual = 3};
-  const uint64_t operations = Amount{.small = 100, .usual = 300};
+  const uint64_t operations = Amount{.small = 40, .usual = 300};
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     RunAndCheck({.threads = 3,
                  .clients = 4,
@@ -166,7 +166,7 @@ TEST_P(ConcurrentHistoryTest, HotKeysAreLinearizable) {
 }
 
 TEST_P(ConcurrentHistoryTest, TinyTreesThatGrowAndShrinkAreLinearizable) {
-  const uint64_t seeds = Amount{.small = 3, .usual = 30};
+  const uint64_t seeds = Amount{.small = 1, .usual = 30};
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     RunAndCheck({.clients = 8, .operations = 30, .keys = 30, .scan_percent = 6, .seed = seed});
   }

@@ -240,7 +240,7 @@ class ModelTest : public ::testing::TestWithParam<IndexKind> {
 
 TEST_P(ModelTest, RandomOperationsAnswerAsTheMapDoes) {
   const uint64_t seeds = Amount{.small = 1, .usual = 4};
-  const uint64_t steps = Amount{.small = 500, .usual = 1500};
+  const uint64_t steps = Amount{.small = 200, .usual = 1500};
   for (uint64_t seed = 1; seed <= seeds && !HasFatalFailure(); ++seed) {
     Start(seed);
     for (int round = 0; round < 2 && !HasFatalFailure(); ++round) {

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "test/support/small_device.h"
 #include "test/support/storage_under_test.h"
 
 namespace farleaf::index::storage {
@@ -198,19 +198,10 @@ TEST_F(FileStorageTest, AFileThatWasCutOffIsAnErrorThatSaysWhere) {
   EXPECT_NE(read.message().find(PathOf(1) + ": the file ends at 4096"), std::string::npos) << read;
 }
 
-/// A file system of 16 MiB, where the system lets us mount one.
-struct SmallDevice {
-  TemporaryFolder at;
-  bool mounted = ::mount("tmpfs", at.path().c_str(), "tmpfs", 0, "size=16m") == 0;
-  ~SmallDevice() {
-    if (mounted) ::umount2(at.path().c_str(), MNT_DETACH);
-  }
-};
-
 TEST_F(FileStorageTest, ADeviceThatIsReallyFullIsSaidAndServesAgainWhenThereIsRoom) {
-  SmallDevice device;
-  if (!device.mounted) GTEST_SKIP() << "mounting a file system is not allowed here";
-  Open({.directory = device.at.path() + "/data", .free_files_max = 2});
+  test::SmallDevice device(16);
+  if (!device.mounted()) GTEST_SKIP() << "mounting a file system is not allowed here";
+  Open({.directory = device.path() + "/data", .free_files_max = 2});
   uint64_t next = 1;
   Status full;
   for (; full.ok() && next < 20; ++next) full = desk->Create(next);
