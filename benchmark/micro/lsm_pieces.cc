@@ -149,7 +149,9 @@ void BtreeMapOfStringsGet(benchmark::State& state) {
 class NullStorage final : public index::storage::Storage {
  public:
   using SegmentId = index::storage::SegmentId;
-  dsm::Task<Status> Create(dsm::Worker&, SegmentId) override { co_return Status::Ok(); }
+  dsm::Task<Status> Create(dsm::Worker&, SegmentId, index::storage::WriteBack) override {
+    co_return Status::Ok();
+  }
   Status Remove(SegmentId) override { return Status::Ok(); }
   Result<std::vector<SegmentId>> List() override { return std::vector<SegmentId>(); }
   dsm::Task<Status> Run(dsm::Worker&, std::span<index::storage::Io>) override {
