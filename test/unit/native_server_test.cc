@@ -339,16 +339,25 @@ TEST_P(NativeEngineTest, FixedKeyScansReachTheLargestKey) {
   auto session = ConnectSession(tcp_url(0)), others = ConnectSession(tcp_url(1));
   auto tree = *session->OpenTree("t"), there = *others->OpenTree("t");
   Rows all;
+  Status put_all;
   for (uint64_t i = 0; i < 70'000; ++i) {
     const uint64_t key = UINT64_MAX - 70'000 + 1 + i;
     all.push_back({Fixed8Key(key), Fixed8Key(i)});
-    tree.PutAsync(all.back().key, all.back().value, [](Result<bool>) {});
-    if (session->pending() > 10'000) session->Poll(0);
+    tree.PutAsync(all.back().key, all.back().value, [&put_all](Result<bool> put) {
+      if (put_all.ok()) put_all = put.status();
+    });
+    while (session->pending() > 10'000) session->Poll(1'000);
   }
   while (session->pending() > 0) session->Poll(1'000);
-  EXPECT_TRUE(*there.Scan({}) == all);
+  ASSERT_TRUE(put_all.ok()) << put_all;
+  const auto forward = there.Scan({});
+  ASSERT_TRUE(forward.ok()) << forward.status();
+  EXPECT_EQ(forward->size(), all.size());
+  EXPECT_TRUE(*forward == all);
   std::reverse(all.begin(), all.end());
-  EXPECT_TRUE(*tree.Scan({.reverse = true}) == all);
+  const auto reverse = tree.Scan({.reverse = true});
+  ASSERT_TRUE(reverse.ok()) << reverse.status();
+  EXPECT_TRUE(*reverse == all);
 }
 
 TEST_P(NativeEngineTest, CountersRefuseWhatTheyCannotCount) {
