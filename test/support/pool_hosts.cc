@@ -15,8 +15,9 @@ PoolHosts::PoolHosts(size_t count, uint64_t defer_seed, uint64_t region_bytes)
     auto pool = dsm::Pool::Join(memory_.Connect(deferring), {.seed = i + 1}, &memory_.clock());
     FARLEAF_CHECK(pool.ok(), pool.status());
     pools_.push_back(std::move(*pool));
-    hosts_.push_back(
-        std::make_unique<server::PoolTreeHost>(pools_.back().get(), "test:", index::TreeOptions{}));
+    // On a slow machine thousands of operations may be in front of one.
+    const index::TreeOptions patient{.lock_wait_ms = 60'000};
+    hosts_.push_back(std::make_unique<server::PoolTreeHost>(pools_.back().get(), "test:", patient));
   }
 }
 

@@ -97,8 +97,10 @@ TEST_F(NativeViewsTest, ViewChangesUnderManyClientsLoseNothingAndRepeatNothing) 
         auto session = ConnectSession(t < 2 ? tcp_url(t) : unix_url(t));
         auto tree = *session->OpenTree("t");
         for (uint64_t i = 0; i < kEach; ++i) {
-          tree.AddAsync(KeyOf(i % kCounters), 1, 0,
-                        [&](Result<int64_t> sum) { ++(sum.ok() ? done : failed); });
+          tree.AddAsync(KeyOf(i % kCounters), 1, 0, [&](Result<int64_t> sum) {
+            ++(sum.ok() ? done : failed);
+            EXPECT_TRUE(sum.ok() || failed > 1) << sum.status();
+          });
           if (i % 32 == 0) session->Poll(0);
         }
         while (session->pending() > 0) session->Poll(1'000);
