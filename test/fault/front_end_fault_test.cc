@@ -10,6 +10,7 @@
 #include "test/support/load_client.h"
 #include "test/support/native_under_test.h"
 #include "test/support/open_files.h"
+#include "test/support/test_scale.h"
 #include "test/support/text_client.h"
 
 namespace farleaf::test {
@@ -125,7 +126,8 @@ TEST_F(FrontEndFaultTest, ARefusedPeerThatDoesNotReadIsNotWaitedFor) {
 
 // A tenth of the clients dies at random in the midst of its requests, others do not read, or send nonsense.
 TEST_F(FrontEndFaultTest, OthersAreServedRightAndMemoryIsFlatWhileClientsDieStallAndLie) {
-  constexpr uint64_t kSeed = 41, kClients = 60, kRounds = 8, kWarmRounds = 3;
+  constexpr uint64_t kSeed = 41, kClients = 60, kWarmRounds = 3;
+  const uint64_t kRounds = Amount{4, 8};
   // Some hundred connections that kept a block, 64 KiB each, would be far more. Workers keep the frames of the coroutines
   // of their busiest moment (dsm/frame_pool.h), whenever that is.
   constexpr size_t kGrowthMax = 4 << 20;

@@ -123,7 +123,7 @@ bool NativeUnderTest::AwaitOpen(uint64_t connections) const {
 
 client::Options NativeUnderTest::Patient() {
   client::Options patient;
-  patient.deadline_ms = kPatienceMs;
+  patient.deadline_ms = patient.connect_timeout_ms = kPatienceMs;
   return patient;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "test/support/native_under_test.h"
+#include "test/support/test_scale.h"
 #include "test/support/viewed_host.h"
 
 namespace farleaf::server {
@@ -87,7 +88,8 @@ TEST_F(NativeViewsInOrderTest, ViewChangesUnderLoadKeepTheOrderAndRepeatNothing)
 }
 
 TEST_F(NativeViewsTest, ViewChangesUnderManyClientsLoseNothingAndRepeatNothing) {
-  constexpr uint64_t kThreads = 4, kEach = 3'000, kCounters = 10;
+  constexpr uint64_t kThreads = 4, kCounters = 10;
+  const uint64_t kEach = test::Amount{600, 3'000};
   std::atomic<uint64_t> done{0}, failed{0};
   {
     ViewChanger changer([this](uint32_t view) { SetView(view); }, &done);
