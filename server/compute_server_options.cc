@@ -231,8 +231,7 @@ void AddStoreOptions(ConfigSchema& schema, LsmEngineOptions* lsm) {
   schema.AddInteger("lsm_collect_above_percent",
                     "of a segment of the value log: with more garbage it is collected",
                     &lsm->collect_above_percent, 5, 95);
-  schema.AddInteger("lsm_garbage_max_percent",
-                    "of the value log: with more garbage writers wait",
+  schema.AddInteger("lsm_garbage_max_percent", "of the value log: with more garbage writers wait",
                     &lsm->garbage_max_percent, 10, 95);
   schema.AddInteger("lsm_compaction_threads", "threads that merge levels below the first",
                     &lsm->store.compaction_threads, 1, 16);

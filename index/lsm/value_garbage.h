@@ -2,7 +2,7 @@
 //
 // The share is that of all segments that may be collected: full ones that no commit under way names, but for those that damage keeps.
 // So while it is over any limit, one of these segments is over that limit, too (the largest of them is no less than their mean): there is always
-// something to collect, and each segment that is collected takes more garbage away than what stays of it has.
+// something to collect, and of what is collected no garbage is left.
 //
 // Thread rule: thread-safe.
 #pragma once

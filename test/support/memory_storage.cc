@@ -8,7 +8,8 @@
 
 namespace farleaf::test {
 
-dsm::Task<Status> MemoryStorage::Create(dsm::Worker& worker, SegmentId id, index::storage::WriteBack) {
+dsm::Task<Status> MemoryStorage::Create(dsm::Worker& worker, SegmentId id,
+                                        index::storage::WriteBack) {
   if (delay_ns > 0) co_await worker.Sleep(delay_ns);
   std::lock_guard lock(mutex_);
   const bool created =

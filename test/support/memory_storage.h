@@ -31,7 +31,8 @@ class MemoryStorage final : public index::storage::Storage {
   /// The segment's bytes, to look at and to damage; nothing runs meanwhile.
   std::vector<std::byte>& bytes(SegmentId id) { return segments_.at(id); }
 
-  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, index::storage::WriteBack write_back) override;
+  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id,
+                           index::storage::WriteBack write_back) override;
   Status Remove(SegmentId id) override;
   Result<std::vector<SegmentId>> List() override;
   dsm::Task<Status> Run(dsm::Worker& worker, std::span<Io> ios) override;

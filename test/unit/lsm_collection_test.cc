@@ -148,7 +148,8 @@ TEST_F(LsmGarbageLimitTest, WritersWaitWhileTooMuchIsGarbage) {
         << refused.status();
   }
   EXPECT_EQ(Segments(), segments);
-  EXPECT_EQ(store().metrics().waits[0].count, 5u);
+  constexpr auto kCollection = static_cast<size_t>(index::lsm::WaitsFor::kCollection);
+  EXPECT_EQ(store().metrics().waits[kCollection].count, 5u);
   ExpectAll();  // reads go on
 
   Collect();
