@@ -41,7 +41,10 @@ class LsmCollectionTest : public ::testing::Test {
     return value;
   }
   void Put(const std::string& key, std::string value) {
-    dsm::OpContext op{*worker_, counts_};
+    constexpr uint64_t kPatienceNs =
+        60'000 * kNsPerMs;  // it is told what it waits for, if that never comes
+    const uint64_t deadline_ns = worker_->clock().NowNs() + kPatienceNs;
+    dsm::OpContext op{.worker = *worker_, .counts = counts_, .deadline_ns = deadline_ns};
     auto put = worker_->Run(host_.index(0).Put(op, key, value));
     ASSERT_TRUE(put.ok()) << put.status();
     ASSERT_EQ(*put, !model_.contains(key)) << key;
@@ -173,7 +176,9 @@ TEST_F(LsmGarbageLimitTest, AStoreThatHasTooMuchWhenItIsOpenedTakesWrites) {
     worker_->Run(Nap(*worker_));
   }
   EXPECT_TRUE(OverLimit()) << store().garbage().share();
-  for (uint64_t i = 0; i < kKeys; ++i) Put(Key(i), Large(i, 0, kValueBytes));
+  for (uint64_t i = 0; i < kKeys && !HasFatalFailure(); ++i) {
+    Put(Key(i), Large(i, 0, kValueBytes));
+  }
   EXPECT_GT(store().collected_segments(), 0u);
   ExpectAll();
 }

@@ -119,6 +119,26 @@ TEST_F(LsmLogTest, ASyncOfValuesLeavesCommitsAlone) {
   }
 }
 
+// What a flush needs of the logs are values: the recovery log's full segments, which nobody may need any longer by then,
+// are left to those who wait for commits.
+TEST_F(LsmLogTest, ASyncOfValuesLeavesFullSegmentsOfCommitsAlone) {
+  Open({.durability = Durability::kLocal});
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(Append(std::to_string(i), std::string(100'000, 'v')).ok());
+  }
+  ASSERT_TRUE(AppendValue("k", std::string(1000, 'v')).ok());
+  ASSERT_TRUE(worker->Run(logs->group.WriteFull(*worker)).ok());
+  ASSERT_EQ(storage.counts().syncs, 0u);
+  Positions values = positions;
+  values[0] = 0;
+  ASSERT_TRUE(worker->Run(logs->group.Sync(*worker, values)).ok());
+  EXPECT_EQ(storage.counts().syncs, 1u) << "of the value log's tail";
+  EXPECT_EQ(logs->recovery.durable_sequence(), 0u);
+  ASSERT_TRUE(Sync().ok());
+  EXPECT_EQ(storage.counts().syncs, 4u) << "and two full segments and the tail";
+  EXPECT_EQ(logs->recovery.durable_sequence(), 50u);
+}
+
 // Each takes a file descriptor while it goes on.
 TEST_F(LsmLogTest, FullSegmentsAreSyncedSoManyAtOnce) {
   Open({.durability = Durability::kLocal});
