@@ -1,7 +1,7 @@
 // Real keys: the paths of this machine's file system as byte strings, their sizes as values. What
 // the tree scans is compared with what `LC_ALL=C sort -u` makes of the same paths.
 //
-// Up to 300,000 paths; all of them at the long scale (test/support/test_scale.h).
+// Up to 100,000 paths; all of them at the long scale (test/support/test_scale.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class RealPathsTest : public testing::Test {
     // One look at the file system, which others change meanwhile: everything below is from this list.
     // Names may hold any byte but NUL and the slash, newlines included.
     Run("find / -xdev -printf '%s %p\\0' >'" + File("found") + "' 2>/dev/null || true");
-    const size_t paths_max = test::Amount{.small = 20'000, .usual = 300'000, .large = SIZE_MAX};
+    const size_t paths_max = test::Amount{.small = 20'000, .usual = 100'000, .large = SIZE_MAX};
     std::ofstream chosen(File("chosen"), std::ios::binary);
     uint64_t key_bytes = 0;
     for (std::string& line : ReadNulTerminated(File("found"))) {
