@@ -56,13 +56,13 @@ build() {
     cmake --build --preset "$1" --parallel "$jobs" ${2:+--target "$2"}
 }
 
-# tests PRESET [ctest arguments]: concurrent tests share the machine, so that no test may count on time. What ctest
-# tells to have been skipped is remembered.
+# tests PRESET [ctest arguments]: concurrent tests share the machine, so that no test may count on time; one more at a time
+# than there are processors, for many wait. What ctest tells to have been skipped is remembered.
 tests() {
   local preset=$1 code=0 log name
   shift
   log=$(mktemp)
-  ctest --preset "$preset" --parallel "$jobs" --no-tests=error "$@" | tee "$log" || code=$?
+  ctest --preset "$preset" --parallel "$((jobs + 1))" --no-tests=error "$@" | tee "$log" || code=$?
   while read -r name; do
     skipped+=("$preset: $name")
   done < <(sed -n '/^The following tests did not run:/,/^$/s/^[[:space:]]*[0-9]* - //p' "$log")
