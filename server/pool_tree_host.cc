@@ -184,6 +184,8 @@ void PoolTreeHost::AppendStats(std::string* text) const {
     line("cache_bytes", tree->cache().bytes());
     line("cache_budget_bytes", tree->cache().budget_bytes());
     line("cache_nodes", tree->cache().nodes());
+    line("cache_hits", tree->cache_hits());
+    line("cache_misses", stats.cache_misses);
     line("cache_evictions", tree->cache().evictions());
     line("cache_warm_bytes", open.warming.bytes_read);
     line("cache_warm_round_trips", open.warming.round_trips);

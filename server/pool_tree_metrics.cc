@@ -65,6 +65,9 @@ void PoolTreeHost::AppendMetrics(MetricsText* out) const {
       out->Counter("farleaf_tree_" + std::string(counter.family) + "_total", counter.help, labels,
                    static_cast<double>((tree.stats().*counter.count).load()));
     }
+    out->Counter("farleaf_tree_cache_hits_total",
+                 "Searches for a node that the cache has led to their end.", {by_tree},
+                 static_cast<double>(tree.cache_hits()));
     out->Counter("farleaf_tree_cache_evictions_total", "Nodes that the cache had no room for.",
                  {by_tree}, static_cast<double>(tree.cache().evictions()));
     const auto gauge = [&](std::string_view name, std::string_view help, uint64_t value) {

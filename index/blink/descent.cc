@@ -158,7 +158,10 @@ Task<Result<SearchCache::LeafPath>> BlinkTree::FindNode(OpContext& op, std::stri
       } else {
         path = {cache_.Find(key, side, level)};
       }
-      if (path.complete && path.level == level) co_return path;
+      if (path.complete && path.level == level) {
+        if (turn == 0) NoteCacheHits(op, 1);
+        co_return path;
+      }
       if (path.complete || path.stale) break;
       PageBuffer page;
       const uint64_t read_before = op.counts.bytes_read;

@@ -77,6 +77,7 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
   } else if (caching()) {
     const SearchCache::Path path = cache_.Find(key, Side::kAt, 0);
     if (path.complete && !path.node.is_null()) [[likely]] {
+      NoteCacheHits(op, 1);
       Status status = co_await ReadLeafAndGuess(op, path.node, page.image(geometry, 0), guess);
       if (!status.ok()) co_return status;
       if (OpenPage(geometry, 0, page.image(geometry, 0)) == OpenOutcome::kValid) {

@@ -79,7 +79,9 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
                                                           bool* covers) {
   SearchCache::LeafPath path;
   if (caching()) path = cache_.FindLeaf(key);
-  if (!path.complete || path.node.is_null()) {
+  if (path.complete && !path.node.is_null()) [[likely]] {
+    NoteCacheHits(op, 1);
+  } else {
     auto found = co_await FindNode(op, key, Side::kAt, 0, Freshness::kCached);
     if (!found.ok()) co_return found.status();
     path = *found;

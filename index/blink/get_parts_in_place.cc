@@ -15,6 +15,7 @@ std::optional<bool> BlinkTree::GetPartsInPlace(OpContext& op, std::string_view k
   const Geometry& geometry = info_.geometry;
   const std::byte* const leaf = op.worker.transport().Mapped(path.node, geometry.page_bytes(0));
   if (leaf == nullptr) return std::nullopt;
+  NoteCacheHits(op, 1);
   const uint64_t number = LoadBig64(key.data());
   PrefetchHome(op, path, number);
   const PartMask window = UsualWindow(path, number);

@@ -124,6 +124,7 @@ bool BlinkTree::AtPlace::BeginLook(std::string_view key, Look* look) const {
 
 bool BlinkTree::AtPlace::BeginLookByCache(std::string_view key, Look* look) const {
   if (!BeginLookAt(tree.cache_.Find(key, Side::kAt, 0), look)) return false;
+  tree.NoteCacheHits(op, 1);
   look->peek.PrefetchFirst(kSlotsPrefetchBytes);
   look->peek.PrefetchLock();
   return true;
@@ -183,6 +184,7 @@ size_t BlinkTree::AtPlace::BeginLooks(std::span<const std::string_view> keys,
     const SearchCache::Path path = tree.cache_.EndFind(keys[count], paths[count]);
     if (!BeginLookAt(path, &looks[count])) break;
   }
+  tree.NoteCacheHits(op, count);
   // A line of each first: what a page's address takes to be translated is waited for together.
   for (const Look& look : looks.first(count)) look.peek.PrefetchLock();
   for (const Look& look : looks.first(count)) look.peek.PrefetchFirst(kSlotsPrefetchBytes);

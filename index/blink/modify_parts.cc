@@ -105,7 +105,10 @@ Task<Status> BlinkTree::LockPartsFor(OpContext& op, SearchCache::LeafPath path, 
                                      LockedPage& leaf) {
   // A second time where the leaf was another's: its parent has been read again by then.
   for (int attempt = 0; attempt < 2; ++attempt) {
-    if (attempt > 0) path = caching() ? cache_.FindLeaf(change.key) : SearchCache::LeafPath{};
+    if (attempt > 0) {
+      path = caching() ? cache_.FindLeaf(change.key) : SearchCache::LeafPath{};
+      NoteCacheHits(op, path.complete && !path.node.is_null());
+    }
     if (!path.complete || path.node.is_null()) {
       auto found = co_await FindNode(op, change.key, Side::kAt, 0, Freshness::kCached);
       if (!found.ok()) co_return found.status();
@@ -274,6 +277,7 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInParts(OpContext& op, std::string_v
   // What usually happens, in one frame: nobody has the leaf, and it is the one expected.
   bool in_hand = false;
   if (path.complete && !path.node.is_null()) {
+    NoteCacheHits(op, 1);
     ExpectParts(op, path, change, leaf);
     Batch batch(path.node.server());
     if (BeginLock(path.node, LeftLockClass(0), leaf, batch)) {

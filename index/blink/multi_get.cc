@@ -167,6 +167,7 @@ Task<Status> BlinkTree::MultiGet(OpContext& op, std::span<const std::string_view
       wanted.back().window = UsualWindow(path, LoadBig64(keys[i].data()));
     }
   }
+  NoteCacheHits(op, wanted.size());
   JoinSameLeaves(wanted);
 
   const size_t image_bytes = info_.geometry.image_bytes(0);

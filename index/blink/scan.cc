@@ -165,6 +165,7 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
     TakeAndNoteScanLeaf(state, unplanned, found);
     co_return Status::Ok();
   }
+  NoteCacheHits(op, 1);
   state.images.MakeRoom(state.leaves.size(), geometry.image_bytes(0));
   std::pmr::vector<Batch> batches(&state.memory);
   batches.reserve(std::min(state.leaves.size(), pool_->layouts().size()));

@@ -26,6 +26,7 @@
 
 #include "dsm/pool.h"
 #include "index/blink/catalog.h"
+#include "index/blink/count_by_worker.h"
 #include "index/blink/entry_change.h"
 #include "index/blink/expected_leaf.h"
 #include "index/blink/geometry.h"
@@ -89,6 +90,9 @@ class BlinkTree final : public RangeIndex {
   const TreeOptions& options() const { return options_; }
   const TreeStats& stats() const { return stats_; }
   const SearchCache& cache() const { return cache_; }
+  /// Searches for a node, most often for a key's leaf, that the cached nodes have led to their end. (Nodes that they
+  /// lacked: TreeStats::cache_misses.) An operation that looks again counts again.
+  uint64_t cache_hits() const { return cache_hits_.Sum(); }
   const ValueHints& value_hints() const { return value_hints_; }
   const ValueLists& value_lists() const { return value_lists_; }
 
@@ -103,6 +107,9 @@ class BlinkTree final : public RangeIndex {
                : !key.empty() && key.size() <= geometry.key_bytes_max;
   }
   Status CheckKey(std::string_view key) const;
+  void NoteCacheHits(OpContext& op, uint64_t searches) {
+    cache_hits_.Add(op.worker.number(), searches);
+  }
   uint64_t WaitDeadlineNs(const OpContext& op) const;
   enum class PageState : uint8_t { kRead, kForeign };
   /// READs one page until its image is valid (a dead page's is). kForeign: its lock word says free, or
@@ -513,6 +520,7 @@ class BlinkTree final : public RangeIndex {
   ValueHints value_hints_;
   ValueLists value_lists_;
   ExpectedLeaves expected_;
+  CountByWorker cache_hits_;
   TreeStats stats_;
   LateBlocks late_blocks_;
   using RedoAreaKey = std::tuple<dsm::ServerId, dsm::MemberId, uint16_t>;  ///< member, incarnation

@@ -74,7 +74,7 @@ class Control {
   Result<ServerLook> Look();
   void PrintStatusJson(const std::vector<client::TreeInfo>& trees, const Result<StatLines>& pool,
                        const Result<std::vector<PoolMember>>& members, const ServerLook& look,
-                       const std::vector<KindRate>& rates) const;
+                       const ServerRates& rates) const;
   bool on_server() const { return !arguments_.servers.empty(); }
   farleaf::Status Open(StoreAccess access);
   Result<client::Options> ClientOptions() const;

@@ -113,6 +113,41 @@ std::vector<KindRate> RatesBetween(const ServerLook& before, const ServerLook& a
   return rates;
 }
 
+CacheRate CacheBetween(const ServerLook& before, const ServerLook& after) {
+  constexpr std::pair<std::string_view, uint64_t CacheRate::*> kCounters[] = {
+      {"cache_hits", &CacheRate::hits},
+      {"cache_misses", &CacheRate::misses},
+      {"cache_evictions", &CacheRate::evictions}};
+  CacheRate rate;
+  for (const auto& [name, now] : after.others) {
+    // tree.NAME.cache_hits, of which a name may have any dots; lsm.cache_hits_KIND.
+    const bool of_tree = name.starts_with("tree.");
+    if (!of_tree && !name.starts_with("lsm.")) continue;
+    const std::string_view what =
+        of_tree ? std::string_view(name).substr(name.rfind('.') + 1)
+                : std::string_view(name).substr(4, std::max(name.rfind('_'), size_t{4}) - 4);
+    for (const auto& [counter, count] : kCounters) {
+      // One that was started anew in between has done all of it since.
+      const uint64_t then = before.number(name);
+      if (what == counter) rate.*count += now < then ? now : now - then;
+    }
+    if (name == "lsm.cache_bytes" || (of_tree && what == "cache_bytes")) rate.bytes += now;
+  }
+  return rate;
+}
+
+nlohmann::ordered_json CacheJson(const CacheRate& rate) {
+  return {{"hits", rate.hits},
+          {"misses", rate.misses},
+          {"evictions", rate.evictions},
+          {"bytes", rate.bytes}};
+}
+
+std::string CacheText(const CacheRate& rate, const std::string& indent) {
+  return fmt::format("{}cache: {} hits, {} misses, {} evictions; {:.1f} MiB\n", indent, rate.hits,
+                     rate.misses, rate.evictions, static_cast<double>(rate.bytes) / (1 << 20));
+}
+
 nlohmann::ordered_json RatesJson(const std::vector<KindRate>& rates) {
   auto all = nlohmann::ordered_json::array();
   for (const KindRate& rate : rates) {

@@ -48,6 +48,23 @@ struct KindRate {
 /// Those that occurred, the most frequent first. Empty if the server was started anew between the looks.
 std::vector<KindRate> RatesBetween(const ServerLook& before, const ServerLook& after);
 
+/// What the caches of a server's trees, or its store's, did in the time between two looks, and hold at the second one.
+struct CacheRate {
+  /// Of trees: searches that the cached nodes have led to their end, and nodes that they lacked. Of a store: blocks.
+  uint64_t hits = 0, misses = 0;
+  uint64_t evictions = 0, bytes = 0;
+};
+CacheRate CacheBetween(const ServerLook& before, const ServerLook& after);
+/// Both, of a server.
+struct ServerRates {
+  std::vector<KindRate> kinds;
+  CacheRate cache;
+};
+
+nlohmann::ordered_json CacheJson(const CacheRate& rate);
+/// One line.
+std::string CacheText(const CacheRate& rate, const std::string& indent);
+
 /// The latency that `quantile` (0..1) of `count` operations were below, by straight lines between the bounds.
 double LatencyQuantile(const std::map<uint64_t, uint64_t>& below, uint64_t count, double quantile);
 

@@ -22,8 +22,9 @@ struct Watched {
   std::optional<ServerLook> before, now;
   Status status;
 
-  std::vector<KindRate> rates() const {
-    return before && now ? RatesBetween(*before, *now) : std::vector<KindRate>();
+  ServerRates rates() const {
+    if (!before || !now) return {};
+    return {RatesBetween(*before, *now), CacheBetween(*before, *now)};
   }
 };
 
@@ -48,9 +49,10 @@ void PrintTable(const std::vector<Watched>& servers) {
     }
     const auto rates = server.rates();
     double all = 0;
-    for (const KindRate& rate : rates) all += rate.per_s;
-    fmt::print("{}  {:.0f} operations/s, {} connections\n{}\n", server.url, all,
-               server.now->number("connections.open"), RatesTable(rates, "  "));
+    for (const KindRate& rate : rates.kinds) all += rate.per_s;
+    fmt::print("{}  {:.0f} operations/s, {} connections\n{}{}\n", server.url, all,
+               server.now->number("connections.open"), RatesTable(rates.kinds, "  "),
+               CacheText(rates.cache, "  "));
   }
 }
 
@@ -60,7 +62,9 @@ void PrintJson(const std::vector<Watched>& servers) {
     Json& each = json.emplace_back(Json{{"server", server.url}});
     if (server.status.ok()) {
       each["connections"] = server.now->number("connections.open");
-      each["rates"] = RatesJson(server.rates());
+      const ServerRates rates = server.rates();
+      each["rates"] = RatesJson(rates.kinds);
+      each["cache"] = CacheJson(rates.cache);
     } else {
       each["error"] = server.status.ToString();
     }

@@ -131,7 +131,7 @@ Result<int> Control::Status() {
   FARLEAF_RETURN_IF_ERROR(Open(StoreAccess::kRead));
   const auto trees = store_->ListTrees();
   if (!trees.ok()) return trees.status();
-  std::vector<KindRate> rates;
+  ServerRates rates;
   ServerLook look;
   if (on_server()) {
     const auto before = Look();
@@ -139,7 +139,7 @@ Result<int> Control::Status() {
     std::this_thread::sleep_for(std::chrono::milliseconds(arguments_.interval_ms));
     auto after = Look();
     if (!after.ok()) return after.status();
-    rates = RatesBetween(*before, *after);
+    rates = {RatesBetween(*before, *after), CacheBetween(*before, *after)};
     look = std::move(*after);
   }
   // A compute server may be reached from where its pool may not.
@@ -176,16 +176,17 @@ Result<int> Control::Status() {
       HasStore(look) ? std::string("engine lsm")
                      : fmt::format("compute server {} (incarnation {})", look.number("pool.member"),
                                    look.number("pool.incarnation"));
-  fmt::print("{}, {}\n  {} connections, {} accepted, {} refused\n{}", arguments_.servers.front(),
+  fmt::print("{}, {}\n  {} connections, {} accepted, {} refused\n{}{}", arguments_.servers.front(),
              name, look.number("connections.open"), look.number("connections.accepted"),
-             look.number("connections.refused"), RatesTable(rates, "  "));
+             look.number("connections.refused"), RatesTable(rates.kinds, "  "),
+             CacheText(rates.cache, "  "));
   return kDone;
 }
 
 void Control::PrintStatusJson(const std::vector<client::TreeInfo>& trees,
                               const Result<StatLines>& pool,
                               const Result<std::vector<PoolMember>>& members,
-                              const ServerLook& look, const std::vector<KindRate>& rates) const {
+                              const ServerLook& look, const ServerRates& rates) const {
   Json json;
   if (pool.ok()) {
     Json& servers = json["memory_servers"] = Json::array();
@@ -216,7 +217,8 @@ void Control::PrintStatusJson(const std::vector<client::TreeInfo>& trees,
                              "connections.accepted", "connections.refused"}) {
       server[name] = look.number(name);
     }
-    server["rates"] = RatesJson(rates);
+    server["rates"] = RatesJson(rates.kinds);
+    server["cache"] = CacheJson(rates.cache);
   }
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }

@@ -106,6 +106,15 @@ TEST_F(MetricsProcessTest, RetriesBytesAndChunksAreCountedByWhatTheyAreFor) {
     filled += of_one;
   }
   EXPECT_GT(filled, 0);
+  // Each get has searched once at least; what the other has split costs a READ and no hit more.
+  const std::string of_tree = "{tree=\"tested\"}";
+  const double hits = Sample(page, "farleaf_tree_cache_hits_total" + of_tree);
+  EXPECT_GE(hits, kKeys);
+  for (int i = 0; i < kKeys; ++i) ASSERT_TRUE(tree.Get(std::to_string(i)).ok());
+  const std::string later = HttpGet(MetricsUrl(*one.process), "/metrics").body;
+  EXPECT_GE(Sample(later, "farleaf_tree_cache_hits_total" + of_tree), hits + kKeys);
+  EXPECT_EQ(Sample(later, "farleaf_tree_cache_misses_total" + of_tree),
+            Sample(page, "farleaf_tree_cache_misses_total" + of_tree));
   for (int id : {0, 1}) {
     const std::string memory_page = HttpGet(MetricsUrl(cluster.memory_server(id)), "/metrics").body;
     const std::string chunks =

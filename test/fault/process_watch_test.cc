@@ -58,7 +58,7 @@ TEST_F(WatchProcessTest, StatusIsOneScreenOfThePoolAndTheServer) {
   const Ended text = cluster.Run("farleafctl", {"--server", server.url(), "status"});
   EXPECT_EQ(text.code, 0) << text.output;
   for (const char* part : {"memory servers\n", "64MiB", "compute servers\n", "live", "trees\n",
-                           "tested", "connections", "trips/op", "get", "put"}) {
+                           "tested", "connections", "trips/op", "get", "put", "cache: "}) {
     EXPECT_TRUE(text.says(part)) << part << "\n" << text.output;
   }
   const Ended ended = cluster.Run("farleafctl", {"--server", server.url(), "--json", "status"});
@@ -74,6 +74,8 @@ TEST_F(WatchProcessTest, StatusIsOneScreenOfThePoolAndTheServer) {
   EXPECT_GT((*gets)["per_s"].get<double>(), 0);
   EXPECT_GE((*gets)["round_trips_each"].get<double>(), 1);
   EXPECT_LE((*gets)["p50_us"].get<double>(), (*gets)["p99_us"].get<double>());
+  EXPECT_GE(json["server"]["cache"]["hits"].get<uint64_t>(), (*gets)["count"].get<uint64_t>() / 2);
+  EXPECT_GT(json["server"]["cache"]["bytes"].get<uint64_t>(), 0u);
 
   const Ended pool = cluster.Control({"status", "--json"});
   EXPECT_EQ(pool.code, 0) << pool.output;
@@ -92,10 +94,12 @@ TEST_F(WatchProcessTest, TopShowsEachServerAndTurnsOnlyOnceWhereItIsTold) {
   ASSERT_NE(RateOf(json[0]["rates"], "put"), nullptr) << ended.output;
   EXPECT_EQ((*RateOf(json[0]["rates"], "put"))["failed"], 0);
   EXPECT_EQ(RateOf(json[1]["rates"], "put"), nullptr) << ended.output;
+  EXPECT_GT(json[0]["cache"]["hits"].get<uint64_t>(), 0u) << ended.output;
+  EXPECT_EQ(json[1]["cache"]["hits"].get<uint64_t>(), 0u) << ended.output;
   const Ended table =
       cluster.Run("farleafctl", {"--server", busy.url(), "top", "--once", "--interval-ms", "300"});
   EXPECT_EQ(table.code, 0);
-  EXPECT_TRUE(table.says("operations/s")) << table.output;
+  EXPECT_TRUE(table.says("operations/s") && table.says("cache: ")) << table.output;
   EXPECT_FALSE(table.says("\x1b")) << table.output;  // it is no terminal
   EXPECT_EQ(cluster.Control({"top"}).code, 2);
 }

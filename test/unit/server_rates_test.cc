@@ -46,6 +46,37 @@ TEST(ServerRatesTest, RatesAreOfWhatHappenedBetweenTheLooks) {
   EXPECT_LE(rates[0].p99_us, 128);
 }
 
+TEST(ServerRatesTest, WhatCachesDidIsAddedUpOverTreesWhateverTheirNames) {
+  const auto lines = [](uint64_t hits, uint64_t misses) {
+    return StatLines{{"tree.x.cache_hits", std::to_string(hits)},
+                     {"tree.x.cache_misses", std::to_string(misses)},
+                     {"tree.x.cache_bytes", "100"},
+                     {"tree.x.cache_budget_bytes", "1000"},
+                     {"tree.lsm.cache_hits_a.b.cache_hits", std::to_string(10 * hits)},
+                     {"tree.lsm.cache_hits_a.b.cache_evictions", "7"},
+                     {"tree.lsm.cache_hits_a.b.cache_bytes", "11"},
+                     {"tree.cache_hits.splits", "1000"}};
+  };
+  const CacheRate rate = CacheBetween(ParseLook(lines(5, 3), 0), ParseLook(lines(9, 4), 1));
+  EXPECT_EQ(rate.hits, 44u);
+  EXPECT_EQ(rate.misses, 1u);
+  EXPECT_EQ(rate.evictions, 0u);
+  EXPECT_EQ(rate.bytes, 111u);
+  EXPECT_EQ(CacheBetween(ParseLook(lines(9, 4), 0), ParseLook(lines(2, 1), 1)).hits, 22u)
+      << "it was started anew";
+  const auto blocks = [](uint64_t of_data) {
+    return StatLines{{"lsm.cache_hits_data", std::to_string(of_data)},
+                     {"lsm.cache_hits_value", "3"},
+                     {"lsm.cache_misses_data", "2"},
+                     {"lsm.cache_bytes", "5"},
+                     {"lsm.cache_budget_bytes", "50"}};
+  };
+  const CacheRate store = CacheBetween(ServerLook(), ParseLook(blocks(4), 1));
+  EXPECT_EQ(store.hits, 7u);
+  EXPECT_EQ(store.misses, 2u);
+  EXPECT_EQ(store.bytes, 5u);
+}
+
 TEST(ServerRatesTest, AServerThatWasStartedAnewHasNoRates) {
   EXPECT_TRUE(RatesBetween(ParseLook(Lines(300, 0), 0), ParseLook(Lines(5, 0), 1)).empty());
 }
