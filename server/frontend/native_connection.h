@@ -56,6 +56,12 @@ class NativeConnection final : public Connection {
     virtual protocol::ServerHello Hello() = 0;
     /// The number of the map of ranges to servers.
     virtual uint32_t view() = 0;
+    /// The ring that a client asks for, with the descriptor that it is sent.
+    virtual Result<std::unique_ptr<RingChannel>> OpenRing(protocol::RingBytes wanted,
+                                                          uint64_t bytes_max,
+                                                          RingChannel::Fd* descriptor) {
+      return RingChannel::Create(wanted, bytes_max, descriptor);
+    }
     /// Whoever says hello with it may stay.
     virtual bool Admits(std::string_view /*password*/) const { return true; }
     /// Runs the request and calls Answer once, now or later.

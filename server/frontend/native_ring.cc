@@ -29,7 +29,7 @@ void NativeConnection::OpenRing(const protocol::Request& request, Token token) {
   if (ring_ || in_flight_ > 1 || batch_.count > 0 || !unparsed().empty()) {
     return Refuse(Status::Corruption("a request for a ring that is not alone"));
   }
-  auto opened = RingChannel::Create(request.ring, limits_.ring_bytes_max, &descriptor_to_send());
+  auto opened = runner_->OpenRing(request.ring, limits_.ring_bytes_max, &descriptor_to_send());
   if (!opened.ok()) {
     const std::string message(opened.status().message());
     return refuse(opened.status().code(), message);

@@ -27,6 +27,18 @@ size_t MappingBytes(RingBytes bytes) {
   return ring::kControlBytes + size_t{bytes.request} + bytes.reply;
 }
 
+class MappedReplies final : public ReplyWriter {
+ public:
+  explicit MappedReplies(std::span<std::byte> area) : writer_(area) {}
+  void Publish(uint64_t offset, const ring::HeaderBytes& header, std::span<const std::byte> payload,
+               uint64_t rendezvous) override {
+    writer_.Publish(offset, header, payload, rendezvous);
+  }
+
+ private:
+  ring::MappedWriter writer_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<RingChannel>> RingChannel::Create(RingBytes wanted, uint64_t bytes_max,
@@ -44,22 +56,32 @@ Result<std::unique_ptr<RingChannel>> RingChannel::Create(RingBytes wanted, uint6
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return failure("sealing");
   }
-  void* const memory =
+  void* const mapped =
       ::mmap(nullptr, MappingBytes(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) return failure("mmap");
+  if (mapped == MAP_FAILED) return failure("mmap");
   *descriptor = std::move(fd);
-  return std::unique_ptr<RingChannel>(new RingChannel(static_cast<std::byte*>(memory), bytes));
+  auto* const memory = static_cast<std::byte*>(mapped);
+  std::byte* const requests = memory + ring::kControlBytes;
+  return std::unique_ptr<RingChannel>(new RingChannel(
+      memory, bytes, {requests, bytes.request},
+      std::make_unique<MappedReplies>(std::span(requests + bytes.request, bytes.reply))));
 }
 
-RingChannel::RingChannel(std::byte* memory, RingBytes bytes)
-    : memory_(memory),
-      bytes_(bytes),
-      half_(
-          std::span(memory + ring::kControlBytes, bytes.request),
-          ring::MappedWriter(std::span(memory + ring::kControlBytes + bytes.request, bytes.reply)),
-          bytes.reply) {}
+std::unique_ptr<RingChannel> RingChannel::Over(std::span<std::byte> requests,
+                                               std::unique_ptr<ReplyWriter> replies,
+                                               uint32_t reply_bytes) {
+  const RingBytes bytes{static_cast<uint32_t>(requests.size()), reply_bytes};
+  return std::unique_ptr<RingChannel>(
+      new RingChannel(nullptr, bytes, requests, std::move(replies)));
+}
 
-RingChannel::~RingChannel() { ::munmap(memory_, MappingBytes(bytes_)); }
+RingChannel::RingChannel(std::byte* memory, RingBytes bytes, std::span<std::byte> requests,
+                         std::unique_ptr<ReplyWriter> replies)
+    : memory_(memory), bytes_(bytes), half_(requests, Replies{std::move(replies)}, bytes.reply) {}
+
+RingChannel::~RingChannel() {
+  if (memory_ != nullptr) ::munmap(memory_, MappingBytes(bytes_));
+}
 
 Result<bool> RingChannel::TakeAside(const ring::ArrivedMessage& message, size_t frame_bytes_max) {
   const size_t before = assembly_.size();
@@ -133,12 +155,14 @@ Result<bool> RingChannel::Continue(const ring::ArrivedMessage& message) {
 // Who goes to sleep says so and then looks once more; who has written looks whether the other sleeps. Both
 // with a full barrier between: at least one of them sees what the other has done.
 bool RingChannel::MaySleep() {
+  if (memory_ == nullptr) return false;
   SleepWord(ring::kServerSleepsAt).store(1);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return !half_.Ready();
 }
 
 bool RingChannel::ToWake() {
+  if (memory_ == nullptr) return false;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   auto sleeps = SleepWord(ring::kClientSleepsAt);
   return sleeps.load(std::memory_order_relaxed) != 0 && sleeps.exchange(0) != 0;

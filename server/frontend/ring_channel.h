@@ -3,7 +3,7 @@
 // other.
 //
 // Invariants:
-//   - the memory cannot shrink, whatever the client does with its descriptor (sealed);
+//   - memory that is shared with the client cannot shrink, whatever it does with its descriptor (sealed);
 //   - an answer is written when all requests of its message's batch are answered; what does not fit into its
 //     slot is held until the client asks for it;
 //   - what is taken from the ring and not yet begun is no more than the ring and one frame hold.
@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,15 +27,35 @@
 
 namespace farleaf::server {
 
+/// What writes into a client's reply area: a Writer of client/ring/memory.h.
+class ReplyWriter {
+ public:
+  virtual ~ReplyWriter() = default;
+  virtual void Publish(uint64_t offset, const client::ring::HeaderBytes& header,
+                       std::span<const std::byte> payload, uint64_t rendezvous) = 0;
+};
+
 class RingChannel {
  public:
-  using Half = client::ring::ServerHalf<client::ring::MappedWriter>;
+  struct Replies {
+    std::unique_ptr<ReplyWriter> writer;
+    void Publish(uint64_t offset, const client::ring::HeaderBytes& header,
+                 std::span<const std::byte> payload, uint64_t rendezvous) {
+      writer->Publish(offset, header, payload, rendezvous);
+    }
+  };
+  using Half = client::ring::ServerHalf<Replies>;
   using Slot = client::ring::ReplySlot;
   using Fd = client::internal::Fd;
 
   /// Sizes as wanted, within `bytes_max` for each. The descriptor is for the client.
   static Result<std::unique_ptr<RingChannel>> Create(client::protocol::RingBytes wanted,
                                                      uint64_t bytes_max, Fd* descriptor);
+  /// Through memory that the client's process does not share: it WRITEs into `requests`, zero, which outlives this, as over
+  /// a fabric, and `replies` WRITEs into its `reply_bytes`. Neither wakes the other: both look.
+  static std::unique_ptr<RingChannel> Over(std::span<std::byte> requests,
+                                           std::unique_ptr<ReplyWriter> replies,
+                                           uint32_t reply_bytes);
   ~RingChannel();
   RingChannel(const RingChannel&) = delete;
 
@@ -76,7 +97,9 @@ class RingChannel {
   void GiveBackRoom();
 
   bool MaySleep();
-  void Awake() { SleepWord(client::ring::kServerSleepsAt).store(0); }
+  void Awake() {
+    if (memory_ != nullptr) SleepWord(client::ring::kServerSleepsAt).store(0);
+  }
 
  private:
   struct Reply {
@@ -90,12 +113,13 @@ class RingChannel {
   };
   static constexpr size_t kKeptBytesMax = 4 << 10;
 
-  RingChannel(std::byte* memory, client::protocol::RingBytes bytes);
+  RingChannel(std::byte* memory, client::protocol::RingBytes bytes, std::span<std::byte> requests,
+              std::unique_ptr<ReplyWriter> replies);
   std::atomic_ref<uint64_t> SleepWord(size_t at) { return client::ring::WordAt(memory_, at); }
   /// Whether the client sleeps, as far as an answer that was just written can tell.
   bool ToWake();
 
-  std::byte* const memory_;
+  std::byte* const memory_;  // the mapping that is shared with the client; null: none is
   const client::protocol::RingBytes bytes_;
   Half half_;
   std::deque<Deferred> deferred_;

@@ -10,6 +10,7 @@
 #include "client/ring/client_half.h"
 #include "client/ring/server_half.h"
 #include "dsm/base/random.h"
+#include "test/support/fabric_link.h"
 #include "test/support/fabric_under_test.h"
 #include "test/support/test_scale.h"
 
@@ -233,85 +234,6 @@ TEST(RingTest, EveryFrameIsAnsweredOnceHoweverWordsLand) {
   }
   EXPECT_GT(parts, 0u) << "no frame was longer than a ring takes at once";
 }
-
-/// One side's way to the other's area over the memory layer: a batch of two WRITEs for each message, which is not waited for.
-/// And what it has sent.
-class FabricLink {
- public:
-  struct Sent {
-    std::map<uint64_t, uint64_t> messages;  ///< by how many units they take
-    uint64_t resets = 0;
-    uint64_t up_to_the_end = 0;  ///< of the area: without a reset the next one is at its first unit
-  };
-  /// The other side's area is [base, base + bytes) of the memory server's region.
-  struct Area {
-    dsm::ServerId server;
-    uint64_t base, bytes;
-  };
-
-  FabricLink(std::unique_ptr<dsm::Fabric> fabric, const Clock& clock, Area area)
-      : area_(area), fabric_(std::move(fabric)), client_(*fabric_, clock) {}
-  ~FabricLink() { EXPECT_TRUE(posted_.empty()); }
-
-  void Post(uint64_t offset, const ring::HeaderBytes& header, std::span<const std::byte> payload,
-            uint64_t rendezvous) {
-    Note(offset, rendezvous);
-    Posted& posted = posted_.emplace_back(area_.server);
-    posted.behind.assign(header.begin(), header.end());
-    posted.behind.insert(posted.behind.end(), payload.begin(), payload.end());
-    posted.behind.resize(RoundUp(posted.behind.size(), 8));
-    posted.rendezvous = rendezvous;
-    posted.batch.Write(area_.base + offset + 8, posted.behind);
-    posted.batch.WriteWord(area_.base + offset, &posted.rendezvous);
-    client_.Post(posted.batch, posted.state);
-  }
-  /// Some of what is on its way arrives.
-  void Turn() {
-    // Where nothing waits, a fabric in virtual time stands still.
-    if (client_.transport().Poll() == 0 && !posted_.empty()) {
-      client_.transport().Wait(client_.wake_fd(), 1'000);
-    }
-    while (!posted_.empty() && posted_.front().state.done()) {
-      EXPECT_TRUE(posted_.front().batch.status().ok()) << posted_.front().batch.status();
-      posted_.pop_front();
-    }
-  }
-  bool landed() const { return posted_.empty(); }
-  const Sent& sent() const { return sent_; }
-
- private:
-  struct Posted {
-    explicit Posted(dsm::ServerId server) : batch(server) {}
-    std::vector<std::byte> behind;
-    uint64_t rendezvous = 0;
-    dsm::Batch batch;
-    dsm::RoundTripState state;
-  };
-
-  void Note(uint64_t offset, uint64_t rendezvous) {
-    if (ring::MarkOf(rendezvous) == ring::kResetMark) {
-      ++sent_.resets;
-      return;
-    }
-    const uint64_t units = ring::UnitsFor(ring::PayloadBytesOf(rendezvous));
-    ++sent_.messages[units];
-    sent_.up_to_the_end += offset + units * ring::kUnitBytes == area_.bytes;
-  }
-
-  const Area area_;
-  std::deque<Posted> posted_;
-  Sent sent_;
-  const std::unique_ptr<dsm::Fabric> fabric_;
-  dsm::TestClient client_;  // destroyed first
-};
-
-struct FabricWriter {
-  FabricLink* link;
-  void Publish(uint64_t offset, const ring::HeaderBytes& header, std::span<const std::byte> payload,
-               uint64_t rendezvous) {
-    link->Post(offset, header, payload, rendezvous);
-  }
-};
 
 struct RingAreas {
   uint64_t request_bytes, reply_bytes, frames;
