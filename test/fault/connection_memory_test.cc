@@ -1,5 +1,5 @@
-// What a connection of each protocol holds of the server's memory, at most: four times the sum that server/README.md
-// names. Each has the worst peers: some ask for far more than that and do not read it, the others send all of a large
+// What a connection of each protocol holds of its server's memory, at most: four times the sum that server/README.md
+// names, at two compute servers on one pool, half of the connections at each. Each has the worst peers: some ask for far more than that and do not read it, the others send all of a large
 // request but its end.
 #include <gtest/gtest.h>
 
@@ -26,11 +26,11 @@ constexpr size_t kValue = 4'000, kGets = 8'000;
 constexpr size_t kKeysTogetherMax = 256;
 constexpr uint64_t kConnections = 16;
 
-struct ConnectionMemoryTest : OneOverMaps {
+struct ConnectionMemoryTest : TwoOnOnePool {
   void SetUp() override {
-    OneOverMaps::SetUp();
+    TwoOnOnePool::SetUp();
     if (!AllocatedBytes()) GTEST_SKIP() << "a sanitizer's allocator";
-    host.Add("t");
+    Add("t");
     ListenForRecords();
     options.connection = {
         .in_flight_max = kInFlightMax, .out_bytes_max = kOutMax, .value_bytes_max = kValueMax};
@@ -44,20 +44,23 @@ struct ConnectionMemoryTest : OneOverMaps {
     const RecordDialect redis{Protocol::kRedis};
     TextClient writer(redis_url());
     ASSERT_EQ(redis.Ask(writer, redis.Set("v", std::string(kValue, 'v'))), redis.stored());
-    const auto connected = Connect(tcp_url());
-    auto tree = connected->OpenTree("t");
-    ASSERT_TRUE(tree.ok()) << tree.status();
-    ASSERT_TRUE(tree->Put("v", std::string(kValue, 'v')).ok());
+    // At both, so that their caches have what they keep.
+    for (size_t i = 0; i < servers(); ++i) {
+      const auto connected = Connect(tcp_url(i));
+      auto tree = connected->OpenTree("t");
+      ASSERT_TRUE(tree.ok()) << tree.status();
+      ASSERT_TRUE(tree->Put("v", std::string(kValue, 'v')).ok());
+    }
   }
-  /// Connections that are made and used by `connect` hold about `least` or more, once they all have come so far, and
+  /// Connections that are made and used by `connect`, at the server of its argument, hold about `least` or more, once they all have come so far, and
   /// never more than four times `sum`.
   template <typename Connection>
-  void ExpectHeld(size_t least, size_t sum, const std::function<Connection()>& connect) {
+  void ExpectHeld(size_t least, size_t sum, const std::function<Connection(size_t)>& connect) {
     constexpr uint64_t kMoreMs = 300;
     ASSERT_TRUE(AwaitOpen(0));  // those that have filled it are gone
     const size_t before = *AllocatedBytes();
     std::vector<Connection> connections;
-    for (uint64_t i = 0; i < kConnections; ++i) connections.push_back(connect());
+    for (uint64_t i = 0; i < kConnections; ++i) connections.push_back(connect(i));
     const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
     size_t most = 0;
     // And for a while behind that: whatever the server still takes.
@@ -74,15 +77,15 @@ struct ConnectionMemoryTest : OneOverMaps {
     EXPECT_LE(each, 4 * sum);
     ExpectServing();
   }
-  const std::string& url(const RecordDialect& dialect) const {
-    return dialect.redis() ? redis_url() : memcached_url();
+  const std::string& url(const RecordDialect& dialect, size_t i) const {
+    return dialect.redis() ? redis_url(i) : memcached_url(i);
   }
   void ExpectHeldForASlowReader(const RecordDialect& dialect, size_t sum) {
     std::string absent, gets;
     for (size_t i = 0; i < 4 * kKeysTogetherMax; ++i) absent += dialect.Get("n");
     for (size_t i = 0; i < kGets; ++i) gets += dialect.Get("v");
-    ExpectHeld<std::unique_ptr<TextClient>>(kOutMax, sum, [&] {
-      auto peer = std::make_unique<TextClient>(url(dialect));
+    ExpectHeld<std::unique_ptr<TextClient>>(kOutMax, sum, [&](size_t i) {
+      auto peer = std::make_unique<TextClient>(url(dialect, i));
       // Of what is not there very many are read at once.
       EXPECT_EQ(dialect.Ask(*peer, absent).size(), 4 * kKeysTogetherMax * dialect.absent().size());
       peer->Send(gets);
@@ -91,8 +94,8 @@ struct ConnectionMemoryTest : OneOverMaps {
   }
   void ExpectHeldForALargeRequest(const RecordDialect& dialect, size_t sum) {
     const std::string set = dialect.Set("k", std::string(kValueMax, 'k'));
-    ExpectHeld<std::unique_ptr<TextClient>>(kValueMax, sum, [&] {
-      auto peer = std::make_unique<TextClient>(url(dialect));
+    ExpectHeld<std::unique_ptr<TextClient>>(kValueMax, sum, [&](size_t i) {
+      auto peer = std::make_unique<TextClient>(url(dialect, i));
       peer->Send(std::string_view(set).substr(0, set.size() - 1));
       return peer;
     });
@@ -100,11 +103,11 @@ struct ConnectionMemoryTest : OneOverMaps {
   void ExpectHeldNatively(size_t least, client::protocol::Request request, size_t times,
                           size_t cut) {
     constexpr size_t kSum = kOutMax + 2 * kValueMax + (1 << 20) + kInFlightMax * (kBlock + kValue);
-    ExpectHeld<std::unique_ptr<NativePeer>>(least, kSum, [&] {
-      auto peer = std::make_unique<NativePeer>(tcp_url());
+    ExpectHeld<std::unique_ptr<NativePeer>>(least, kSum, [&](size_t i) {
+      auto peer = std::make_unique<NativePeer>(tcp_url(i));
       request.tree = peer->Open("t");
       std::string frames;
-      for (size_t i = 0; i < times; ++i) {
+      for (size_t each = 0; each < times; ++each) {
         client::protocol::AppendBatch(0, NativePeer::kView, request, &frames);
       }
       peer->Send(std::string_view(frames).substr(0, frames.size() - cut));

@@ -19,8 +19,8 @@ using test::kPatienceMs;
 using test::NativePeer;
 
 using NativeFaultTest = test::TwoOnOnePool;
-/// Whose operations are held up, whose view changes, or whose trees have other ids or are gone behind a restart.
-using NativeMapFaultTest = test::OneOverMaps;
+/// Whose operations are held up, whose view changes, or whose trees have other ids behind a restart.
+using NativeRuledFaultTest = test::TwoRuledOnOnePool;
 
 // ---- Peers that do not keep to the protocol ----
 
@@ -100,83 +100,81 @@ TEST_F(NativeFaultTest, MalformedRequestIsAnsweredUnderItsIdAndThenTheEnd) {
   EXPECT_EQ(server->Connections().refused, 1u);
 }
 
-TEST_F(NativeMapFaultTest, BatchOfAnotherViewIsRefusedWhole) {
-  auto& index = host.Add("t");
-  StartServer();
-  NativePeer peer(tcp_url());
-  peer.SendHello();
-  peer.ReceiveHello();
-  const auto refusal_of = [&](uint32_t number, uint32_t view) {
-    std::string frame;
-    const size_t begin = protocol::BeginBatch(number, view, &frame);
-    for (uint64_t id = 1; id <= 3; ++id) {
-      protocol::Request request;
-      request.id = id;
-      request.opcode = protocol::Opcode::kPut;
-      request.tree = 1;
-      request.key = "k";
-      AppendRequest(request, &frame);
-    }
-    protocol::EndBatch(begin, 3, &frame);
-    peer.Send(frame);
-    protocol::Response response;
-    const auto body = peer.Receive();
-    FARLEAF_CHECK(body && ParseResponse(AsBytes(*body), &response).ok());
-    return response;
-  };
-  for (const uint32_t view : {NativePeer::kView + 1, 0u, UINT32_MAX}) {
-    const auto refusal = refusal_of(70 + view, view);
-    EXPECT_TRUE(refusal.wrong_view);
-    EXPECT_EQ(refusal.id, 70 + view);
-    EXPECT_EQ(refusal.refused_from, 0u);
-    EXPECT_EQ(refusal.view, NativePeer::kView);
-  }
-  EXPECT_EQ(index.size(), 0u);
-  EXPECT_FALSE(refusal_of(1, NativePeer::kView).wrong_view);
-  EXPECT_EQ(index.size(), 1u);
-}
-
-TEST_F(NativeMapFaultTest, WhatAPauseHasKeptOfABatchIsRefusedWhenTheViewChangesMeanwhile) {
-  auto& index = host.Add("t");
-  options.connection.in_flight_max = 2;
-  StartServer();
-  std::atomic<int> held{0};
-  std::atomic<bool> released{false};
-  index.set_before([&](index::OpContext& op) { return HoldUntilReleased(op, &held, &released); });
-  NativePeer peer(tcp_url());
-  peer.SendHello();
-  peer.ReceiveHello();
+/// A batch of puts of these keys, one character each, under the ids 0, 1, …
+std::string BatchOfPuts(uint32_t number, uint32_t view, uint32_t tree, std::string_view keys) {
   std::string frame;
-  const size_t begin = protocol::BeginBatch(9, NativePeer::kView, &frame);
-  const std::string keys = "abcde";
+  const size_t begin = protocol::BeginBatch(number, view, &frame);
   for (uint64_t id = 0; id < keys.size(); ++id) {
     protocol::Request request;
     request.id = id;
     request.opcode = protocol::Opcode::kPut;
-    request.tree = 1;
-    request.key = std::string_view(keys).substr(id, 1);
+    request.tree = tree;
+    request.key = keys.substr(id, 1);
     AppendRequest(request, &frame);
   }
-  protocol::EndBatch(begin, 5, &frame);
-  peer.Send(frame);
-  while (held < 2) std::this_thread::yield();
-  host.set_view(NativePeer::kView + 1);
-  released = true;
-  uint64_t answered = 0, refusals = 0;
-  for (int i = 0; i < 3; ++i) {
-    const auto body = peer.Receive();
-    ASSERT_TRUE(body.has_value());
-    protocol::Response response;
-    ASSERT_TRUE(ParseResponse(AsBytes(*body), &response).ok());
-    answered += !response.wrong_view;
-    if (!response.wrong_view) continue;
-    ++refusals;
-    EXPECT_EQ(response.id, 9u);
-    EXPECT_EQ(response.refused_from, 2u);
+  protocol::EndBatch(begin, static_cast<uint32_t>(keys.size()), &frame);
+  return frame;
+}
+
+TEST_F(NativeRuledFaultTest, BatchOfAnotherViewIsRefusedWhole) {
+  Add("t");
+  StartServer();
+  for (size_t i = 0; i < servers(); ++i) {
+    const uint32_t now = NativePeer::kView + static_cast<uint32_t>(i);
+    NativePeer peer(tcp_url(i));
+    const uint32_t tree = peer.Open("t");
+    ruled[i].set_view(now);
+    const auto answer_to = [&](uint32_t number, uint32_t view) {
+      peer.Send(BatchOfPuts(number, view, tree, "abc"));
+      protocol::Response response;
+      const auto body = peer.Receive();
+      FARLEAF_CHECK(body && ParseResponse(AsBytes(*body), &response).ok());
+      return response;
+    };
+    for (const uint32_t view : {now + 1, now - 1, 0u, UINT32_MAX}) {
+      const auto refusal = answer_to(70 + view, view);
+      EXPECT_TRUE(refusal.wrong_view);
+      EXPECT_EQ(refusal.id, 70 + view);
+      EXPECT_EQ(refusal.refused_from, 0u);
+      EXPECT_EQ(refusal.view, now);
+    }
+    EXPECT_EQ(Content("t").size(), i == 0 ? 0u : 3u);
+    EXPECT_FALSE(answer_to(1, now).wrong_view);
+    for (int rest = 0; rest < 2; ++rest) ASSERT_TRUE(peer.Receive().has_value());
+    EXPECT_EQ(Content("t").size(), 3u);
   }
-  EXPECT_EQ(answered, 2u);
-  EXPECT_EQ(refusals, 1u);
-  EXPECT_EQ(index.size(), 2u);
+}
+
+TEST_F(NativeRuledFaultTest, WhatAPauseHasKeptOfABatchIsRefusedWhenTheViewChangesMeanwhile) {
+  Add("t");
+  options.connection.in_flight_max = 2;
+  StartServer();
+  for (size_t i = 0; i < servers(); ++i) {
+    NativePeer peer(tcp_url(i));
+    const uint32_t tree = peer.Open("t");
+    std::atomic<int> held{0};
+    std::atomic<bool> released{false};
+    SetBefore([&](index::OpContext& op) { return HoldUntilReleased(op, &held, &released); });
+    peer.Send(BatchOfPuts(9, NativePeer::kView, tree, i == 0 ? "abcde" : "vwxyz"));
+    while (held < 2) std::this_thread::yield();
+    ruled[i].set_view(NativePeer::kView + 1);
+    released = true;
+    uint64_t answered = 0, refusals = 0;
+    for (int each = 0; each < 3; ++each) {
+      const auto body = peer.Receive();
+      ASSERT_TRUE(body.has_value());
+      protocol::Response response;
+      ASSERT_TRUE(ParseResponse(AsBytes(*body), &response).ok());
+      answered += !response.wrong_view;
+      if (!response.wrong_view) continue;
+      ++refusals;
+      EXPECT_EQ(response.id, 9u);
+      EXPECT_EQ(response.refused_from, 2u);
+    }
+    EXPECT_EQ(answered, 2u);
+    EXPECT_EQ(refusals, 1u);
+    EXPECT_EQ(ContentLeft("t").size(), 2 * (i + 1));
+  }
 }
 
 TEST_F(NativeFaultTest, RequestOfAKeyIsRefusedWithAllBehindItInABatchOfNoView) {
@@ -337,30 +335,33 @@ TEST_F(NativeFaultTest, TwoHundredConnectionsOfAServerAndNotOneMore) {
   }
 }
 
-TEST_F(NativeMapFaultTest, ServerEndsAnOperationAtItsDeadline) {
-  auto& index = host.Add("t");
+TEST_F(NativeRuledFaultTest, ServerEndsAnOperationAtItsDeadline) {
+  Add("t");
   StartServer();
-  auto client = *Client::Connect(tcp_url(), Patient());
-  auto tree = *client->OpenTree("t");
-  std::atomic<int> held{0};
-  index.set_before([&](index::OpContext& op) { return HoldUntilDeadline(op, &held); });
-  const auto write = tree.Put("k", "v", {.deadline_ms = 2'000});
-  EXPECT_EQ(write.status().ToString(),
-            "deadline exceeded: " + tcp_url() + ": held up by compute server 9");
+  for (size_t i = 0; i < servers(); ++i) {
+    auto client = Connect(tcp_url(i));
+    auto tree = *client->OpenTree("t");
+    std::atomic<int> held{0};
+    ruled[i].set_before([&](index::OpContext& op) { return HoldUntilDeadline(op, &held); });
+    const auto write = tree.Put("k", "v", {.deadline_ms = 1'000});
+    EXPECT_EQ(write.status().ToString(),
+              "deadline exceeded: " + tcp_url(i) + ": held up by compute server 9");
+  }
+  EXPECT_TRUE(ContentLeft("t").empty());
 }
 
 // ---- Servers that stop and start ----
 
-TEST_F(NativeMapFaultTest, StopLetsRunningRequestsEnd) {
-  auto& index = host.Add("t");
+TEST_F(NativeRuledFaultTest, StopLetsRunningRequestsEnd) {
+  Add("t");
   StartServer();
-  auto client = *Client::Connect(tcp_url(), Patient());
-  auto tree = *client->OpenTree("t");
+  auto client = Connect(tcp_url(0)), others = Connect(tcp_url(1));
+  auto tree = *client->OpenTree("t"), there = *others->OpenTree("t");
   std::atomic<int> held{0};
   std::atomic<bool> released{false};
-  index.set_before([&](index::OpContext& op) { return HoldUntilReleased(op, &held, &released); });
+  SetBefore([&](index::OpContext& op) { return HoldUntilReleased(op, &held, &released); });
   std::vector<std::future<Result<bool>>> puts;
-  for (uint64_t i = 0; i < 50; ++i) puts.push_back(tree.PutAsync(KeyOf(i), "v"));
+  for (uint64_t i = 0; i < 50; ++i) puts.push_back((i % 2 ? there : tree).PutAsync(KeyOf(i), "v"));
   while (held < 50) std::this_thread::yield();
   std::thread stopper([&] { server->Stop(); });
   released = true;
@@ -369,23 +370,25 @@ TEST_F(NativeMapFaultTest, StopLetsRunningRequestsEnd) {
     EXPECT_TRUE(result.ok()) << result.status();
   }
   stopper.join();
-  EXPECT_EQ(index.size(), 50u);
+  EXPECT_TRUE(there.Put("more", "v").ok()) << "the other goes on";
+  EXPECT_EQ(ContentLeft("t").size(), 51u);
 }
 
-TEST_F(NativeMapFaultTest, StopCutsTheDeadlinesOfWhatDoesNotEnd) {
-  auto& index = host.Add("t");
+TEST_F(NativeRuledFaultTest, StopCutsTheDeadlinesOfWhatDoesNotEnd) {
+  Add("t");
   options.drain_ms = 20;
   StartServer();
-  auto client = *Client::Connect(tcp_url(), Patient());
-  auto tree = *client->OpenTree("t");
+  auto client = Connect(tcp_url(0)), others = Connect(tcp_url(1));
+  auto tree = *client->OpenTree("t"), there = *others->OpenTree("t");
   std::atomic<int> held{0};
-  index.set_before([&](index::OpContext& op) { return HoldUntilDeadline(op, &held); });
+  ruled[0].set_before([&](index::OpContext& op) { return HoldUntilDeadline(op, &held); });
   auto put = tree.PutAsync("k", "v");
   while (held < 1) std::this_thread::yield();
   server->Stop();  // would last as long as the put's deadline
   client.reset();
   EXPECT_FALSE(put.get().ok());
-  EXPECT_EQ(index.size(), 0u);
+  EXPECT_TRUE(there.Put("there", "v").ok());
+  EXPECT_EQ(ContentLeft("t"), (std::map<std::string, std::string>{{"there", "v"}}));
 }
 
 TEST_F(NativeFaultTest, AddressInUseIsAnErrorAndADeadServersSocketIsNot) {
@@ -410,19 +413,21 @@ TEST_F(NativeFaultTest, AddressInUseIsAnErrorAndADeadServersSocketIsNot) {
 
 // Each writer knows what it was told, and so what a get may answer: the last acknowledged value, or
 // that of a later write with an unknown outcome. Tree ids change with every restart.
-TEST_F(NativeMapFaultTest, RestartsUnderLoadGiveNoWrongAnswers) {
-  host.Add("other");
-  auto& index = host.Add("t");
+TEST_F(NativeRuledFaultTest, RestartsUnderLoadGiveNoWrongAnswers) {
+  Add("other");
+  Add("t");
   StartServer();
+  // The ports stay when they are started again.
+  const std::string urls[] = {tcp_url(0), unix_url(1), unix_url(0), tcp_url(1)};
   client::Options patient = Patient();
   patient.backoff_ms_max = 50;
   constexpr int kWriters = 4, kRestarts = 6;
   std::atomic<bool> stop{false};
-  std::atomic<uint64_t> acknowledged{0}, wrong{0}, reads{0};
+  std::atomic<uint64_t> acknowledged[2]{}, wrong{0}, reads{0};
   std::vector<std::thread> writers;
   for (int w = 0; w < kWriters; ++w) {
     writers.emplace_back([&, w] {
-      auto client = *Client::Connect(w % 2 ? tcp_url() : unix_url(), patient);
+      auto client = *Client::Connect(urls[w], patient);
       auto tree = *client->OpenTree("t");
       const std::string key = KeyOf(static_cast<uint64_t>(w));
       uint64_t sure = 0;  // every value below this is overwritten or older
@@ -430,7 +435,7 @@ TEST_F(NativeMapFaultTest, RestartsUnderLoadGiveNoWrongAnswers) {
         const auto put = tree.Put(key, std::to_string(n));
         if (put.ok()) {
           sure = n;
-          ++acknowledged;
+          ++acknowledged[w % 2];
         }
         const auto value = tree.Get(key);
         if (!value.ok()) continue;
@@ -441,36 +446,45 @@ TEST_F(NativeMapFaultTest, RestartsUnderLoadGiveNoWrongAnswers) {
       }
     });
   }
+  const auto await_more = [&] {
+    for (auto& of_one : acknowledged) {
+      const uint64_t before = of_one;
+      while (of_one < before + 100) std::this_thread::yield();
+    }
+  };
   for (int restart = 0; restart < kRestarts; ++restart) {
-    const uint64_t before = acknowledged;
-    while (acknowledged < before + 200) std::this_thread::yield();
-    server->Stop();
-    server.reset();
-    host.RenumberTrees();
+    await_more();
+    const auto of_one = static_cast<size_t>(restart % 2);
+    slot(of_one)->Stop();
+    slot(of_one).reset();
+    ruled[of_one].RenumberTrees();
     StartServer();
   }
-  const uint64_t before = acknowledged;
-  while (acknowledged < before + 200) std::this_thread::yield();
+  await_more();
   stop = true;
   for (auto& writer : writers) writer.join();
   EXPECT_EQ(wrong, 0u);
-  EXPECT_GT(reads, 1'000u);
-  EXPECT_EQ(index.size(), static_cast<size_t>(kWriters));
+  EXPECT_GT(reads, 500u);
+  EXPECT_EQ(Content("t").size(), static_cast<size_t>(kWriters));
+  EXPECT_TRUE(Content("other").empty());
 }
 
-TEST_F(NativeMapFaultTest, TreeThatIsGoneAfterARestartIsReportedNotMistaken) {
-  host.Add("t");
+TEST_F(NativeFaultTest, TreeThatIsGoneAfterARestartIsReportedNotMistaken) {
+  Add("t");
   StartServer();
-  auto client = *Client::Connect(unix_url(), Patient());
-  auto tree = *client->OpenTree("t");
+  auto client = Connect(unix_url(0)), others = Connect(unix_url(1));
+  auto tree = *client->OpenTree("t"), there = *others->OpenTree("t");
   ASSERT_TRUE(tree.Put("k", "v").ok());
   server.reset();
-  test::MapTreeHost another(&clock);
-  another.Add("another", protocol::TreeLayout::kBytes);
-  auto successor = NativeServer::Start(&another, &clock, options);
+  // On another pool, whose first tree has the id that this one had.
+  test::PoolHosts another(1);
+  AddTo(another.host(0), "another");
+  auto successor = NativeServer::Start(&another.host(0), &clock, options);
   ASSERT_TRUE(successor.ok()) << successor.status();
-  EXPECT_EQ(tree.Get("k").status().ToString(),
-            "not found: " + client->server() + ": tree \"t\" does not exist");
+  EXPECT_EQ(
+      tree.Get("k").status().ToString(),
+      "not found: " + client->server() + ": there is no tree 't' in this pool; there are: another");
+  EXPECT_EQ(**there.Get("k"), "v");
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 #include "server/frontend/native_server.h"
 #include "test/support/linearizability.h"
 #include "test/support/pool_hosts.h"
+#include "test/support/ruled_host.h"
 #include "test/support/test_scale.h"
-#include "test/support/viewed_host.h"
 
 namespace farleaf::test {
 namespace {
@@ -27,7 +27,7 @@ class TwoServers {
  public:
   explicit TwoServers(uint64_t seed) : hosts_(2, seed) {
     for (size_t i = 0; i < 2; ++i) {
-      viewed_.push_back(std::make_unique<ViewedHost>(&hosts_.host(i)));
+      viewed_.push_back(std::make_unique<RuledHost>(&hosts_.host(i)));
       server::NativeServerOptions options;
       options.listen = {"127.0.0.1:0"};
       auto started = server::NativeServer::Start(viewed_.back().get(), &clock_, options);
@@ -48,7 +48,7 @@ class TwoServers {
  private:
   MonotonicClock clock_;
   PoolHosts hosts_;
-  std::vector<std::unique_ptr<ViewedHost>> viewed_;
+  std::vector<std::unique_ptr<RuledHost>> viewed_;
   std::vector<std::unique_ptr<server::NativeServer>> servers_;
 };
 

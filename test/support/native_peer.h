@@ -17,7 +17,7 @@ namespace farleaf::test {
 
 class NativePeer {
  public:
-  static constexpr uint32_t kView = 1;  // MapTreeHost's
+  static constexpr uint32_t kView = 1;  // of all hosts, unless a test changes it
 
   explicit NativePeer(const std::string& url);
   /// Sends all of it, or as much as the server takes before it closes.

@@ -28,6 +28,15 @@ index::Task<Status> HoldUntilReleased(index::OpContext& op, std::atomic<int>* he
   co_return Status::Ok();
 }
 
+namespace {
+
+/// With the port that it was given.
+std::string AddressOf(const NativeServer& server) {
+  return server.urls()[0].substr(std::string_view("farleaf://").size());
+}
+
+}  // namespace
+
 NativeUnderTest::NativeUnderTest() = default;
 
 NativeUnderTest::~NativeUnderTest() = default;
@@ -49,28 +58,32 @@ void NativeUnderTest::TearDown() {
 }
 
 void NativeUnderTest::StartServer() {
-  if (servers() == 2 && !other) {
-    NativeServerOptions others = options;
-    others.unix_path = (directory / "other.sock").string();
-    auto started = NativeServer::Start(&served(1), &clock, std::move(others));
-    ASSERT_TRUE(started.ok()) << started.status();
-    other = std::move(*started);
-  }
+  if (servers() == 2 && !other) StartOther();
+  if (server) return;
   auto started = NativeServer::Start(&served(0), &clock, options);
   ASSERT_TRUE(started.ok()) << started.status();
   server = std::move(*started);
-  // The port stays when the server is started again.
-  options.listen = {server->urls()[0].substr(std::string("farleaf://").size())};
+  options.listen = {AddressOf(*server)};
+}
+
+void NativeUnderTest::StartOther() {
+  NativeServerOptions others = options;
+  if (!others_listen_.empty()) others.listen = others_listen_;
+  others.unix_path = (directory / "other.sock").string();
+  auto started = NativeServer::Start(&served(1), &clock, std::move(others));
+  ASSERT_TRUE(started.ok()) << started.status();
+  other = std::move(*started);
+  others_listen_ = {AddressOf(*other)};
 }
 
 void NativeUnderTest::ListenForRecords() {
   options.memcached.listen = options.redis.listen = {"127.0.0.1:0"};
 }
 
-/// Runs a call of the other's host on a worker of its own.
+/// Runs a call of a host on a worker of its own.
 template <typename Call>
-auto NativeUnderTest::OnHost(Call call) {
-  auto worker = served(1).OpenWorker();
+auto NativeUnderTest::OnHost(farleaf::server::TreeHost& host, Call call) {
+  auto worker = host.OpenWorker();
   FARLEAF_CHECK(worker.ok(), worker.status());
   dsm::FabricCounts counts;
   dsm::OpContext op{**worker, counts};
@@ -78,17 +91,23 @@ auto NativeUnderTest::OnHost(Call call) {
 }
 
 void NativeUnderTest::Add(const std::string& name, farleaf::server::protocol::TreeLayout layout) {
+  AddTo(served(1), name, layout);
+}
+
+void NativeUnderTest::AddTo(farleaf::server::TreeHost& host, const std::string& name,
+                            farleaf::server::protocol::TreeLayout layout) {
   const farleaf::server::NewTree tree{.name = name, .layout = layout};
-  const auto created = OnHost([&](dsm::OpContext& op) { return served(1).Create(op, tree); });
+  const auto created = OnHost(host, [&](dsm::OpContext& op) { return host.Create(op, tree); });
   FARLEAF_CHECK(created.ok(), created.status());
 }
 
 std::map<std::string, std::string> NativeUnderTest::Content(const std::string& name) {
-  const auto tree = OnHost([&](dsm::OpContext& op) { return served(1).Open(op, name); });
+  farleaf::server::TreeHost& host = served(1);
+  const auto tree = OnHost(host, [&](dsm::OpContext& op) { return host.Open(op, name); });
   FARLEAF_CHECK(tree.ok(), tree.status());
   std::vector<index::KeyValue> rows;
   const Status scanned =
-      OnHost([&](dsm::OpContext& op) { return tree->index->Scan(op, {}, &rows); });
+      OnHost(host, [&](dsm::OpContext& op) { return tree->index->Scan(op, {}, &rows); });
   FARLEAF_CHECK(scanned.ok(), scanned);
   std::map<std::string, std::string> content;
   for (index::KeyValue& row : rows) content.emplace(std::move(row.key), std::move(row.value));

@@ -1,6 +1,6 @@
 // Servers of all protocols in this process, for tests of what clients and servers do to each other when one of them fails,
-// lies, stalls or floods: two compute servers on one pool, or one over trees in maps, which a test holds up, fails or
-// changes as it likes.
+// lies, stalls or floods: two compute servers on one pool, whose trees a test may hold up, fail or change as it likes, or
+// one over trees in maps.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,6 +16,7 @@
 #include "server/frontend/native_server.h"
 #include "test/support/map_tree_host.h"
 #include "test/support/pool_hosts.h"
+#include "test/support/ruled_host.h"
 
 namespace farleaf::test {
 
@@ -24,7 +25,7 @@ inline constexpr uint64_t kPatienceMs = 60'000;
 
 std::string KeyOf(uint64_t i);
 
-// What MapIndex awaits before its operations.
+// What a RuledHost awaits before its trees' operations.
 index::Task<Status> HoldUntilDeadline(index::OpContext& op, std::atomic<int>* held);
 index::Task<Status> HoldUntilReleased(index::OpContext& op, std::atomic<int>* held,
                                       const std::atomic<bool>* released);
@@ -51,7 +52,7 @@ struct NativeUnderTest : ::testing::Test {
   virtual size_t servers() const = 0;
   /// The trees behind the i-th.
   virtual farleaf::server::TreeHost& served(size_t i) = 0;
-  /// And the other, unless it runs.
+  /// Those that do not run, on the addresses that they had before.
   void StartServer();
   /// Text front ends, too.
   void ListenForRecords();
@@ -59,10 +60,16 @@ struct NativeUnderTest : ::testing::Test {
   /// Without a server, as the other one: makes a tree, or tells its content.
   void Add(const std::string& name, farleaf::server::protocol::TreeLayout layout =
                                         farleaf::server::protocol::TreeLayout::kBytes);
+  static void AddTo(
+      farleaf::server::TreeHost& host, const std::string& name,
+      farleaf::server::protocol::TreeLayout layout = farleaf::server::protocol::TreeLayout::kBytes);
   std::map<std::string, std::string> Content(const std::string& name);
 
   const farleaf::server::NativeServer& at(size_t i) const {
     return i % 2 == 1 && other ? *other : *server;
+  }
+  std::unique_ptr<farleaf::server::NativeServer>& slot(size_t i) {
+    return i % 2 == 1 ? other : server;
   }
   const std::string& tcp_url(size_t i = 0) const { return at(i).urls()[0]; }
   const std::string& unix_url(size_t i = 0) const { return at(i).urls()[1]; }
@@ -89,7 +96,10 @@ struct NativeUnderTest : ::testing::Test {
 
  private:
   template <typename Call>
-  auto OnHost(Call call);
+  static auto OnHost(farleaf::server::TreeHost& host, Call call);
+  void StartOther();
+
+  std::vector<std::string> others_listen_;
 };
 
 struct OneOverMaps : NativeUnderTest {
@@ -106,6 +116,29 @@ struct TwoOnOnePool : NativeUnderTest {
       : pool(2, 0, region_bytes) {}
   size_t servers() const override { return 2; }
   farleaf::server::TreeHost& served(size_t i) override { return pool.host(i % 2); }
+};
+
+/// The same, and each server's trees are as the test rules.
+struct TwoRuledOnOnePool : NativeUnderTest {
+  PoolHosts pool;
+  RuledHost ruled[2]{RuledHost(&pool.host(0)), RuledHost(&pool.host(1))};
+
+  /// `defer_seed`: PoolHosts'.
+  explicit TwoRuledOnOnePool(uint64_t defer_seed = 0) : pool(2, defer_seed) {}
+  size_t servers() const override { return 2; }
+  farleaf::server::TreeHost& served(size_t i) override { return ruled[i % 2]; }
+  // Of both.
+  void SetView(uint32_t view) {
+    for (RuledHost& each : ruled) each.set_view(view);
+  }
+  void SetBefore(const RuledHost::Before& before) {
+    for (RuledHost& each : ruled) each.set_before(before);
+  }
+  /// Content, when nothing is held up any more.
+  std::map<std::string, std::string> ContentLeft(const std::string& name) {
+    SetBefore({});
+    return Content(name);
+  }
 };
 
 }  // namespace farleaf::test

@@ -1,7 +1,5 @@
 #include "test/support/watched_host.h"
 
-#include <utility>
-
 namespace farleaf::test {
 
 using index::OpContext;
@@ -70,27 +68,6 @@ size_t WatchedIndex::ModifyAtOnce(OpContext& op, std::span<const std::string_vie
   const size_t done = index_.ModifyAtOnce(op, keys, use, changes);
   for (const std::string_view key : keys.first(done)) threads_.Note(key);
   return done;
-}
-
-server::HostedTree WatchedHost::Watched(server::HostedTree tree) {
-  if (tree.index == nullptr) return tree;
-  std::lock_guard lock(mutex_);
-  auto& watched = watched_[tree.index];
-  if (!watched) watched = std::make_unique<WatchedIndex>(tree.index, &threads_);
-  tree.index = watched.get();
-  return tree;
-}
-
-Task<Result<server::HostedTree>> WatchedHost::Open(OpContext& op, std::string_view name) {
-  auto opened = co_await host_.Open(op, name);
-  if (!opened.ok()) co_return opened.status();
-  co_return Watched(*opened);
-}
-
-Task<Result<server::HostedTree>> WatchedHost::Create(OpContext& op, const server::NewTree& tree) {
-  auto created = co_await host_.Create(op, tree);
-  if (!created.ok()) co_return created.status();
-  co_return Watched(*created);
 }
 
 }  // namespace farleaf::test

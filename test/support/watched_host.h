@@ -1,7 +1,7 @@
 // WatchedHost: a TreeHost of which a test sees on which threads the operations of whom are run: an operation says whose it
 // is by its key, in which two characters in front of an '@' name them.
 //
-// Thread rule: thread-safe. It outlives the servers that use it; the host behind it outlives it.
+// Thread rule: thread-safe.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/frontend/tree_host.h"
+#include "test/support/host_decorator.h"
 
 namespace farleaf::test {
 
@@ -60,31 +60,19 @@ class WatchedIndex final : public index::RangeIndex {
   ThreadsByName& threads_;
 };
 
-class WatchedHost final : public server::TreeHost {
+class WatchedHost final : public HostDecorator {
  public:
-  explicit WatchedHost(server::TreeHost* host) : host_(*host) {}
+  using HostDecorator::HostDecorator;
 
   std::map<std::string, std::set<std::thread::id>> ThreadsSeen() const { return threads_.Seen(); }
 
-  uint32_t view() const override { return host_.view(); }
-  Result<std::unique_ptr<dsm::Worker>> OpenWorker() override { return host_.OpenWorker(); }
-  dsm::Task<Result<server::HostedTree>> Open(dsm::OpContext& op, std::string_view name) override;
-  dsm::Task<Result<server::HostedTree>> Create(dsm::OpContext& op,
-                                               const server::NewTree& tree) override;
-  dsm::Task<Result<std::vector<server::protocol::TreeInfo>>> List(dsm::OpContext& op) override {
-    return host_.List(op);
+ protected:
+  std::unique_ptr<index::RangeIndex> Decorate(index::RangeIndex* index) override {
+    return std::make_unique<WatchedIndex>(index, &threads_);
   }
-  server::HostedTree Find(uint32_t id) override { return Watched(host_.Find(id)); }
-  dsm::Task<Status> Upkeep(dsm::OpContext& op) override { return host_.Upkeep(op); }
-  void AppendStats(std::string* text) const override { host_.AppendStats(text); }
 
  private:
-  server::HostedTree Watched(server::HostedTree tree);
-
-  server::TreeHost& host_;
   ThreadsByName threads_;
-  std::mutex mutex_;  // guards watched_
-  std::map<index::RangeIndex*, std::unique_ptr<WatchedIndex>> watched_;
 };
 
 }  // namespace farleaf::test

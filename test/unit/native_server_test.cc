@@ -21,8 +21,8 @@ using client::Value;
 using test::KeyOf;
 using test::kPatienceMs;
 
-/// What one server tells, or does, of itself.
-using NativeServerTest = test::OneOverMaps;
+/// What each server tells, or does, of itself.
+using NativeServerTest = test::TwoRuledOnOnePool;
 
 enum class TestedEngine : uint8_t { kMap, kLsm, kPool };
 
@@ -136,21 +136,24 @@ TEST_P(NativeEngineTest, ErrorsNameTheServerAndTheThing) {
 
 TEST_F(NativeServerTest, StatsCountEachKindOfOperation) {
   StartServer();
-  host.Add("t");
-  auto client = Connect(tcp_url());
-  auto tree = *client->OpenTree("t");
+  Add("t");
+  const auto client = Connect(tcp_url(0)), others = Connect(tcp_url(1));
+  auto tree = *client->OpenTree("t"), there = *others->OpenTree("t");
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(tree.Put(KeyOf(1), "v").ok());
-  ASSERT_FALSE(tree.Get("").ok());
-  // A turn's records are published when its answers are on their way: ask until they are there.
-  std::string text;
-  do {
-    text = *client->ServerStats();
-  } while (text.find("get.failed 1\n") == std::string::npos);
-  EXPECT_NE(text.find("put.count 3\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("put.failed 0\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("put.latency_us.p99 "), std::string::npos) << text;
-  EXPECT_NE(text.find("connections.open 1\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("host.kind map\n"), std::string::npos) << text;
+  ASSERT_TRUE(there.Put(KeyOf(2), "v").ok());
+  for (client::Tree* each : {&tree, &there}) ASSERT_FALSE(each->Get("").ok());
+  for (const auto& [asked, puts] : {std::pair(client.get(), "3"), std::pair(others.get(), "1")}) {
+    // A turn's records are published when its answers are on their way: ask until they are there.
+    std::string text;
+    do {
+      text = *asked->ServerStats();
+    } while (text.find("get.failed 1\n") == std::string::npos);
+    EXPECT_NE(text.find("put.count " + std::string(puts) + "\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("put.failed 0\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("put.latency_us.p99 "), std::string::npos) << text;
+    EXPECT_NE(text.find("connections.open 1\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("pool.memory_servers 2\n"), std::string::npos) << text;
+  }
 }
 
 /// Until `condition` holds.
@@ -164,15 +167,18 @@ bool Comes(const Clock& clock, Condition condition) {
 }
 
 TEST_F(NativeServerTest, EachThreadKeepsTheTreesUpWithoutRequestsAndBehindTheLastOne) {
-  test::MapIndex& tree = host.Add("t");
+  Add("t");
   options.threads = 3;
   StartServer();
-  EXPECT_TRUE(Comes(clock, [&] { return tree.upkeeps() >= 6; })) << tree.upkeeps();
-  constexpr uint64_t kLeft = 20;
-  tree.set_upkeeps_left(kLeft);
-  const uint64_t before = tree.upkeeps();
-  server->Stop();
-  EXPECT_GE(tree.upkeeps(), before + kLeft + options.threads) << "each until it is through";
+  for (size_t i = 0; i < servers(); ++i) {
+    test::RuledHost& trees = ruled[i];
+    EXPECT_TRUE(Comes(clock, [&] { return trees.upkeeps() >= 6; })) << trees.upkeeps();
+    constexpr uint64_t kLeft = 20;
+    trees.set_upkeeps_left(kLeft);
+    const uint64_t before = trees.upkeeps();
+    slot(i)->Stop();
+    EXPECT_GE(trees.upkeeps(), before + kLeft + options.threads) << "each until it is through";
+  }
 }
 
 TEST_P(NativeEngineTest, ThousandsInFlightAllComeBackRight) {

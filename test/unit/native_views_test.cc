@@ -1,14 +1,15 @@
 // Native servers whose view changes: what they have not begun of batches of an old one is refused, and clients follow.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "test/support/native_under_test.h"
 #include "test/support/test_scale.h"
-#include "test/support/viewed_host.h"
 
 namespace farleaf::server {
 namespace {
@@ -16,25 +17,13 @@ namespace {
 using client::ConditionOutcome;
 using test::KeyOf;
 
-/// Where each operation ends before the next one begins, so that a test sees in which order they began.
-struct NativeViewsInOrderTest : test::OneOverMaps {};
-
 /// Two compute servers on one pool, whose verbs end late, so that views change under operations.
-struct NativeViewsTest : test::NativeUnderTest {
-  test::PoolHosts pool{2, 5};
-  test::ViewedHost viewed[2]{test::ViewedHost(&pool.host(0)), test::ViewedHost(&pool.host(1))};
-
-  size_t servers() const override { return 2; }
-  TreeHost& served(size_t i) override { return viewed[i % 2]; }
-  void SetUp() override {
-    NativeUnderTest::SetUp();
-    StartServer();
-    Add("t");
-  }
-  void SetView(uint32_t view) {
-    for (test::ViewedHost& each : viewed) each.set_view(view);
-  }
+struct NativeViewsTest : test::TwoRuledOnOnePool {
+  NativeViewsTest() : TwoRuledOnOnePool(5) {}
 };
+
+/// Whose verbs end at once: each operation ends before the next one begins, so that a test sees in which order they began.
+struct NativeViewsInOrderTest : test::TwoRuledOnOnePool {};
 
 /// Changes a view again and again, until it ends: each time behind an operation under the one before,
 /// as `*operations` counts them, for on a slow machine views that change by the clock let none through.
@@ -71,7 +60,7 @@ TEST_F(NativeViewsInOrderTest, ViewChangesUnderLoadKeepTheOrderAndRepeatNothing)
     ASSERT_TRUE(tree.Put("chain", "0").ok());
     constexpr uint64_t kLinks = 10'000;
     std::atomic<uint64_t> done{0}, failed{0};
-    ViewChanger changer([this](uint32_t view) { host.set_view(view); }, &done);
+    ViewChanger changer([this](uint32_t view) { SetView(view); }, &done);
     for (uint64_t i = 0; i < kLinks; ++i) {
       tree.CompareAndSetAsync(
           "chain", std::to_string(i), std::to_string(i + 1),
@@ -88,6 +77,10 @@ TEST_F(NativeViewsInOrderTest, ViewChangesUnderLoadKeepTheOrderAndRepeatNothing)
 }
 
 TEST_F(NativeViewsTest, ViewChangesUnderManyClientsLoseNothingAndRepeatNothing) {
+  // Fewer than a batch has: servers pause within batches, and views change there.
+  options.connection.in_flight_max = 8;
+  StartServer();
+  Add("t");
   constexpr uint64_t kThreads = 4, kCounters = 10;
   const uint64_t kEach = test::Amount{600, 3'000};
   std::atomic<uint64_t> done{0}, failed{0};
@@ -118,7 +111,40 @@ TEST_F(NativeViewsTest, ViewChangesUnderManyClientsLoseNothingAndRepeatNothing) 
   }
 }
 
+// The view changes while a server has begun two of a batch and has no room for the others.
+TEST_F(NativeViewsTest, WhatAPauseHasKeptOfABatchIsDoneOnceByTheNewView) {
+  options.connection.in_flight_max = 2;
+  StartServer();
+  Add("t");
+  for (size_t i = 0; i < servers(); ++i) {
+    auto session = ConnectSession(tcp_url(i));
+    auto tree = *session->OpenTree("t");
+    std::atomic<int> begun{0};
+    std::atomic<bool> released{false};
+    ruled[i].set_before(
+        [&](index::OpContext& op) { return test::HoldUntilReleased(op, &begun, &released); });
+    constexpr int64_t kAdds = 5;
+    std::vector<int64_t> sums;
+    for (int64_t add = 0; add < kAdds; ++add) {
+      tree.AddAsync(KeyOf(i), 1, 0,
+                    [&](Result<int64_t> sum) { sums.push_back(sum.ok() ? *sum : -1); });
+    }
+    session->Flush();
+    while (begun < 2) std::this_thread::yield();
+    SetView(2 + static_cast<uint32_t>(i));
+    released = true;
+    while (session->pending() > 0) session->Poll(1'000);
+    std::sort(sums.begin(), sums.end());
+    EXPECT_EQ(sums, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+    EXPECT_EQ(begun, kAdds);
+    ruled[i].set_before({});
+  }
+  EXPECT_EQ(Content("t").size(), 2u);
+}
+
 TEST_F(NativeViewsTest, ViewChangeIsFollowedWithoutTheCallersKnowledge) {
+  StartServer();
+  Add("t");
   auto session = ConnectSession(tcp_url(0)), others = ConnectSession(tcp_url(1));
   auto tree = *session->OpenTree("t"), there = *others->OpenTree("t");
   ASSERT_TRUE(tree.Put("k", "1").ok());
