@@ -5,9 +5,9 @@
 //   - at most `in_flight_max` requests are started and unanswered, and no more than fit into the
 //     connection's memory (out_bytes_max) with their answers, as far as those of late tell;
 //   - a request is started only if its batch's view is the server's. The views are compared when a batch
-//     has arrived whole, and again when its rest is taken up after a pause: nothing of a batch starts
-//     behind the moment in which its view has become an old one. What is not started is refused, from the
-//     first such request on;
+//     has arrived whole, so that one of an old view is refused whole, and again when the rest of one that
+//     was begun is taken up after a pause: nothing starts behind the moment in which its thread has seen
+//     that the view has become an old one. What is not started is refused, from the first such request on;
 //   - refusals are put out in the order of their batches;
 //   - a request's views stay valid as long as the InputBlock that it came with.
 // Thread rule: one thread for life.
