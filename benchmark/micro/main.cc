@@ -2,7 +2,7 @@
 //
 //   micro [--keys=N] [Google Benchmark's flags]
 //   micro --operations [--keys=N] [--leaf-layout=parted|sorted|both] [--bootstrap=URL] [--rounds=N]
-//         [--batch=N] [--warmup=N] [--copy-mib=N] [--only=OPERATION] [--json=FILE]
+//         [--batch=N] [--warmup=N] [--copy-mib=N] [--only=OPERATION] [--json=FILE] [--paced]
 //         [--layout=bytes [--value-bytes=N] [--in-place=on|off]]
 //
 // The second form tells what operations of the tree cost, beside copies from random places
@@ -237,6 +237,8 @@ std::string TakeArguments(int* argc, char** argv, Arguments* arguments) {
       take("--warmup", 0, 1'000'000'000, &arguments->costs.warmup);
     } else if (names(argument, "--value-bytes=")) {
       take("--value-bytes", 8, index::kValueBytesMax, &arguments->tree.value_bytes);
+    } else if (argument == "--paced") {
+      arguments->costs.paced = true;
     } else if (argument == "--layout=bytes") {
       arguments->tree.layout = index::Layout::kBytes;
     } else if (argument == "--in-place=off") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iostream>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -226,6 +227,13 @@ OperationCost CostOf(const Measured& measured, const std::vector<Batch>& batches
   return cost;
 }
 
+/// Whether there is another round, with what has been told of the one before. `only`: what is measured in it.
+bool BeginRound(const OperationCostOptions& options, uint64_t round, std::string* only) {
+  if (!options.paced) return round <= options.rounds;
+  std::cout << std::endl;
+  return static_cast<bool>(std::getline(std::cin, *only));
+}
+
 }  // namespace
 
 std::vector<std::vector<OperationCost>> MeasureOperations(std::span<TreeUnderTest* const> trees,
@@ -242,15 +250,21 @@ std::vector<std::vector<OperationCost>> MeasureOperations(std::span<TreeUnderTes
     }
   }
   // The first round only warms up.
-  for (uint64_t round = 0; round <= options.rounds; ++round) {
+  const auto tell = [&options](const Measured& measured, const Batch& batch) {
+    if (options.paced) std::cout << measured.name << ' ' << batch.cpu_ns << ' ';
+  };
+  std::string only = options.only;
+  for (uint64_t round = 0; BeginRound(options, round, &only); ++round) {
     for (size_t i = 0; i < kMeasured.size(); ++i) {
       const Measured& measured = kMeasured[i];
       if (IsCopy(measured.kind)) {
         const Batch batch = copies.Run(measured.kind);
+        tell(measured, batch);
         if (round > 0) copied[i].push_back(batch);
-      } else if (options.only.empty() || options.only == measured.name) {
+      } else if (only.empty() || only == measured.name) {
         for (size_t tree = 0; tree < trees.size(); ++tree) {
           const Batch batch = operations[tree].Run(measured.kind);
+          tell(measured, batch);
           if (round > 0) operated[tree][i].push_back(batch);
         }
       }

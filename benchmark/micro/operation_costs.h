@@ -23,6 +23,10 @@ struct OperationCostOptions {
   uint64_t warmup = 0;         ///< of each operation ahead of all rounds, save scans: a twentieth
   uint64_t copy_bytes = uint64_t{4} << 30;  ///< of the region that is copied from
   std::string only;  ///< measure this one alone, beside the copies; empty: all
+  /// A round begins when standard input has a line, which may name the one operation that is wanted, and ends with a line of
+  /// standard output: CPU ns of everything that was measured. So two processes, of two builds, take turns
+  /// (scripts/compare_micro.py). It ends with the input.
+  bool paced = false;
 };
 
 /// Medians over the rounds, of one operation.
