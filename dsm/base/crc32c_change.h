@@ -17,6 +17,7 @@
 #include <span>
 
 #include "dsm/base/bytes.h"
+#include "dsm/base/crc32c_few.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -78,8 +79,6 @@ __attribute__((target("sse4.2,pclmul"))) inline uint32_t ShiftCrcByInstructions(
   return static_cast<uint32_t>(_mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(product))));
 }
 
-/// What ISA-L begins with costs more than all of a few words.
-inline constexpr size_t kCrcFewBytes = 256;
 __attribute__((target("sse4.2,pclmul"))) inline uint32_t CrcChangeOfFew(
     std::span<const std::byte> before, std::span<const std::byte> after, size_t words_behind) {
   uint64_t crc = 0;
@@ -107,7 +106,7 @@ inline uint32_t ShiftCrc32c(uint32_t crc, size_t words) {
 inline uint32_t Crc32cChange(std::span<const std::byte> before, std::span<const std::byte> after,
                              size_t words_behind) {
 #if defined(__x86_64__)
-  if (before.size() <= internal::kCrcFewBytes && __builtin_cpu_supports("pclmul") &&
+  if (before.size() <= kCrcFewBytes && __builtin_cpu_supports("pclmul") &&
       __builtin_cpu_supports("sse4.2")) {
     return internal::CrcChangeOfFew(before, after, words_behind);
   }

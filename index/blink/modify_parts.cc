@@ -13,7 +13,7 @@
 // write-back carries it, and its authors are told when that has completed: each change was invoked
 // before it was applied, and returns after it can be seen. Whoever is handed the lock READs the parts of
 // all that waits, in one round trip.
-#include <array>
+#include <boost/container/static_vector.hpp>
 #include <cstring>
 
 #include "dsm/base/mutation.h"
@@ -215,31 +215,28 @@ void BlinkTree::AddPartsWriteBack(LockedPage& leaf, PartMask dirty, Batch& batch
   const auto differs = [&](size_t at) {
     return LoadLittle<uint64_t>(before.data() + at) != LoadLittle<uint64_t>(after.data() + at);
   };
-  std::array<dsm::RedoExtent, 16> extents;
-  size_t count = 0;
+  boost::container::static_vector<dsm::RedoExtent, 16> extents;  // an array would be cleared first
   ForEachRun(dirty, [&](size_t first, size_t parts) {
     size_t begin = first * kPartBytes, end = (first + parts) * kPartBytes;
     while (begin < end && !differs(begin)) begin += 8;
     while (end > begin && !differs(end - 8)) end -= 8;
     if (begin == end) return;
-    extents[count++] = {static_cast<uint32_t>(begin), static_cast<uint32_t>(end - begin)};
+    extents.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end - begin)});
   });
-  if (count > kWritesMax && leaf.parts(info_.geometry).whole()) {
-    const dsm::RedoExtent last = extents[count - 1];
+  if (extents.size() > kWritesMax && leaf.parts(info_.geometry).whole()) {
+    const dsm::RedoExtent last = extents.back();
     extents[0].length = last.offset + last.length - extents[0].offset;
-    count = 1;
+    extents.resize(1);
   }
-  const auto changed = std::span(extents).first(count);
-  AddRedoRecord(leaf, dsm::EncodeRedo(RedoHeadOf(leaf), before, after, changed, leaf.redo), batch);
+  AddRedoRecord(leaf, dsm::EncodeRedo(RedoHeadOf(leaf), before, after, extents, leaf.redo), batch);
   if (options_.small_write_backs == SmallWriteBacks::kOff && leaf.parts(info_.geometry).whole()) {
     // Whoever reads another part meanwhile reads what stands there. The trailer is not in hand, and does not change.
     batch.Write(leaf.address.offset(),
                 after.first(PartsOf(info_.geometry.leaf_bytes) * kPartBytes));
     return;
   }
-  for (size_t i = 0; i < count; ++i) {
-    batch.Write(leaf.address.offset() + extents[i].offset,
-                after.subspan(extents[i].offset, extents[i].length));
+  for (const dsm::RedoExtent& extent : extents) {
+    batch.Write(leaf.address.offset() + extent.offset, after.subspan(extent.offset, extent.length));
   }
 }
 

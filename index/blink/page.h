@@ -3,6 +3,7 @@
 // Thread rule: one owner.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -150,10 +151,12 @@ struct LockedPage {
   /// The parts are in hand, in `before`.
   void BeginPartChanges(PartMask parts_read) {
     loaded = parts_read;
-    ForEachRun(parts_read, [&](size_t first, size_t count) {
-      std::memcpy(raw.bytes + first * kPartBytes, before.bytes + first * kPartBytes,
-                  count * kPartBytes);
-    });
+    // One by one: of a length that is not known the compiler makes an instruction that takes longer to begin than most
+    // of these copies take.
+    for (PartMask rest = parts_read; rest != 0; rest &= rest - 1) {
+      const size_t at = static_cast<size_t>(std::countr_zero(rest)) * kPartBytes;
+      std::memcpy(raw.bytes + at, before.bytes + at, kPartBytes);
+    }
   }
 };
 

@@ -71,6 +71,22 @@ struct Entry {
   uint64_t value;  // as it stands
 };
 
+/// By key. Of an ordered leaf, whose parts are asked one after the other, few entries have far to go: those of a part
+/// change places, and what went past its home goes back; a general sort takes several times as long.
+void SortEntries(std::span<Entry> entries, bool nearly_sorted) {
+  if (!nearly_sorted) {
+    std::sort(entries.begin(), entries.end(),
+              [](const Entry& a, const Entry& b) { return a.key < b.key; });
+    return;
+  }
+  for (size_t i = 1; i < entries.size(); ++i) {
+    const Entry entry = entries[i];
+    size_t at = i;
+    for (; at > 0 && entries[at - 1].key > entry.key; --at) entries[at] = entries[at - 1];
+    entries[at] = entry;
+  }
+}
+
 /// Whether every part between a key's home and `part` says that entries went past it.
 bool WayIsMarked(std::span<const std::byte> raw, const LeafHomes& homes, uint64_t key,
                  size_t part) {
@@ -110,7 +126,12 @@ bool ConstPart::Intact() const {
 
 void Part::SetIdentity(uint64_t digest, uint32_t structure) {
   StoreLittle(out_ + 8, digest | uint64_t{structure & 0xffff} << 48);
-  StoreLittle(out_ + 7, static_cast<uint8_t>(structure >> 16));
+  SetByte(7, static_cast<uint8_t>(structure >> 16));
+}
+
+void Part::SetByte(size_t at, uint8_t byte) {
+  const uint64_t others = LoadLittle<uint64_t>(out_) & ~(uint64_t{0xff} << 8 * at);
+  StoreLittle(out_, others | uint64_t{byte} << 8 * at);
 }
 
 void Part::Put(size_t slot, uint64_t key, const void* value) {
@@ -223,8 +244,7 @@ OpenOutcome OpenPartedLeaf(const Geometry& geometry, std::span<const std::byte> 
       entries[count++] = {part.key(slot), LoadLittle<uint64_t>(part.value(slot))};
     }
   }
-  std::sort(entries.begin(), entries.begin() + static_cast<ptrdiff_t>(count),
-            [](const Entry& a, const Entry& b) { return a.key < b.key; });
+  SortEntries(std::span(entries).first(count), homes.ordered());
   std::memset(node.data(), 0, node.size());
   CopyHeader(trailer, kLow, node.data(), Fixed8::kLow);
   internal::SetPageCount(node.data(), count);
@@ -250,10 +270,13 @@ std::array<bool, kPartsMax * kPartSlots> KeepEntries(const ConstNode& node, cons
     part.SetPassed(false);
     for (uint32_t rest = part.used(); rest != 0; rest &= rest - 1) {
       const auto slot = static_cast<size_t>(std::countr_zero(rest));
-      const bool at_home = homes.Of(part.key(slot)) == p;
-      const auto at =
-          node.Search(internal::PageChars(raw.data(), p * kPartBytes + Part::SlotOffset(slot), 8));
-      if (!at_home || !at.found || kept[at.index]) {
+      const uint64_t key = part.key(slot);
+      ConstNode::Position at;
+      if (homes.Of(key) == p) {
+        at = node.Search(
+            internal::PageChars(raw.data(), p * kPartBytes + Part::SlotOffset(slot), 8));
+      }
+      if (!at.found || kept[at.index]) {
         part.Clear(slot);
         continue;
       }
@@ -264,7 +287,7 @@ std::array<bool, kPartsMax * kPartSlots> KeepEntries(const ConstNode& node, cons
   return kept;
 }
 
-/// Puts the node's entries into the parts, at most `chain` from their homes on. False: one finds no room.
+/// Puts the node's entries into the parts, at most `chain` from their homes on, and seals none. False: one finds no room.
 bool PlaceEntries(const ConstNode& node, std::span<const std::byte> previous, Placement placement,
                   size_t chain, std::span<std::byte> raw) {
   if (previous.empty()) {
@@ -282,7 +305,11 @@ bool PlaceEntries(const ConstNode& node, std::span<const std::byte> previous, Pl
     const uint64_t key = LoadBig64(node.image().data() + Fixed8::kKeys + 8 * i);
     const LeafParts::Place place = leaf.FindRoom(key, chain);
     if (place.outcome != LeafParts::Outcome::kYes) return false;
-    leaf.Put(place, key, node.Value(i).bytes.data());
+    Part(raw.data() + place.part * kPartBytes).Put(place.slot, key, node.Value(i).bytes.data());
+    for (size_t at = leaf.homes().Of(key); at != place.part; at = leaf.Next(at)) {
+      if (Mutated(Mutation::kPassedMarkForgotten)) break;
+      Part(raw.data() + at * kPartBytes).SetPassed(true);
+    }
   }
   return true;
 }

@@ -133,8 +133,11 @@ class Part : public ConstPart {
 
  private:
   void SetState(uint32_t used, bool passed) {
-    StoreLittle(out_ + 6, static_cast<uint8_t>(used | (passed ? kPassed : 0)));
+    SetByte(6, static_cast<uint8_t>(used | (passed ? kPassed : 0)));
   }
+  /// Of the first word, which is stored as one: the check loads it so, and would wait for a narrower store to leave the
+  /// processor's store buffer.
+  void SetByte(size_t at, uint8_t byte);
   std::byte* out_;
 };
 
