@@ -31,9 +31,20 @@ Task<Result<ModifyResult>> BlinkTree::Modify(OpContext& op, std::string_view key
                                                            : ModifyInLeaf(op, key, modify, use);
 }
 
+bool BlinkTree::GoesOutOfLine(const ModifyFunction& modify, CurrentValue use,
+                              std::string* replacement) const {
+  // Of a tree without such values nothing is asked twice.
+  if (use != CurrentValue::kPresenceOnly || value_hints_.bytes() == 0) return false;
+  return modify(std::nullopt, replacement) == ModifyAction::kWrite &&
+         replacement->size() > info_.geometry.inline_value_bytes_max;
+}
+
 Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_view key,
                                                    const ModifyFunction& modify, CurrentValue use) {
-  if (auto done = ModifyInPlace(op, key, modify, use)) co_return std::move(*done);
+  std::string fetched, replacement;
+  if (!GoesOutOfLine(modify, use, &replacement)) {
+    if (auto done = ModifyInPlace(op, key, modify, use)) co_return std::move(*done);
+  }
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
   if (HasUnfinished()) [[unlikely]] {
     // What cannot be resolved yet is no reason to fail this write.
@@ -46,7 +57,6 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_vi
   const ConstNode::Position at = leaf.node(info_.geometry).Search(key);
   std::optional<std::string_view> current;
   std::optional<OutOfLineValue> old_block;
-  std::string fetched, replacement;
   if (at.found) {
     const StoredValue stored = leaf.node(info_.geometry).Value(at.index);
     current = stored.bytes;
@@ -68,6 +78,7 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_vi
       current = fetched;
     }
   }
+  replacement.clear();
   ModifyResult result{at.found, modify(current, &replacement)};
   if (result.action == ModifyAction::kDelete && !at.found) result.action = ModifyAction::kKeep;
   Status valid = result.action == ModifyAction::kWrite ? CheckValue(replacement) : Status::Ok();
@@ -122,6 +133,8 @@ Task<Status> BlinkTree::WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::P
   // long as the old one. So a leaf never splits while there is a block to be freed: the redo record, which
   // names that block for whoever comes after us, would have to name the new leaf too.
   if (is_long || (!fits && old_block)) {
+    // Noted behind the write-back, for which the block is filled, and the leaf's checksum made, meanwhile.
+    if (value_hints_.enabled()) value_hints_.Prefetch(ValueHints::HashOf(info_.id, key));
     Status placed = co_await PrepareValue(op, value, leaf.address.server(), fresh);
     if (placed.ok()) placed = co_await PlaceValue(op, key, fresh, batch);
     if (!placed.ok()) {

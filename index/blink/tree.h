@@ -390,6 +390,10 @@ class BlinkTree final : public RangeIndex {
   bool HasUnfinished() const { return !pool_->unresolved_locks().empty() || !late_blocks_.empty(); }
   Task<Result<ModifyResult>> ModifyInLeaf(OpContext& op, std::string_view key,
                                           const ModifyFunction& modify, CurrentValue use);
+  /// Whether the value will lie out of line, so that a look in place would be in vain: it takes the place of none there.
+  /// `replacement`: room for the value.
+  bool GoesOutOfLine(const ModifyFunction& modify, CurrentValue use,
+                     std::string* replacement) const;
   Status CheckValue(std::string_view value) const;
   /// The part of its capacity that a node is filled to before it is split.
   double UsualFillMax(const ConstNode& node) const;

@@ -111,6 +111,14 @@ std::optional<ValueHint> ValueHints::Find(uint64_t hash) const {
   return std::nullopt;
 }
 
+void ValueHints::Prefetch(uint64_t hash) const {
+  if (Set* const set = SetOf(hash)) {
+    __builtin_prefetch(&set->hints[0], 1);
+    __builtin_prefetch(&set->hints[kSetHints / 2], 1);
+    asm volatile("" ::"r"(set));  // GCC drops calls of a function that does nothing but prefetch
+  }
+}
+
 void ValueHints::Note(uint64_t hash, ValueHint hint) {
   const uint64_t name = enabled() ? names_.NameOf(hint) : 0;
   if (name == 0) return;

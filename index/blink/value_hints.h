@@ -52,6 +52,8 @@ class ValueHints {
     return Mix64(internal::DigestBytes(internal::kDigestKeys[0] ^ tree, key));
   }
   std::optional<ValueHint> Find(uint64_t hash) const;
+  /// Find or Note is about to be called.
+  void Prefetch(uint64_t hash) const;
   /// The key's value is there. Nothing is noted of a block that has no name.
   void Note(uint64_t hash, ValueHint hint);
   /// The key has no out-of-line value.

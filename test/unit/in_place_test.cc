@@ -7,6 +7,7 @@
 
 #include "dsm/base/crc32c.h"
 #include "dsm/base/crc32c_change.h"
+#include "dsm/base/crc32c_few.h"
 #include "index/blink/leaf_peek.h"
 #include "test/support/node_fixture.h"
 #include "test/support/tree_fixture.h"
@@ -40,6 +41,16 @@ TEST(Crc32cChange, BothWaysOfShiftingAgree) {
   for (size_t words = 0; words <= farleaf::internal::kCrcWordsMax; ++words) {
     const auto crc = static_cast<uint32_t>(random.Next());
     EXPECT_EQ(ShiftCrc32c(crc, words), farleaf::internal::ShiftCrcPortably(crc, words)) << words;
+  }
+}
+
+TEST(Crc32cOfFew, IsTheChecksumOfAnyNumberOfBytes) {
+  Random random(1);
+  std::vector<std::byte> bytes(kCrcFewBytes + 20);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.Next());
+  for (size_t count = 0; count <= bytes.size(); ++count) {
+    const auto few = std::span<const std::byte>(bytes).first(count);
+    EXPECT_EQ(Crc32cOfFew(few), Crc32c(few)) << count;
   }
 }
 
@@ -320,6 +331,35 @@ TEST(InPlace, ValuesOutOfLineAreReadWithoutTheirLeaf) {
     EXPECT_EQ(get(tree.tree(), i, 1), stays ? value_of(i, 'b') : "absent");
   }
   EXPECT_EQ(tree.tree().stats().stale_value_hints - stale, (kKeys - 1) * 2 / 3 + 1);
+}
+
+// Of a tree with values out of line it is asked ahead of the lock what is stored of a key that is absent.
+TEST(InPlace, WhatIsDecidedUnderTheLockIsWhatCounts) {
+  LocalTree tree({.geometry = Geometry::Bytes()});
+  const std::string first(1'000, 'a'), second(1'000, 'b');
+  dsm::FabricCounts counts;
+  OpContext op{tree.worker(), counts};
+  const auto modify = [&](std::string_view key, const ModifyFunction& decide) {
+    return tree.worker().Run(tree.tree().Modify(op, key, decide, CurrentValue::kPresenceOnly));
+  };
+  for (const std::string key : {"out of line", "another"}) {  // of the second one there are hints
+    EXPECT_TRUE(tree.Put(key, first));
+    const auto kept = modify(key, [&](auto current, std::string* value) {
+      EXPECT_TRUE(value->empty());
+      value->assign(second);
+      return current ? ModifyAction::kKeep : ModifyAction::kWrite;
+    });
+    ASSERT_TRUE(kept.ok()) << kept.status();
+    EXPECT_TRUE(kept->existed);
+    EXPECT_EQ(kept->action, ModifyAction::kKeep);
+    EXPECT_EQ(tree.Get(key), first);
+    const auto shorter = modify(key, [&](auto current, std::string* value) {
+      value->append(current ? "short" : second);
+      return ModifyAction::kWrite;
+    });
+    ASSERT_TRUE(shorter.ok()) << shorter.status();
+    EXPECT_EQ(tree.Get(key), "short");
+  }
 }
 
 TEST(InPlace, EmptyValuesAreReplacedByEmptyOnes) {
