@@ -268,6 +268,20 @@ BlockCache::Handle BlockCache::Insert(Key key, BlockKind kind, Memory memory, Bl
   return handle;
 }
 
+void BlockCache::Reserve(uint64_t bytes) {
+  reserved_.store(bytes, std::memory_order_relaxed);
+  const uint64_t blocks = bytes_max_ - bytes + over_reserved();
+  for (const auto& shard : shards_) {
+    Entry* freed = nullptr;
+    {
+      std::lock_guard lock(shard->lock);
+      shard->bytes_max = blocks / shards_.size();
+      freed = shard->Evict();
+    }
+    while (freed) delete std::exchange(freed, freed->below);
+  }
+}
+
 void BlockCache::Unpin(Entry* entry) {
   Shard* const shard = entry->shard;
   // From the last unpin on, the entry may be gone.

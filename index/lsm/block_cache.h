@@ -7,7 +7,7 @@
 // probation queue, and nothing else. Reads of a scan do not count as uses.
 //
 // Budget: blocks by the size class of their memory, and what is kept about each. It is kept to as soon as blocks that are not
-// pinned make that possible. Memory comes from malloc in sizes of few classes (SizeClass).
+// pinned make that possible. What else is to fit into it is reserved (Reserve): blocks give way, down to a quarter. Memory comes from malloc in sizes of few classes (SizeClass).
 //
 // Thread rule: thread-safe. A Handle belongs to one thread at a time.
 #pragma once
@@ -116,6 +116,15 @@ class BlockCache {
   BlockCacheMetrics metrics() const;
   uint64_t bytes() const { return metrics().bytes(); }
   uint64_t bytes_max() const { return bytes_max_; }
+  /// So much of the budget is taken by something else: blocks have the rest, and no less than 1 / kBlocksShareMin of it all.
+  void Reserve(uint64_t bytes);
+  static constexpr uint64_t kBlocksShareMin = 4;
+  uint64_t reserved() const { return reserved_.load(std::memory_order_relaxed); }
+  /// What blocks do not give way for.
+  uint64_t over_reserved() const {
+    const uint64_t most = bytes_max_ - bytes_max_ / kBlocksShareMin;
+    return reserved() > most ? reserved() - most : 0;
+  }
   /// Who reads what just now (block_fetch.h).
   FetchTable& fetches() { return *fetches_; }
 
@@ -127,6 +136,7 @@ class BlockCache {
   Shard& ShardOf(uint64_t hash) const { return *shards_[hash >> 58 & (shards_.size() - 1)]; }
 
   const uint64_t bytes_max_;
+  std::atomic<uint64_t> reserved_{0};
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<FetchTable> fetches_;
 };

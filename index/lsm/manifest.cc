@@ -166,15 +166,14 @@ dsm::Task<Status> Manifest::SyncOpened(dsm::Worker& worker) {
   co_return synced;
 }
 
-std::string Manifest::Record(std::string_view payload, uint64_t offset) const {
-  std::string record;
-  ByteWriter out(&record);
+void Manifest::PutRecord(std::string_view payload, uint64_t offset, std::string* to) const {
+  to->reserve(to->size() + kHeaderBytes + payload.size());
+  ByteWriter out(to);
   const auto length = static_cast<uint32_t>(payload.size());
   out.Write(length);
   out.Write(HeaderCrc(number_, offset, length));
   out.Write(Crc32c(AsBytes(payload)));
   out.WriteBytes(payload);
-  return record;
 }
 
 dsm::Task<Status> Manifest::BeginFile(dsm::Worker& worker) {
@@ -184,8 +183,10 @@ dsm::Task<Status> Manifest::BeginFile(dsm::Worker& worker) {
   ByteWriter out(&first);
   out.Write(kMagic);
   out.Write(state_.epoch);
-  std::string content = Record(first, 0);
-  content += Record(state_.AsEdit().Encode(), content.size());
+  std::string content;
+  PutRecord(first, 0, &content);
+  // Of a large store it is long: there are never more than two copies of it in memory, and while it is written one.
+  PutRecord(state_.AsEdit().Encode(), content.size(), &content);
   file_bytes_ = begun_bytes_ = content.size();
   Status written = co_await storage_->ReplaceFile(worker, FileName(), std::move(content));
   if (!written.ok()) co_return written;
@@ -209,7 +210,8 @@ void Manifest::RemoveOthers() {
 }
 
 dsm::Task<Status> Manifest::Append(dsm::Worker& worker, const std::string& payload) {
-  std::string record = Record(payload, file_bytes_);
+  std::string record;
+  PutRecord(payload, file_bytes_, &record);
   const uint64_t bytes = record.size();
   appendable_ = false;
   Status appended = co_await storage_->AppendFile(worker, FileName(), std::move(record));

@@ -70,7 +70,8 @@ class Manifest {
   dsm::Task<Status> BeginFile(dsm::Worker& worker);
   dsm::Task<Status> Append(dsm::Worker& worker, const std::string& payload);
   void RemoveOthers();
-  std::string Record(std::string_view payload, uint64_t offset) const;
+  /// `to` is the file up to there.
+  void PutRecord(std::string_view payload, uint64_t offset, std::string* to) const;
 
   storage::Storage* storage_;
   CoroutineMutex mutex_;  // guards all below

@@ -181,6 +181,8 @@ class LsmStore final : public RangeIndex {
   std::shared_ptr<const ReadView> PinView() const { return View().shared_from_this(); }
   /// The view before, for RetireView. REQUIRES: view_mutex_ held.
   [[nodiscard]] std::shared_ptr<ReadView> Install(std::shared_ptr<ReadView> next);
+  /// In the cache's budget, for what is known of tables and of the value log.
+  void MakeRoomFor(const StoreState& state, const Version& version);
   /// REQUIRES: no lock is held.
   void RetireView(std::shared_ptr<ReadView> before);
   std::shared_ptr<ReadView> NextView() const;
@@ -393,9 +395,10 @@ class LsmStore final : public RangeIndex {
   WritePace pace_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> eager_{false};
-  std::atomic<bool> flush_soon_{false};  // asked for while a flush ran
-  Event log_work_;                       // segments are full, or Stop
-  Event flush_work_;                     // a memtable was rotated, or Stop
+  std::atomic<bool> room_warned_{false};  // by MakeRoomFor
+  std::atomic<bool> flush_soon_{false};   // asked for while a flush ran
+  Event log_work_;                        // segments are full, or Stop
+  Event flush_work_;                      // a memtable was rotated, or Stop
   Event levels_changed_;
   Event garbage_changed_;
   const FixedClock time_zero_{0};  // at which nothing has expired

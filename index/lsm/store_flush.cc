@@ -63,6 +63,7 @@ Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed 
     if (edit.changes_tables()) {
       version = Version::Of(state, version.get(), deps_.storage, remover_);
     }
+    MakeRoomFor(state, *version);
     std::lock_guard lock(view_mutex_);
     if (!edit.values_dropped.empty()) {  // read on by whoever began before
       newest_view_->token->held.push_back(

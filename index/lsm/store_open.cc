@@ -118,6 +118,7 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   auto view = std::make_shared<ReadView>();
   view->active = memtable;
   view->version = Version::Of(manifest_->state(), nullptr, deps_.storage, remover_);
+  MakeRoomFor(manifest_->state(), *view->version);
   flush_bytes_.store(manifest_->state().flush_bytes);
   GuessPace(*view->version);
   StoreCounters::Add(&counters_.recovered_changes, memtable->changes());

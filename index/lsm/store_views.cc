@@ -1,6 +1,7 @@
 // Views: what readers look at, and how it changes.
 #include <utility>
 
+#include "dsm/base/log.h"
 #include "index/lsm/store.h"
 
 namespace farleaf::index::lsm {
@@ -26,6 +27,18 @@ std::shared_ptr<ReadView> LsmStore::Install(std::shared_ptr<ReadView> next) {
 // with a view takes its time: memtables are freed, and segments removed.
 void LsmStore::RetireView(std::shared_ptr<ReadView> before) {
   if (before) deps_.epochs->Retire([before = std::move(before)] {});
+}
+
+void LsmStore::MakeRoomFor(const StoreState& state, const Version& version) {
+  constexpr uint64_t kValueSegmentBytes = 64;  // a node of StoreState::value_log
+  cache_.Reserve(version.memory_bytes + kValueSegmentBytes * state.value_log.size());
+  const uint64_t over = cache_.over_reserved();
+  if (room_warned_.exchange(over > 0) || over == 0) return;
+  FARLEAF_LOG(warn,
+              "what is known of tables takes {} bytes of memory: {} of them are beyond the budget, "
+              "of which a "
+              "quarter is left for blocks; give the store more than {} bytes of cache",
+              cache_.reserved(), over, cache_.bytes_max());
 }
 
 bool LsmStore::RotateMemtable(Rotate when) {

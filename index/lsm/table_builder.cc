@@ -52,11 +52,14 @@ uint64_t TableBuilder::DictionaryIndex(const ValuePointer& pointer) {
   if (pointer.segment != last_segment_) {
     const auto [at, is_new] =
         dictionary_.try_emplace(storage::Number(pointer.segment), log_segments_.size());
-    if (is_new) log_segments_.push_back({pointer.segment, 0});
+    if (is_new) log_segments_.emplace_back().segment = pointer.segment;
     last_segment_ = pointer.segment;
     last_index_ = at->second;
   }
-  log_segments_[last_index_].live_bytes += pointer.bytes;
+  // Of a whole store it is never more than the segment's bytes.
+  TableInfo::LogSegment& log = log_segments_[last_index_];
+  log.live_bytes =
+      std::min(log.live_bytes + uint64_t{pointer.bytes}, TableInfo::LogSegment::kLiveBytesMax);
   return last_index_;
 }
 
@@ -252,6 +255,7 @@ void TableBuilder::FinishBlocks() {
   info_.root = PutNode(level);
   info_.root_level = static_cast<uint8_t>(level);
   info_.largest = last_key_;
+  log_segments_.shrink_to_fit();  // it stays as long as the table
   info_.dictionary = std::move(log_segments_);
 }
 

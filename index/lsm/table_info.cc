@@ -133,8 +133,8 @@ Result<TableInfo> TableInfo::Decode(std::span<const std::byte> bytes) {
   info.sequence_max = in.Number(kSequenceMax);
   std::vector<LogSegment> dictionary(in.Count(2));
   for (LogSegment& each : dictionary) {
-    each.segment = SegmentId{in.Number()};
-    each.live_bytes = in.Number();
+    each.segment = SegmentId{in.Number(LogSegment::kSegmentMax)};
+    each.live_bytes = in.Number(LogSegment::kLiveBytesMax);
   }
   info.dictionary = std::move(dictionary);
   if (!in.ok() || !in.at_end())

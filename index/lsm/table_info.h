@@ -46,9 +46,15 @@ class SharedList {
 
 struct TableInfo {
   /// A value-log segment, and the bytes of its records that the table's pointers name.
+  /// In 8 bytes, since a large store has a great many of them: for segments of all that can ever be written, and eight times
+  /// what a segment holds.
   struct LogSegment {
-    SegmentId segment = SegmentId::kNone;
-    uint64_t live_bytes = 0;
+    SegmentId segment : 40 = SegmentId::kNone;
+    uint64_t live_bytes : 24 = 0;
+    LogSegment() = default;
+    LogSegment(SegmentId id, uint64_t bytes) : segment(id), live_bytes(bytes) {}
+    static constexpr uint64_t kSegmentMax = (uint64_t{1} << 40) - 1;
+    static constexpr uint64_t kLiveBytesMax = (uint64_t{1} << 24) - 1;
     bool operator==(const LogSegment&) const = default;
   };
 
@@ -69,10 +75,19 @@ struct TableInfo {
   SegmentId id() const { return segments.empty() ? SegmentId::kNone : segments.front(); }
   bool operator==(const TableInfo&) const = default;
 
+  /// Of the process's memory, by a copy that shares the dictionary with others.
+  uint64_t description_bytes() const {
+    return sizeof(*this) + segments.capacity() * sizeof(SegmentId) + smallest.capacity() +
+           largest.capacity();
+  }
+  uint64_t dictionary_bytes() const { return dictionary.size() * sizeof(LogSegment); }
+
   std::string Encode() const;
   /// Whatever the bytes are; they end with what is read. Corruption says what is wrong.
   static Result<TableInfo> Decode(std::span<const std::byte> bytes);
 };
+
+static_assert(sizeof(TableInfo::LogSegment) == 8);
 
 /// The footer begins at the multiple of storage::kBlockBytes behind the blocks; whoever has lost the manifest finds it by this.
 inline constexpr uint64_t kFooterMagic = 0x31656c6261746c66;  // "fltable1"

@@ -50,6 +50,23 @@ const Run& Version::run(RunPlace place) const {
   return at == runs.end() ? kNone : *at;
 }
 
+namespace {
+
+/// What a version and the state hold of a table: a description each, and the dictionary that they share.
+uint64_t MemoryOf(const TableInfo& info) {
+  return 2 * (info.description_bytes() + sizeof(TableRef)) + sizeof(TableFile) +
+         info.dictionary_bytes();
+}
+uint64_t MemoryOf(const std::vector<RangeDelete>& deletes) {
+  uint64_t bytes = 0;
+  for (const RangeDelete& each : deletes) {
+    bytes += 2 * (sizeof(each) + each.start.capacity() + each.end.capacity());
+  }
+  return bytes;
+}
+
+}  // namespace
+
 std::shared_ptr<const Version> Version::Of(const StoreState& state, const Version* before,
                                            storage::Storage* storage,
                                            const std::shared_ptr<SegmentRemover>& remover) {
@@ -70,9 +87,11 @@ std::shared_ptr<const Version> Version::Of(const StoreState& state, const Versio
     run.place = place;
     run.kept = kept;
     run.range_deletes = from->range_deletes;
+    version->memory_bytes += MemoryOf(run.range_deletes);
     for (const auto& [info, cut] : from->tables) {
       auto& known = files[storage::Number(info.id())];
       run.bytes += info.bytes + info.footer_bytes;
+      version->memory_bytes += MemoryOf(info);
       if (place.kind == RunKind::kFresh) {  // few, and short ones
         for (const TableInfo::LogSegment& log : info.dictionary) run.value_bytes += log.live_bytes;
       }

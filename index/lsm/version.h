@@ -108,6 +108,8 @@ struct Run {
 struct Version {
   std::vector<Run> runs;  ///< not empty, in the order in which versions of a key shadow one another
   size_t fresh = 0;       ///< so many of them are fresh: they come first
+  /// Of the process's memory: what is known of these runs, here and in the manifest's state.
+  uint64_t memory_bytes = 0;
 
   /// Not what is kept behind it. Empty: or it is not there.
   const Run& run(RunPlace place) const;

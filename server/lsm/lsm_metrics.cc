@@ -113,6 +113,8 @@ void LsmTreeHost::AppendStats(std::string* text) const {
   }
   line("cache_bytes", look.cache.bytes());
   line("cache_budget_bytes", deps_.store->cache().bytes_max());
+  line("tables_memory_bytes", deps_.store->cache().reserved());
+  line("tables_memory_beyond_budget_bytes", deps_.store->cache().over_reserved());
   for (size_t kind = 0; kind < kBlockNames.size(); ++kind) {
     line(fmt::format("cache_hits_{}", kBlockNames[kind]), look.cache.kinds[kind].hits);
     line(fmt::format("cache_misses_{}", kBlockNames[kind]), look.cache.kinds[kind].misses);
@@ -219,8 +221,13 @@ void LsmTreeHost::AppendMetrics(MetricsText* out) const {
           look.levels[level].tables);
   }
   gauge("farleaf_lsm_cache_bytes", "Memory of the cache of blocks.", {}, look.cache.bytes());
-  gauge("farleaf_lsm_cache_budget_bytes", "What it may take.", {},
+  gauge("farleaf_lsm_cache_budget_bytes", "What it may take, with what is known of tables.", {},
         deps_.store->cache().bytes_max());
+  gauge("farleaf_lsm_tables_memory_bytes",
+        "What is known of tables, for which the cache gives way.", {},
+        deps_.store->cache().reserved());
+  gauge("farleaf_lsm_tables_memory_beyond_budget_bytes",
+        "Of that, what the cache does not give way for.", {}, deps_.store->cache().over_reserved());
   for (size_t kind = 0; kind < kBlockNames.size(); ++kind) {
     const MetricLabels labels = {{"block", kBlockNames[kind]}};
     const auto& of_kind = look.cache.kinds[kind];

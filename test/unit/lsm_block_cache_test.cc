@@ -67,6 +67,31 @@ TEST(LsmBlockCacheTest, PinnedBlocksStayAndTheRestOfTheBudgetGoesOn) {
   EXPECT_LE(cache.bytes(), cache.bytes_max());
 }
 
+TEST(LsmBlockCacheTest, BlocksGiveWayForWhatIsReservedDownToAQuarter) {
+  constexpr uint64_t kBudget = uint64_t{16} << 20;
+  BlockCache cache(kBudget);
+  const auto fill = [&](uint64_t from) {
+    for (uint64_t i = from; i < from + 2 * kBudget / 4096; ++i) Put(cache, i);
+  };
+  fill(0);
+  EXPECT_GT(cache.bytes(), kBudget * 9 / 10);
+  for (const uint64_t reserved : {kBudget / 2, kBudget * 3 / 4}) {
+    cache.Reserve(reserved);
+    EXPECT_LE(cache.bytes(), kBudget - reserved) << "at once";
+    fill(100'000);
+    EXPECT_LE(cache.bytes(), kBudget - reserved);
+    EXPECT_EQ(cache.over_reserved(), 0u);
+  }
+  cache.Reserve(2 * kBudget);
+  EXPECT_EQ(cache.over_reserved(), 2 * kBudget - kBudget * 3 / 4);
+  fill(200'000);
+  EXPECT_LE(cache.bytes(), kBudget / BlockCache::kBlocksShareMin);
+  EXPECT_GT(cache.bytes(), kBudget / 5);
+  cache.Reserve(0);
+  fill(300'000);
+  EXPECT_GT(cache.bytes(), kBudget * 9 / 10) << "what is given back is used again";
+}
+
 TEST(LsmBlockCacheTest, AScanDoesNotFlushWhatIsInUse) {
   constexpr uint64_t kHot = 500, kBudget = uint64_t{4} << 20;  // half of the budget
   BlockCache cache(kBudget);
