@@ -5,5 +5,5 @@
 
 extern "C" {
 extern const char* malloc_conf;
-const char* malloc_conf = "thp:always";
+const char* malloc_conf = "thp:always,narenas_ratio:1";
 }

@@ -134,6 +134,8 @@ class LsmTarget final : public IndexTarget {
 
  private:
   static void DescribeWork(const index::lsm::StoreMetrics& done, nlohmann::ordered_json* json) {
+    (*json)["RecoveredChanges"] = done.recovered_changes;
+    (*json)["Recovery(us)"] = done.recovery_ns / 1000;
     (*json)["FlushedBytes"] = done.flushed_bytes;
     (*json)["MergedBytesRead"] = done.merged_bytes_read;
     (*json)["MergedBytesWritten"] = done.merged_bytes_written;

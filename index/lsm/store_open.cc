@@ -67,7 +67,6 @@ Task<Result<std::unique_ptr<Manifest>>> LsmStore::OpenManifest(dsm::Worker& work
 }
 
 Task<Status> LsmStore::Recover(dsm::Worker& worker) {
-  const uint64_t begun_ns = worker.clock().NowNs();
   const StoreState& state = manifest_->state();
   const auto memtable = std::make_shared<Memtable>();
   ReplayOptions replay{
@@ -122,7 +121,6 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   flush_bytes_.store(manifest_->state().flush_bytes);
   GuessPace(*view->version);
   StoreCounters::Add(&counters_.recovered_changes, memtable->changes());
-  StoreCounters::Add(&counters_.recovery_ns, worker.clock().NowNs() - begun_ns);
   std::lock_guard lock(view_mutex_);
   const auto none = Install(std::move(view));
   FARLEAF_CHECK(!none);
@@ -132,6 +130,7 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
 Task<Result<std::unique_ptr<LsmStore>>> LsmStore::Open(dsm::Worker& worker, Deps deps,
                                                        LsmOptions options, IfMissing if_missing) {
   FARLEAF_CO_RETURN_IF_ERROR(options.Validate());
+  const uint64_t begun_ns = worker.clock().NowNs();
   auto manifest = co_await OpenManifest(worker, deps, if_missing);
   if (!manifest.ok()) co_return manifest.status();
   auto existing = deps.storage->List();
@@ -147,6 +146,7 @@ Task<Result<std::unique_ptr<LsmStore>>> LsmStore::Open(dsm::Worker& worker, Deps
   store->remover_->Remove(*unnamed);
   Status recovered = co_await store->Recover(worker);
   if (!recovered.ok()) co_return recovered;
+  StoreCounters::Add(&store->counters_.recovery_ns, worker.clock().NowNs() - begun_ns);
   co_return store;
 }
 
