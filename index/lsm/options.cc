@@ -2,17 +2,13 @@
 
 #include "index/lsm/options.h"
 
+#include "index/option_range.h"
+
 namespace farleaf::index::lsm {
 
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-
-template <typename T>
-Status InRange(const char* name, T value, T min, T max) {
-  if (value >= min && value <= max) return Status::Ok();
-  return Status::InvalidArgument(fmt::format("{} is {}: {} to {} can be", name, value, min, max));
-}
 
 }  // namespace
 

@@ -31,12 +31,8 @@ constexpr uint32_t kRetriesMax = 100;  // of one that the system asks to try aga
 }  // namespace
 
 Result<std::unique_ptr<FileStorage>> FileStorage::Open(const FileStorageOptions& options) {
-  if (options.free_files_max > 1024 || options.threads < 1 || options.threads > 64 ||
-      (options.open_files_max != 0 && options.open_files_max < 16)) {
-    return Status::InvalidArgument("storage in " + options.directory +
-                                   ": free_files_max is 0..1024, threads 1..64, open_files_max 16 "
-                                   "and more, or 0");
-  }
+  const Status valid = options.Validate();
+  if (!valid.ok()) return valid.WithContext("storage in " + options.directory);
   Result<DataDirectory> directory = DataDirectory::Open(options.directory);
   if (!directory.ok()) return directory.status();
   std::unique_ptr<FileStorage> storage(new FileStorage(options, std::move(*directory)));

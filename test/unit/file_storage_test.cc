@@ -3,9 +3,13 @@
 #include "index/storage/file_storage.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -63,6 +67,87 @@ TEST_F(FileStorageTest, ADirectoryThatCannotBeMadeIsNamed) {
       FileStorage::Open({.directory = "/proc/no-such-place/data"});
   ASSERT_FALSE(opened.ok());
   EXPECT_NE(opened.status().message().find("/proc/no-such-place/data"), std::string::npos);
+}
+
+TEST_F(FileStorageTest, OptionsOutOfTheirRangesAreRefusedByName) {
+  const FileStorageOptions sound{.directory = folder.path() + "/data"};
+  const auto refused = [&](const char* text, auto change) {
+    FileStorageOptions options = sound;
+    change(options);
+    const Status invalid = options.Validate();
+    EXPECT_EQ(invalid.code(), StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(invalid.message().find(text), std::string::npos) << invalid;
+    EXPECT_EQ(FileStorage::Open(options).status().code(), StatusCode::kInvalidArgument) << text;
+  };
+  refused("directory is empty", [](auto& o) { o.directory.clear(); });
+  refused("open_files_max is 15: 16 to 1000000 can be", [](auto& o) { o.open_files_max = 15; });
+  refused("open_files_max is 1000001", [](auto& o) { o.open_files_max = 1'000'001; });
+  refused("free_files_max is 1025: 0 to 1024 can be", [](auto& o) { o.free_files_max = 1025; });
+  refused("threads is 0: 1 to 64 can be", [](auto& o) { o.threads = 0; });
+  refused("threads is 65", [](auto& o) { o.threads = 65; });
+  refused("bytes_max is 2097151", [](auto& o) { o.bytes_max = kSegmentBytes - 1; });
+  refused("bytes_max is 1125899906842625", [](auto& o) { o.bytes_max = (uint64_t{1} << 50) + 1; });
+  EXPECT_FALSE(std::filesystem::exists(sound.directory)) << "nothing is made before that";
+  for (const FileStorageOptions& least :
+       {FileStorageOptions{"d", {}, {}, 16, 0, 1, kSegmentBytes},
+        FileStorageOptions{"d", {}, {}, 1'000'000, 1024, 64, uint64_t{1} << 50}, sound}) {
+    EXPECT_TRUE(least.Validate().ok()) << least.Validate();
+  }
+}
+
+// ---- Where the kernel has no io_uring for us
+
+/// What a thread does that may open no rings, as in a container that forbids them. False: it could not be forbidden.
+template <typename Work>
+bool WithoutRings(const Work& work) {
+  bool forbidden = false;
+  std::thread thread([&] {  // the filter is the thread's, and that of those that it starts
+    sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter{std::size(steps), steps};
+    forbidden = ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+                ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+    if (forbidden) work();
+  });
+  thread.join();
+  return forbidden;
+}
+
+TEST_F(FileStorageTest, WithoutIoUringThreadsDoTheIoUnlessItWasAskedFor) {
+  const bool forbidden = WithoutRings([&] {
+    Open();
+    EXPECT_EQ(storage->engine(), IoEngine::kThreads);
+    ASSERT_TRUE(desk->Create(1).ok() && desk->Write(1, 3, 'a', 9).ok() && desk->Sync(1).ok());
+    EXPECT_EQ(desk->Read(1, 11), 'a');
+    desk.reset();
+    storage.reset();
+    const auto refused =
+        FileStorage::Open({.directory = folder.path(), .engine = IoEngine::kIoUring});
+    EXPECT_EQ(refused.status().code(), StatusCode::kIoError) << refused.status();
+    EXPECT_NE(refused.status().message().find("io_uring_setup"), std::string::npos)
+        << refused.status();
+  });
+  if (!forbidden) GTEST_SKIP() << "system calls cannot be forbidden here";
+  // Nothing of what was tried in vain is left, and the data does not care which engine wrote it.
+  Open({.engine = IoEngine::kIoUring});
+  EXPECT_EQ(storage->engine(), IoEngine::kIoUring);
+  EXPECT_EQ(desk->Read(1, 3), 'a');
+}
+
+TEST_F(FileStorageTest, AWorkerThatCanHaveNoRingIsServedByThreads) {
+  Open({.engine = IoEngine::kIoUring});
+  ASSERT_TRUE(desk->Create(1).ok());
+  const bool forbidden = WithoutRings([&] {
+    Desk other(storage.get(), &clock);
+    EXPECT_TRUE(other.Write(1, 3, 'a', 9).ok() && other.Sync(1).ok());
+    EXPECT_EQ(other.Read(1, 11), 'a');
+  });
+  if (!forbidden) GTEST_SKIP() << "system calls cannot be forbidden here";
+  EXPECT_EQ(desk->Read(1, 11), 'a');
 }
 
 TEST_F(FileStorageTest, MoreSegmentsThanDescriptorsAreReadAndWritten) {
