@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "dsm/base/bytes.h"
+#include "server/lsm/catalog_entry.h"
 
 namespace farleaf::server {
 
@@ -18,40 +18,9 @@ namespace {
 constexpr std::string_view kFormKey = "F", kForm = "farleaf trees 1";
 constexpr std::string_view kLastNumberKey = "I";
 constexpr char kNameSpace = 'N', kBehindNames = 'O';
-constexpr size_t kEntryBytes = 7;
 constexpr uint32_t kKeyBytesDefault = 1024;
 
 std::string NameKey(std::string_view name) { return std::string(1, kNameSpace).append(name); }
-
-struct CatalogEntry {
-  uint16_t number = 0;
-  protocol::TreeLayout layout = protocol::TreeLayout::kBytes;
-  uint32_t key_bytes_max = 0;
-};
-
-std::string EncodeEntry(const CatalogEntry& entry) {
-  std::string bytes(kEntryBytes, '\0');
-  StoreLittle<uint16_t>(bytes.data(), entry.number);
-  bytes[2] = static_cast<char>(entry.layout);
-  StoreLittle<uint32_t>(bytes.data() + 3, entry.key_bytes_max);
-  return bytes;
-}
-
-Result<CatalogEntry> ParseEntry(std::string_view name, std::string_view bytes) {
-  const Status corrupt =
-      Status::Corruption("the catalog's entry of tree \"" + std::string(name) + "\" is damaged");
-  if (bytes.size() != kEntryBytes) return corrupt;
-  CatalogEntry entry{LoadLittle<uint16_t>(bytes.data()),
-                     static_cast<protocol::TreeLayout>(bytes[2]),
-                     LoadLittle<uint32_t>(bytes.data() + 3)};
-  const bool fixed8 = entry.layout == protocol::TreeLayout::kFixed8;
-  if (entry.number == 0 || entry.number >= PrefixedIndex::kNumberEnd ||
-      (!fixed8 && entry.layout != protocol::TreeLayout::kBytes) || entry.key_bytes_max == 0 ||
-      entry.key_bytes_max > PrefixedIndex::kKeyBytesMax || (fixed8 && entry.key_bytes_max != 8)) {
-    return corrupt;
-  }
-  return entry;
-}
 
 }  // namespace
 
@@ -104,11 +73,23 @@ Task<Status> LsmTreeHost::ReadCatalog(OpContext& op) {
     auto kept = Keep(std::string_view(row.key).substr(1), row.value);
     if (!kept.ok()) co_return kept.status();
   }
-  co_return Status::Ok();
+  std::string last_bytes;
+  there = co_await catalog_.Get(op, kLastNumberKey, &last_bytes);
+  if (!there.ok()) co_return there.status();
+  Result<uint64_t> last = uint64_t{0};
+  if (*there) last = ParseLastNumber(last_bytes);
+  if (!last.ok()) co_return last.status();
+  // Or the next tree that is made would get another one's number.
+  std::lock_guard lock(mutex_);
+  const bool behind = !trees_.empty() && trees_.rbegin()->first > *last;
+  co_return behind
+      ? Status::Corruption("the catalog has tree number " + std::to_string(trees_.rbegin()->first) +
+                           ", and the last that was given is " + std::to_string(*last))
+      : Status::Ok();
 }
 
 Result<HostedTree> LsmTreeHost::Keep(std::string_view name, std::string_view entry_bytes) {
-  const auto entry = ParseEntry(name, entry_bytes);
+  const auto entry = ParseCatalogEntry(name, entry_bytes);
   if (!entry.ok()) return entry.status();
   const bool fixed8 = entry->layout == protocol::TreeLayout::kFixed8;
   std::lock_guard lock(mutex_);
@@ -148,22 +129,22 @@ Task<Result<HostedTree>> LsmTreeHost::Open(OpContext& op, std::string_view name)
 }
 
 Task<Result<uint16_t>> LsmTreeHost::TakeNumber(OpContext& op) {
-  uint64_t number = 0;
-  const index::ModifyFunction next = [&number](std::optional<std::string_view> last,
-                                               std::string* replacement) {
-    number = last && last->size() == 8 ? LoadBig64(last->data()) + 1 : 1;
-    replacement->resize(8);
-    StoreBig64(replacement->data(), number);
-    return number < PrefixedIndex::kNumberEnd ? index::ModifyAction::kWrite
-                                              : index::ModifyAction::kKeep;
+  Result<uint64_t> last = uint64_t{0};
+  const index::ModifyFunction next = [&last](std::optional<std::string_view> bytes,
+                                             std::string* replacement) {
+    last = bytes ? ParseLastNumber(*bytes) : uint64_t{0};
+    if (!last.ok() || *last + 1 >= PrefixedIndex::kNumberEnd) return index::ModifyAction::kKeep;
+    *replacement = EncodeLastNumber(*last + 1);
+    return index::ModifyAction::kWrite;
   };
   auto taken = co_await catalog_.ReadModifyWrite(op, kLastNumberKey, next);
   if (!taken.ok()) co_return taken.status();
-  if (number >= PrefixedIndex::kNumberEnd) {
+  if (!last.ok()) co_return last.status();
+  if (*last + 1 >= PrefixedIndex::kNumberEnd) {
     co_return Status::ResourceExhausted(
         "this store has had 65534 trees, which is all there can be");
   }
-  co_return static_cast<uint16_t>(number);
+  co_return static_cast<uint16_t>(*last + 1);
 }
 
 Task<Result<HostedTree>> LsmTreeHost::Create(OpContext& op, const NewTree& tree) {
@@ -183,7 +164,7 @@ Task<Result<HostedTree>> LsmTreeHost::Create(OpContext& op, const NewTree& tree)
   const auto number = co_await TakeNumber(op);
   if (!number.ok()) co_return number.status();
   entry.number = *number;
-  const std::string key = NameKey(tree.name), bytes = EncodeEntry(entry);
+  const std::string key = NameKey(tree.name), bytes = EncodeCatalogEntry(entry);
   const auto inserted = co_await catalog_.Insert(op, key, bytes);
   if (!inserted.ok()) co_return inserted.status();
   if (!*inserted) co_return exists;

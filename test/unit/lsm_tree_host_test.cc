@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "server/lsm/catalog_entry.h"
 #include "server/records/record_walk.h"
 #include "test/support/lsm_trees.h"
 
@@ -122,6 +123,45 @@ TEST_F(LsmTreeHostTest, OfThreadsThatCreateATreeOneDoes) {
     EXPECT_EQ(makers, 1u) << i;
   }
   EXPECT_EQ(ids.size(), size_t{kNames});
+}
+
+TEST_F(LsmTreeHostTest, ACatalogThatIsDamagedOrContradictsItselfIsRefused) {
+  ASSERT_TRUE(Create("a").ok() && Create("b").ok());
+  index::PrefixedIndex catalog(&trees.store().store(), 0, {});
+  const auto load = [&] {
+    return LsmTreeHost::Load({&trees.store().store(), &trees.store().storage(), "memory",
+                              [&] { return trees.host().OpenWorker(); }})
+        .status();
+  };
+  // What a row is made, what is said of it then, and what it was.
+  const std::string nothing(7, '\0'), last = EncodeLastNumber(2);
+  const struct {
+    std::string key, damaged, said, sound;
+  } cases[] = {
+      {"I", EncodeLastNumber(1), "number 2, and the last that was given is 1", last},
+      {"I", EncodeLastNumber(0), "number of trees is damaged", last},
+      {"I", "2", "number of trees is damaged", last},
+      {"Na", EncodeCatalogEntry({2, protocol::TreeLayout::kBytes, 10}), "number 2 for two trees",
+       EncodeCatalogEntry({1, protocol::TreeLayout::kBytes, 1024})},
+      {"Nb", nothing, "entry of tree \"b\" is damaged",
+       EncodeCatalogEntry({2, protocol::TreeLayout::kBytes, 1024})},
+      {"F", "farleaf trees 2", "a form that this program does not know", "farleaf trees 1"},
+  };
+  for (const auto& row : cases) {
+    SCOPED_TRACE(row.key + " " + row.said);
+    const auto put = [&](const std::string& value) {
+      return Run([&](dsm::OpContext& op) { return catalog.Put(op, row.key, value); }).ok();
+    };
+    ASSERT_TRUE(put(row.damaged));
+    const Status refused = load();
+    EXPECT_NE(refused.message().find(row.said), std::string::npos) << refused;
+    // A host that has the trees open already makes none of what it cannot read.
+    if (row.damaged.size() != 8 && row.key == "I") {
+      EXPECT_EQ(Create("c").status().code(), StatusCode::kCorruption);
+    }
+    ASSERT_TRUE(put(row.sound));
+    EXPECT_TRUE(load().ok()) << load();
+  }
 }
 
 TEST_F(LsmTreeHostTest, StatisticsTellOfTheStore) {

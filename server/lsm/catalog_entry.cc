@@ -1,0 +1,47 @@
+#include "server/lsm/catalog_entry.h"
+
+#include "dsm/base/bytes.h"
+#include "index/prefixed_index.h"
+
+namespace farleaf::server {
+
+using index::PrefixedIndex;
+namespace protocol = client::protocol;
+
+std::string EncodeCatalogEntry(const CatalogEntry& entry) {
+  std::string bytes(kCatalogEntryBytes, '\0');
+  StoreLittle<uint16_t>(bytes.data(), entry.number);
+  bytes[2] = static_cast<char>(entry.layout);
+  StoreLittle<uint32_t>(bytes.data() + 3, entry.key_bytes_max);
+  return bytes;
+}
+
+Result<CatalogEntry> ParseCatalogEntry(std::string_view name, std::string_view bytes) {
+  const Status corrupt =
+      Status::Corruption("the catalog's entry of tree \"" + std::string(name) + "\" is damaged");
+  if (bytes.size() != kCatalogEntryBytes) return corrupt;
+  CatalogEntry entry{LoadLittle<uint16_t>(bytes.data()),
+                     static_cast<protocol::TreeLayout>(bytes[2]),
+                     LoadLittle<uint32_t>(bytes.data() + 3)};
+  const bool fixed8 = entry.layout == protocol::TreeLayout::kFixed8;
+  if (entry.number == 0 || entry.number >= PrefixedIndex::kNumberEnd ||
+      (!fixed8 && entry.layout != protocol::TreeLayout::kBytes) || entry.key_bytes_max == 0 ||
+      entry.key_bytes_max > PrefixedIndex::kKeyBytesMax || (fixed8 && entry.key_bytes_max != 8)) {
+    return corrupt;
+  }
+  return entry;
+}
+
+std::string EncodeLastNumber(uint64_t number) {
+  std::string bytes(8, '\0');
+  StoreBig64(bytes.data(), number);
+  return bytes;
+}
+
+Result<uint64_t> ParseLastNumber(std::string_view bytes) {
+  const uint64_t number = bytes.size() == 8 ? LoadBig64(bytes.data()) : 0;
+  if (number > 0 && number < PrefixedIndex::kNumberEnd) return number;
+  return Status::Corruption("the catalog's number of trees is damaged");
+}
+
+}  // namespace farleaf::server
