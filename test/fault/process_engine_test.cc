@@ -8,40 +8,16 @@
 #include <set>
 #include <thread>
 
+#include "test/support/engine_process.h"
 #include "test/support/metrics_page.h"
-#include "test/support/mixed_load.h"
-#include "test/support/process_client.h"
 #include "test/support/put_load.h"
 #include "test/support/small_device.h"
-#include "test/support/test_scale.h"
 #include "test/support/text_client.h"
 
 namespace farleaf {
 namespace {
 
-struct EngineProcessTest : ::testing::Test {
-  ProcessCluster cluster{
-      {.memory_servers = 0}};  // it names files, and looks for reports of sanitizers
-  const std::string directory = cluster.File("store"), memcached = FreeAddress(),
-                    redis = FreeAddress();
-
-  std::vector<std::string> Flags(std::vector<std::string> more, const std::string& address) const {
-    more.insert(more.begin(), {"--engine", "lsm", "--data-dir", directory, "--listen", address,
-                               "--memcached-listen", memcached, "--redis-listen", redis,
-                               "--lsm-memtable-bytes", "1MiB", "--lsm-cache-bytes", "4MiB"});
-    return more;
-  }
-  ComputeServerProcess StartServer(std::vector<std::string> more = {}) {
-    const std::string address = FreeAddress();
-    ComputeServerProcess server{cluster.Start("compute_server", Flags(std::move(more), address)),
-                                address};
-    EXPECT_TRUE(server.process->WaitForOutput("serving redis://")) << server.process->Output();
-    return server;
-  }
-  Ended Terminate(ComputeServerProcess& server) {
-    server.process->Signal(SIGTERM);
-    return cluster.WaitFor(*server.process);
-  }
+struct EngineProcessTest : test::EngineProcess {
   void ExpectRefused(std::vector<std::string> more, std::vector<std::string> said) {
     const Ended ended = cluster.Run("compute_server", Flags(std::move(more), "127.0.0.1:0"));
     EXPECT_NE(ended.code, 0);
@@ -55,60 +31,7 @@ struct EngineProcessTest : ::testing::Test {
     }
     return names;
   }
-  static client::Tree Open(client::Client& client) {
-    auto tree = client.OpenTree("tested");
-    FARLEAF_CHECK(tree.ok(), tree.status());
-    return *tree;
-  }
-  static uint64_t Stat(client::Client& client, const std::string& name) {
-    const auto text = client.ServerStats();
-    FARLEAF_CHECK(text.ok(), text.status());
-    const size_t at = text->find("\n" + name + " ");
-    return at == std::string::npos ? 0 : std::stoull(text->substr(at + name.size() + 2));
-  }
 };
-
-TEST_F(EngineProcessTest, WhatWasAcknowledgedAsSyncedSurvivesKills) {
-  const uint64_t rounds = test::Amount{1, 3, 100};
-  Random random(20'262);
-  SCOPED_TRACE("seed 20262");
-  MixedLoad load({.seed = random.Next(), .owner = 0, .owners = 1, .deadline_ms = 2'000});
-  for (uint64_t round = 0; round < rounds && !HasFailure(); ++round) {
-    SCOPED_TRACE("round " + std::to_string(round));
-    ComputeServerProcess server = StartServer({"--durability", "synced"});
-    auto client = ConnectTo(server, kPatienceMs);
-    const client::Tree tree = round == 0 ? CreateTree(*client) : Open(*client);
-    if (round > 0) load.ReadAll(tree);
-    test::TextClient text("memcached://" + memcached);
-    const std::string number = std::to_string(round);
-    if (round > 0) {
-      const std::string last = std::to_string(round - 1);
-      EXPECT_EQ(text.Ask("get n\r\n"),
-                "VALUE n 0 " + std::to_string(last.size()) + "\r\n" + last + "\r\nEND\r\n");
-    }
-    load.Start(tree, MixedLoad::OnFailure::kEnd);
-    const uint64_t kill_at = load.acknowledged() + 500 + random.Below(3'000);
-    while (load.running() && load.acknowledged() < kill_at) std::this_thread::yield();
-    if (!load.running()) {  // an operation failed with nobody killed
-      for (const Status& failure : load.TakeFailures()) ADD_FAILURE() << failure;
-      ADD_FAILURE() << server.process->Output();
-    }
-    EXPECT_EQ(text.Ask("set n 0 0 " + std::to_string(number.size()) + "\r\n" + number + "\r\n"),
-              "STORED\r\n");
-    server.process->Signal(SIGKILL);
-    EXPECT_EQ(cluster.WaitFor(*server.process).code, 128 + SIGKILL);
-    while (load.running()) std::this_thread::yield();
-    load.Stop();
-    (void)load.TakeFailures();
-    EXPECT_EQ(load.wrong(), "");
-  }
-  ComputeServerProcess server = StartServer();
-  auto client = ConnectTo(server, kPatienceMs);
-  load.ReadAll(Open(*client));
-  for (const Status& failure : load.TakeFailures()) ADD_FAILURE() << failure;
-  EXPECT_EQ(load.wrong(), "");
-  EXPECT_EQ(Terminate(server).code, 0);
-}
 
 TEST_F(EngineProcessTest, AShutdownUnderLoadLosesNothingAndTheNextStartReplaysNothing) {
   ComputeServerProcess server = StartServer();
