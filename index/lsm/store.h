@@ -38,6 +38,7 @@
 #include "index/lsm/lookup.h"
 #include "index/lsm/manifest.h"
 #include "index/lsm/merge.h"
+#include "index/lsm/modify_entry.h"
 #include "index/lsm/open_values.h"
 #include "index/lsm/options.h"
 #include "index/lsm/segment_grants.h"
@@ -74,6 +75,7 @@ class LsmStore final : public RangeIndex {
                         std::vector<std::optional<std::string>>* values) override;
   size_t VisitAtOnce(OpContext& op, std::span<const std::string_view> keys,
                      ValueVisitor& visitor) override;
+  /// With kRead the key keeps its expiry; else it has none afterwards, as behind a put.
   Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
                                     const ModifyFunction& modify, CurrentValue use) override;
   /// Reads nothing.
@@ -81,6 +83,15 @@ class LsmStore final : public RangeIndex {
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
   Task<Status> DeleteRange(OpContext& op, std::string_view start, std::string_view end) override;
   Task<Status> Upkeep(OpContext& op) override;
+
+  /// Modify that sees the key's expiry, and says which one it has afterwards. `use`: as of Modify; with any of them the expiry is seen.
+  Task<Result<ModifyResult>> ModifyEntry(OpContext& op, std::string_view key,
+                                         ModifyEntryFunction modify, CurrentValue use);
+  /// When the key expires, in ms since 1970; 0: never. nullopt: it is not there, or has expired. Nothing is read of a large value.
+  Task<Result<std::optional<uint64_t>>> ExpiryOf(OpContext& op, std::string_view key);
+  /// The same of what the snapshot sees. REQUIRES: as GetAt.
+  Task<Result<std::optional<uint64_t>>> ExpiryAt(OpContext& op, const Snapshot& snapshot,
+                                                 std::string_view key);
 
   /// What is committed now: for GetAt, ScanAt and SnapshotIterator, until the last copy of it is gone.
   Snapshot TakeSnapshot();
@@ -218,10 +229,13 @@ class LsmStore final : public RangeIndex {
   Task<Status> ScanFrom(OpContext& op, ReadPoint point, LookupPlaces places, ScanRange range,
                         std::vector<KeyValue>* rows);
 
+  Task<Result<std::optional<uint64_t>>> FindExpiry(OpContext& op, LookupPlaces places,
+                                                   std::string_view key, Sequence snapshot);
+
   // store_snapshot.cc
   LookupPlaces PlacesAt(const Snapshot& snapshot);
 
-  // store_write.cc
+  // store_write.cc, store_modify.cc
   /// What a change found, and depends on.
   struct Seen {
     uint64_t flushes = 0;

@@ -49,6 +49,22 @@ Task<Result<bool>> LsmStore::Get(OpContext& op, std::string_view key, std::strin
   co_return true;
 }
 
+Task<Result<std::optional<uint64_t>>> LsmStore::FindExpiry(OpContext& op, LookupPlaces places,
+                                                           std::string_view key,
+                                                           Sequence snapshot) {
+  FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+  Found found;
+  auto there = co_await Find(op, places, key, snapshot, Wanted::kPresence, &found);
+  if (!there.ok()) co_return there.status();
+  std::optional<uint64_t> expires_ms;
+  if (*there) expires_ms = found.entry.expires_ms;
+  co_return expires_ms;
+}
+
+Task<Result<std::optional<uint64_t>>> LsmStore::ExpiryOf(OpContext& op, std::string_view key) {
+  return FindExpiry(op, Places(), key, kSequenceMax);
+}
+
 // One after another: whoever waits for the device with one key has others in flight beside it.
 Task<Status> LsmStore::MultiGet(OpContext& op, std::span<const std::string_view> keys,
                                 std::vector<std::optional<std::string>>* values) {

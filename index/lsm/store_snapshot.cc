@@ -44,6 +44,11 @@ Task<Result<bool>> LsmStore::GetAt(OpContext& op, const Snapshot& snapshot, std:
   co_return there;
 }
 
+Task<Result<std::optional<uint64_t>>> LsmStore::ExpiryAt(OpContext& op, const Snapshot& snapshot,
+                                                         std::string_view key) {
+  return FindExpiry(op, PlacesAt(snapshot), key, snapshot.sequence());
+}
+
 Task<Status> LsmStore::ScanAt(OpContext& op, const Snapshot& snapshot, ScanRange range,
                               std::vector<KeyValue>* rows) {
   ReadPoint point{PinView(), snapshot.sequence()};

@@ -315,97 +315,10 @@ Task<Status> LsmStore::CommitBlindly(OpContext& op, std::span<Change> changes) {
   co_return done;
 }
 
-namespace {
-
-/// Whether it comes to the same if the key is there and if it is not, and that is a change: then it is decided, and nothing has to be known.
-bool DecidesBlindly(const ModifyFunction& modify, ModifyAction* action, std::string* replacement) {
-  std::string if_absent;
-  const ModifyAction absent = modify(std::nullopt, &if_absent);
-  replacement->clear();
-  *action = modify(std::string_view(), replacement);
-  switch (*action) {
-    case ModifyAction::kKeep:
-      return false;
-    case ModifyAction::kDelete:
-      return absent != ModifyAction::kWrite;
-    case ModifyAction::kWrite:
-      return absent == ModifyAction::kWrite && if_absent == *replacement;
-  }
-  return false;
-}
-
-}  // namespace
-
 Task<Status> LsmStore::DeleteRange(OpContext& op, std::string_view start, std::string_view end) {
   const Change change{.kind = ChangeKind::kDeleteRange, .key = start, .end = end};
   Status deleted = co_await Write(op, {&change, 1});
   co_return deleted;
-}
-
-Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
-                                            const ModifyFunction& modify, CurrentValue use) {
-  FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
-  const Wanted wanted = use == CurrentValue::kRead ? Wanted::kValue : Wanted::kPresence;
-  std::string replacement;
-  for (;;) {
-    Status admitted = co_await Admit(op.worker, op.deadline_ns, 1);
-    if (!admitted.ok()) co_return admitted;
-    Found found;
-    const uint64_t flushes_before = View().flushes;
-    auto there = co_await Find(op, Places(), key, kSequenceMax, wanted, &found);
-    Seen seen{View().flushes, found.newest_in_memory};
-    if (seen.flushes != flushes_before) continue;  // it may have been looked up in an older view
-
-    ModifyResult result;
-    if (there.ok()) {
-      result.existed = *there;
-      std::optional<std::string_view> current;
-      if (*there) current = wanted == Wanted::kValue ? found.entry.value : std::string_view();
-      replacement.clear();
-      result.action = modify(current, &replacement);
-      const bool deletes_nothing = result.action == ModifyAction::kDelete && !*there;
-      if (result.action == ModifyAction::kKeep || deletes_nothing) co_return result;
-    } else {
-      result.existed = true;
-      const bool blind = wanted == Wanted::kPresence && IsUnreadable(there.status()) &&
-                         DecidesBlindly(modify, &result.action, &replacement);
-      if (!blind) co_return there.status();
-    }
-
-    Change change{.kind = ChangeKind::kDelete, .key = key};
-    Committed committed;
-    OpenValues::Use open;
-    if (result.action == ModifyAction::kWrite) {
-      change.kind = ChangeKind::kPut;
-      change.value = replacement;
-      if (replacement.size() > kValueBytesMax) {
-        co_return Status::InvalidArgument(fmt::format("a value of {} bytes: up to {} can be",
-                                                      replacement.size(), kValueBytesMax));
-      }
-      if (replacement.size() >= options_.value_separation_bytes) {
-        open.Begin(&open_values_, *value_log_, op.worker.number());
-        Status appended =
-            co_await AppendValue(op.worker, key, replacement, &change.pointer, &committed);
-        if (!appended.ok()) co_return appended;
-        change.kind = ChangeKind::kPutPointer;
-        change.value = {};
-      }
-    }
-    const CommitOutcome outcome = TryCommit(op.worker, {&change, 1}, &seen, &committed);
-    if (outcome != CommitOutcome::kDone) NoteUnnamed({&change, 1});
-    if (outcome != CommitOutcome::kDone && committed.sealed) log_work_.Notify();
-    if (outcome == CommitOutcome::kChanged) continue;
-    if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
-    if (outcome == CommitOutcome::kNoRoom) {
-      Status room = co_await AwaitLogRoom(op.worker, *recovery_log_);
-      if (!room.ok()) co_return room;
-      continue;
-    }
-    open.End();
-    Status after = co_await AfterCommit(op.worker, committed);
-    if (!after.ok()) co_return after;
-    co_return result;
-  }
 }
 
 }  // namespace farleaf::index::lsm

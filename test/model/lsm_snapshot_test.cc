@@ -1,4 +1,5 @@
-// Snapshots and expiry, while all turns over: memtables are flushed, levels merged, values collected, and time goes on. What each
+// Snapshots and expiry, while all turns over: memtables are flushed, levels merged, values collected, the store is opened again, and time goes
+// on. What each
 // snapshot and each iterator shows is what a copy of a map shows that was made with it; and when nobody looks any more, nothing of
 // what was deleted or has expired takes space.
 #include <gtest/gtest.h>
@@ -31,6 +32,7 @@ constexpr uint64_t kValueSegmentsLeft = 16;
 
 struct Counts {
   uint64_t snapshots = 0, kept = 0, iterated = 0, collected = 0, held_max = 0, expired = 0;
+  uint64_t expiries_kept = 0, expiries_changed = 0, expiries_read = 0, reopened = 0;
 };
 
 class StoreRun {
@@ -54,11 +56,6 @@ class StoreRun {
     Worker& worker = workers_[0];
     Turn(OpenStore(worker));
     if (::testing::Test::HasFailure()) return;
-    workers_[1].Spawn(store_->RunLogs(workers_[1]));
-    workers_[1].Spawn(store_->RunLogFlushes(workers_[1]));
-    workers_[1].Spawn(store_->RunFlushes(workers_[1]));
-    workers_[1].Spawn(store_->RunCollection(workers_[1]));
-    workers_[2].Spawn(store_->RunCompactions(workers_[2]));
     Turn(Steps(worker, steps));
     if (!::testing::Test::HasFailure()) Turn(LetAllExpire(worker));
     if (::testing::Test::HasFailure()) return;
@@ -80,6 +77,7 @@ class StoreRun {
   struct Taken {
     Snapshot snapshot;
     Content content;
+    Model rows;  ///< also those that have expired
   };
   struct Iterating {
     std::unique_ptr<SnapshotIterator> iterator;
@@ -99,7 +97,24 @@ class StoreRun {
     const LsmOptions options = test::TinyStore();
     auto opened = co_await LsmStore::Open(worker, deps, options, LsmStore::IfMissing::kCreate);
     EXPECT_TRUE(opened.ok()) << opened.status();
-    if (opened.ok()) store_ = std::move(*opened);
+    if (!opened.ok()) co_return;
+    store_ = std::move(*opened);
+    workers_[1].Spawn(store_->RunLogs(workers_[1]));
+    workers_[1].Spawn(store_->RunLogFlushes(workers_[1]));
+    workers_[1].Spawn(store_->RunFlushes(workers_[1]));
+    workers_[1].Spawn(store_->RunCollection(workers_[1]));
+    workers_[2].Spawn(store_->RunCompactions(workers_[2]));
+  }
+  dsm::Task<void> Reopen(Worker& worker) {
+    iterators_.clear();
+    taken_.clear();
+    counts_->collected += store_->collected_segments();
+    store_->Stop();
+    while (workers_[1].spawned() + workers_[2].spawned() > 0) co_await worker.Sleep(kNsPerMs);
+    co_await CloseStore(worker);
+    store_ = nullptr;
+    co_await OpenStore(worker);
+    ++counts_->reopened;
   }
   dsm::Task<void> CloseStore(Worker& worker) {
     Status closed = co_await store_->Close(worker);
@@ -109,10 +124,19 @@ class StoreRun {
   uint64_t NowMs() const { return wall_.NowNs() / kNsPerMs; }
   static std::string KeyOf(uint64_t number) { return "k" + std::to_string(100 + number); }
   std::string RandomKey() { return KeyOf(random_.Below(kKeys)); }
+  static bool Expired(const Row& row, uint64_t now_ms) {
+    return row.expires_ms != 0 && row.expires_ms <= now_ms;
+  }
+  static std::optional<uint64_t> ExpiryOf(const Model& model, const std::string& key,
+                                          uint64_t now_ms) {
+    const auto at = model.find(key);
+    if (at == model.end() || Expired(at->second, now_ms)) return std::nullopt;
+    return at->second.expires_ms;
+  }
   Content ContentNow() const {
     Content content;
     for (const auto& [key, row] : model_) {
-      if (row.expires_ms == 0 || row.expires_ms > NowMs()) content[key] = row.value;
+      if (!Expired(row, NowMs())) content[key] = row.value;
     }
     return content;
   }
@@ -129,8 +153,10 @@ class StoreRun {
   dsm::Task<void> Steps(Worker& worker, uint64_t steps) {
     for (uint64_t step = 0; step < steps && !::testing::Test::HasFailure(); ++step) {
       const uint64_t what = random_.Below(100);
-      if (what < 40) {
+      if (what < 30) {
         co_await Write(worker);
+      } else if (what < 40) {
+        co_await Modify(worker);
       } else if (what < 45) {
         TakeOrRelease();
       } else if (what < 60) {
@@ -146,8 +172,11 @@ class StoreRun {
       } else if (what < 98) {
         wall_.AdvanceNs(random_.Below(random_.OneIn(50) ? 2 * kHourMs : 500) * kNsPerMs);
         co_await worker.Sleep(random_.Below(10 * kNsPerMs));
-      } else {
+      } else if (!random_.OneIn(20)) {
         store_->CompactEagerly(random_.OneIn(2));
+      } else {
+        co_await Reopen(worker);
+        if (!store_) co_return;
       }
       counts_->held_max = std::max(counts_->held_max, store_->snapshot_metrics().segments_held);
     }
@@ -189,9 +218,59 @@ class StoreRun {
     model_ = std::move(after);
   }
 
+  /// Through the interface of all indexes, or through the store's own.
+  dsm::Task<void> Modify(Worker& worker) {
+    const std::string key = RandomKey();
+    const auto at = model_.find(key);
+    const bool there = at != model_.end() && !Expired(at->second, NowMs());
+    const Row before = there ? at->second : Row();
+    Row after{std::to_string(++version_) + "/", 0};
+    after.value.resize(random_.OneIn(2) ? 30 : 64 + random_.Below(60'000), 'm');
+    const bool deletes = random_.OneIn(8), reads = random_.OneIn(2), shared = random_.OneIn(3);
+    const bool keeps = shared ? reads : random_.OneIn(2);
+    after.expires_ms = keeps ? before.expires_ms : 0;
+    if (!shared && !keeps && random_.OneIn(2)) after.expires_ms = NowMs() + random_.Below(2000);
+    counts_->expiries_kept += keeps && !deletes && before.expires_ms != 0;
+    counts_->expiries_changed += !shared && after.expires_ms != before.expires_ms;
+    bool saw = there;
+    std::string value;
+    uint64_t expires_ms = 0;
+    const ModifyAction action = deletes ? ModifyAction::kDelete : ModifyAction::kWrite;
+    const ModifyFunction blind = [&](std::optional<std::string_view> current, std::string* next) {
+      saw = current.has_value();
+      value = current.value_or("");
+      *next = after.value;
+      return action;
+    };
+    const ModifyEntryFunction seeing = [&](const std::optional<CurrentEntry>& current,
+                                           NewEntry* next) {
+      saw = current.has_value();
+      value = current ? current->value : "";
+      expires_ms = current ? current->expires_ms : 0;
+      next->value = after.value;
+      if (!keeps) next->expires_ms = after.expires_ms;
+      return action;
+    };
+    dsm::FabricCounts fabric;
+    OpContext op{worker, fabric};
+    const CurrentValue use = reads ? CurrentValue::kRead : CurrentValue::kPresenceOnly;
+    auto task =
+        shared ? store_->Modify(op, key, blind, use) : store_->ModifyEntry(op, key, seeing, use);
+    auto modified = co_await std::move(task);
+    EXPECT_TRUE(modified.ok()) << modified.status();
+    EXPECT_EQ(saw, there) << key;
+    EXPECT_TRUE(value == (reads ? before.value : "")) << key;
+    EXPECT_TRUE(shared || expires_ms == before.expires_ms) << key << ", " << expires_ms;
+    if (deletes) {
+      model_.erase(key);
+    } else {
+      model_[key] = std::move(after);
+    }
+  }
+
   void TakeOrRelease() {
     if (taken_.size() < kSnapshotsMax && random_.OneIn(2)) {
-      taken_.push_back({store_->TakeSnapshot(), ContentNow()});
+      taken_.push_back({store_->TakeSnapshot(), ContentNow(), model_});
       EXPECT_EQ(taken_.back().snapshot.taken_ms(), NowMs());
       ++counts_->snapshots;
     } else if (!taken_.empty()) {
@@ -219,6 +298,8 @@ class StoreRun {
     EXPECT_TRUE(found.ok()) << found.status();
     if (!found.ok()) co_return;
     EXPECT_TRUE(*found == (is != now.end()) && (!*found || value == is->second)) << key;
+    auto expiry = co_await store_->ExpiryOf(op, key);
+    EXPECT_TRUE(expiry.ok() && *expiry == ExpiryOf(model_, key, NowMs())) << key;
     const Taken* const taken = RandomTaken();
     if (!taken) co_return;
     const auto was = taken->content.find(key);
@@ -229,6 +310,11 @@ class StoreRun {
     if (!there.ok()) co_return;
     EXPECT_TRUE(*there == (was != taken->content.end()) && (!*there || value == was->second))
         << key << " at " << taken->snapshot.sequence();
+    auto expired = co_await store_->ExpiryAt(op, taken->snapshot, key);
+    EXPECT_TRUE(expired.ok()) << expired.status();
+    if (!expired.ok()) co_return;
+    EXPECT_EQ(*expired, ExpiryOf(taken->rows, key, taken->snapshot.taken_ms())) << key;
+    counts_->expiries_read += expired->value_or(0) != 0;
     counts_->kept += *there && (is == now.end() || is->second != value);
   }
 
@@ -363,13 +449,20 @@ TEST(LsmSnapshotTest, WhatASnapshotSeesStaysWhateverIsFlushedMergedCollectedOrEx
   }
   std::printf(
       "%lu seeds: %lu snapshots, %lu reads of what is gone since, %lu rows of iterators, %lu "
-      "segments collected, of which up to %lu were held; %lu values with an expiry\n",
+      "segments collected, of which up to %lu were held; %lu values with an expiry, %lu kept and "
+      "%lu "
+      "changed by a modify, %lu seen in snapshots; opened again %lu times\n",
       seeds, counts.snapshots, counts.kept, counts.iterated, counts.collected, counts.held_max,
-      counts.expired);
+      counts.expired, counts.expiries_kept, counts.expiries_changed, counts.expiries_read,
+      counts.reopened);
   EXPECT_GT(counts.kept, seeds * 20);
   EXPECT_GT(counts.iterated, seeds * 100);
   EXPECT_GT(counts.collected, seeds);
   EXPECT_GT(counts.held_max, 0u);
+  EXPECT_GT(counts.expiries_kept, seeds * 5);
+  EXPECT_GT(counts.expiries_changed, seeds * 20);
+  EXPECT_GT(counts.expiries_read, seeds * 5);
+  EXPECT_GT(counts.reopened, 0u);
 }
 
 }  // namespace

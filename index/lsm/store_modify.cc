@@ -1,0 +1,108 @@
+// Read-modify-writes.
+#include "index/lsm/store.h"
+
+namespace farleaf::index::lsm {
+
+namespace {
+
+/// Whether it comes to the same if the key is there, whatever its expiry, and if it is not, and that is a change: then it is decided, and
+/// nothing has to be known.
+bool DecidesBlindly(const ModifyEntryFunction& modify, ModifyAction* action,
+                    NewEntry* replacement) {
+  NewEntry if_absent;
+  const ModifyAction absent = modify(std::nullopt, &if_absent);
+  for (const uint64_t expires_ms : {UINT64_MAX, uint64_t{0}}) {
+    *replacement = {.value = {}, .expires_ms = expires_ms};
+    *action = modify(CurrentEntry{.value = {}, .expires_ms = expires_ms}, replacement);
+    const bool writes_the_same = *action == ModifyAction::kWrite &&
+                                 absent == ModifyAction::kWrite && if_absent == *replacement;
+    const bool deletes = *action == ModifyAction::kDelete && absent != ModifyAction::kWrite;
+    if (!writes_the_same && !deletes) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// Who has not looked at the value puts another one in its place, as a put does: what it was to expire at is gone with it.
+Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
+                                            const ModifyFunction& modify, CurrentValue use) {
+  const bool keeps_expiry = use == CurrentValue::kRead;
+  return ModifyEntry(
+      op, key,
+      [&modify, keeps_expiry](const std::optional<CurrentEntry>& current, NewEntry* replacement) {
+        if (!keeps_expiry) replacement->expires_ms = 0;
+        return modify(current ? std::optional(current->value) : std::nullopt, &replacement->value);
+      },
+      use);
+}
+
+Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view key,
+                                                 ModifyEntryFunction modify, CurrentValue use) {
+  FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+  const Wanted wanted = use == CurrentValue::kRead ? Wanted::kValue : Wanted::kPresence;
+  NewEntry replacement;
+  for (;;) {
+    Status admitted = co_await Admit(op.worker, op.deadline_ns, 1);
+    if (!admitted.ok()) co_return admitted;
+    Found found;
+    const uint64_t flushes_before = View().flushes;
+    auto there = co_await Find(op, Places(), key, kSequenceMax, wanted, &found);
+    Seen seen{View().flushes, found.newest_in_memory};
+    if (seen.flushes != flushes_before) continue;  // it may have been looked up in an older view
+
+    ModifyResult result;
+    if (there.ok()) {
+      result.existed = *there;
+      std::optional<CurrentEntry> current;
+      if (*there) {
+        current.emplace(CurrentEntry{.value = {}, .expires_ms = found.entry.expires_ms});
+        if (wanted == Wanted::kValue) current->value = found.entry.value;
+      }
+      replacement.value.clear();
+      replacement.expires_ms = current ? current->expires_ms : 0;
+      result.action = modify(current, &replacement);
+      const bool deletes_nothing = result.action == ModifyAction::kDelete && !*there;
+      if (result.action == ModifyAction::kKeep || deletes_nothing) co_return result;
+    } else {
+      result.existed = true;
+      const bool blind = wanted == Wanted::kPresence && IsUnreadable(there.status()) &&
+                         DecidesBlindly(modify, &result.action, &replacement);
+      if (!blind) co_return there.status();
+    }
+
+    Change change{.kind = ChangeKind::kDelete, .key = key};
+    Committed committed;
+    OpenValues::Use open;
+    if (result.action == ModifyAction::kWrite) {
+      change.kind = ChangeKind::kPut;
+      change.value = replacement.value;
+      change.expires_ms = replacement.expires_ms;
+      FARLEAF_CO_RETURN_IF_ERROR(CheckChange(change));
+      if (change.value.size() >= options_.value_separation_bytes) {
+        open.Begin(&open_values_, *value_log_, op.worker.number());
+        Status appended =
+            co_await AppendValue(op.worker, key, change.value, &change.pointer, &committed);
+        if (!appended.ok()) co_return appended;
+        change.kind = ChangeKind::kPutPointer;
+        change.value = {};
+      }
+    }
+    const CommitOutcome outcome = TryCommit(op.worker, {&change, 1}, &seen, &committed);
+    if (outcome != CommitOutcome::kDone) NoteUnnamed({&change, 1});
+    if (outcome != CommitOutcome::kDone && committed.sealed) log_work_.Notify();
+    if (outcome == CommitOutcome::kChanged) continue;
+    if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
+    if (outcome == CommitOutcome::kNoRoom) {
+      Status room = co_await AwaitLogRoom(op.worker, *recovery_log_);
+      if (!room.ok()) co_return room;
+      continue;
+    }
+    open.End();
+    Status after = co_await AfterCommit(op.worker, committed);
+    if (!after.ok()) co_return after;
+    co_return result;
+  }
+}
+
+}  // namespace farleaf::index::lsm
