@@ -20,6 +20,7 @@ Result<std::unique_ptr<Background>> Background::Start(LsmStore* store,
         worker->Spawn(store->RunLogFlushes(*worker));
         worker->Spawn(store->RunFlushes(*worker));
         worker->Spawn(store->RunCollection(*worker));
+        worker->Spawn(store->RunReclaim(*worker));
       } else {
         worker->Spawn(store->RunCompactions(*worker));
       }

@@ -143,6 +143,10 @@ void Memtable::Insert(const Entry& entry) {
   if (entry.kind == EntryKind::kPointer) {
     value_bytes_.fetch_add(entry.pointer.bytes, std::memory_order_relaxed);
   }
+  if (entry.expires_ms != 0) {
+    std::lock_guard lock(expiry_lock_);
+    expiry_.Add(entry.expires_ms, entry.key.size() + entry.value.size() + entry.pointer.bytes);
+  }
 }
 
 bool Memtable::TryInsert(const Place& place, Record* record) {

@@ -19,11 +19,14 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "dsm/base/spin_lock.h"
 #include "index/lsm/arena.h"
+#include "index/lsm/expiry_times.h"
 #include "index/lsm/memtable_ranges.h"
 #include "index/lsm/types.h"
 
@@ -64,6 +67,12 @@ class Memtable {
   /// The newest range that covers the key and is not newer than `max`; 0: none.
   Sequence CoveredAt(std::string_view key, Sequence max) const {
     return ranges_.CoveredAt(key, max);
+  }
+
+  /// Of keys and values: no more than have expired by then (since 1970), overwritten ones included.
+  uint64_t ExpiredBytes(uint64_t now_ms) const {
+    std::lock_guard lock(expiry_lock_);
+    return expiry_.ExpiredBytes(now_ms);
   }
 
   /// Of the process's memory.
@@ -114,6 +123,8 @@ class Memtable {
   std::atomic<uint64_t> entries_{0};
   std::atomic<uint64_t> value_bytes_{0};  // of the records that pointers name
   MemtableRanges ranges_{&arena_};
+  mutable SpinLock expiry_lock_;  // guards expiry_
+  ExpiryTimes expiry_;
 };
 
 /// Stands on an entry, or on none. It takes a leaf's entries at a time: what is inserted into that leaf later, it may not

@@ -64,11 +64,12 @@ class MergeRule {
     return true;
   }
 
-  /// Those of the sources that are to be kept in the result, as fragments: sequence 0 where the merge has applied them.
-  std::vector<RangeDelete> RangeDeletesOfResult() const {
+  /// Those of the sources that are to be kept in the result, as fragments: sequence 0 where the merge has applied them. Of those in front of
+  /// `first_source` the result takes none.
+  std::vector<RangeDelete> RangeDeletesOfResult(size_t first_source = 0) const {
     std::vector<RangeDelete> kept;
-    for (const auto& deletes : setting_.range_deletes) {
-      for (RangeDelete range : deletes) {
+    for (size_t source = first_source; source < setting_.range_deletes.size(); ++source) {
+      for (RangeDelete range : setting_.range_deletes[source]) {
         if (StratumOf(range.sequence) == 0) {
           if (setting_.bottom) continue;
           range.sequence = 0;

@@ -157,7 +157,10 @@ class TableScrub {
     ++context_.report.entries;
     if (entries_++ == 0) smallest_ = entry.key;
     deletes_ += entry.kind == EntryKind::kDeleted;
-    expiring_ += entry.expires_ms != 0;
+    if (entry.expires_ms != 0) {
+      ++expiring_;
+      expiry_.Add(entry.expires_ms, entry.key.size() + entry.value.size() + entry.pointer.bytes);
+    }
     content_bytes_ += entry.key.size() + entry.value.size();
     sequence_max_ = std::max(sequence_max_, entry.sequence);
     if (entry.kind != EntryKind::kPointer) return;
@@ -233,6 +236,9 @@ class TableScrub {
     expect("entries", entries_, info_.entries);
     expect("deleted entries", deletes_, info_.deletes);
     expect("entries that expire", expiring_, info_.expiring);
+    if (!info_.expiry.spans().empty() && expiry_ != info_.expiry) {
+      Fault(at, "it is described as expiring at other times");
+    }
     expect("bytes of keys and values", content_bytes_, info_.content_bytes);
     expect("as the highest sequence", sequence_max_, info_.sequence_max);
     if (smallest_ != info_.smallest || last_.key != info_.largest) {
@@ -256,6 +262,7 @@ class TableScrub {
 
   // Of the entries so far.
   uint32_t leaves_ = 0;
+  ExpiryTimes expiry_;
   uint64_t entries_ = 0, deletes_ = 0, expiring_ = 0, content_bytes_ = 0;
   Sequence sequence_max_ = 0;
   std::string smallest_;

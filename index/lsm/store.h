@@ -41,6 +41,7 @@
 #include "index/lsm/modify_entry.h"
 #include "index/lsm/open_values.h"
 #include "index/lsm/options.h"
+#include "index/lsm/reclaim_plan.h"
 #include "index/lsm/segment_grants.h"
 #include "index/lsm/snapshot.h"
 #include "index/lsm/store_metrics.h"
@@ -122,6 +123,8 @@ class LsmStore final : public RangeIndex {
   Task<void> RunFlushes(dsm::Worker& worker);
   Task<void> RunCompactions(dsm::Worker& worker);
   Task<void> RunCollection(dsm::Worker& worker);
+  /// Looks once a second for what has expired or was deleted by ranges, and has it flushed, written anew by RunCompactions, and collected.
+  Task<void> RunReclaim(dsm::Worker& worker);
   /// Has what the memtable holds flushed, however little it is, as soon as no other flush runs.
   void FlushSoon();
   /// From now on every level's run sinks at the next occasion, whatever its size: all ends up in the lowest level, at the cost of
@@ -274,6 +277,11 @@ class LsmStore final : public RangeIndex {
   Task<Status> CommitBlindly(OpContext& op, std::span<Change> changes);
   Sequence NewestInMemory(const ReadView& view, std::string_view key) const;
 
+  /// When what cannot be done, to a segment or a table, is tried again.
+  struct Retry {
+    uint64_t pause_ns = 0, until_ns = 0;
+  };
+
   // store_flush.cc, store_compact.cc
   Merge::Deps MergeDeps();
   enum class Bottom : uint8_t { kNo, kYes };
@@ -326,6 +334,20 @@ class LsmStore final : public RangeIndex {
     return background_status_[work];
   }
 
+  // store_reclaim.cc
+  ReclaimPlan PlanReclaim() const;
+  void LookForDead(uint64_t now_ns, bool idle);
+  Task<Status> CommitNothing(dsm::Worker& worker);
+  /// One of those that were found, of a level that nothing is being merged into.
+  std::optional<DeadTable> TakeDead();
+  /// Gets rid of it, and lets its level go.
+  Task<void> ReclaimTaken(dsm::Worker& worker, DeadTable dead);
+  Task<Status> Reclaim(dsm::Worker& worker, DeadTable dead);
+  Task<Status> CommitReclaimed(dsm::Worker& worker, RunPlace place, StateEdit edit);
+  /// `number`: of the run in the version.
+  Task<Status> WriteAnew(dsm::Worker& worker, std::shared_ptr<const Version> version, size_t number,
+                         TableRef ref);
+
   // store_aside.cc
   struct Rest;
   struct Aside {
@@ -350,10 +372,6 @@ class LsmStore final : public RangeIndex {
   struct ValueGap {
     uint32_t begin = 0, end = 0;
     bool may_be_end = false;  ///< it may be that nothing was written there
-  };
-  /// When a segment that cannot be emptied is tried again.
-  struct Retry {
-    uint64_t pause_ns = 0, until_ns = 0;
   };
   using Retries = std::map<SegmentId, Retry>;
   Task<std::vector<SegmentId>> SegmentsToCollect(dsm::Worker& worker, const Retries& retries);
@@ -403,6 +421,9 @@ class LsmStore final : public RangeIndex {
   uint32_t compacting_ = 0;                           // bit: a level that is being merged into
   std::array<uint64_t, kLevelsMax> not_before_ns_{};  // when one that failed may be taken again
   std::array<uint32_t, kLevelsMax> unread_{};         // tries one after another that could not read
+  std::vector<DeadTable> dead_;                       // found, and not taken yet: from the end
+  std::map<TableId, Retry> reclaim_retries_;          // of those that could not be written anew
+  std::atomic<bool> reclaimed_values_{false};         // some, since the store was opened
   std::atomic<uint64_t> flush_bytes_{0};              // StoreState::flush_bytes
   std::atomic<double> changes_of_memtable_{0};        // of those flushed lately; 0: none was
   std::atomic<double> merge_speed_;                   // of merges into level 0, bytes read a second

@@ -241,6 +241,8 @@ Task<void> LsmStore::RunCompactions(dsm::Worker& worker) {
     const auto into = TakeMerge(now_ns, kLevelsMax);
     if (into) {
       co_await CompactTaken(worker, *into);
+    } else if (const auto dead = TakeDead()) {
+      co_await ReclaimTaken(worker, *dead);
     } else if (AnyPauses(now_ns)) {
       co_await worker.Sleep(kCompactionPauseNs / 50);
     } else {

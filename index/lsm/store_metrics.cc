@@ -13,6 +13,8 @@ StoreMetrics StoreCounters::Read() const {
                        .merged_bytes_read = read(merged_bytes_read),
                        .merged_bytes_written = read(merged_bytes_written),
                        .moved_bytes = read(moved_bytes),
+                       .reclaimed_tables = read(reclaimed_tables),
+                       .reclaimed_bytes_read = read(reclaimed_bytes_read),
                        .recovered_changes = read(recovered_changes),
                        .recovery_ns = read(recovery_ns)};
   for (size_t i = 0; i < kWaitsFor; ++i) {

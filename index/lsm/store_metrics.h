@@ -25,7 +25,9 @@ struct StoreMetrics {
   std::array<Waits, kWaitsFor> waits;  ///< by WaitsFor
   uint64_t flushed_bytes = 0;          ///< of tables that flushes wrote
   uint64_t merged_bytes_read = 0, merged_bytes_written = 0;
-  uint64_t moved_bytes = 0;                         ///< of values that collection appended again
+  uint64_t moved_bytes = 0;  ///< of values that collection appended again
+  /// Tables that went, or were written anew, because much had expired or was deleted by a range; bytes that were read for it.
+  uint64_t reclaimed_tables = 0, reclaimed_bytes_read = 0;
   uint64_t recovered_changes = 0, recovery_ns = 0;  ///< of the opening
 };
 
@@ -35,6 +37,7 @@ struct StoreCounters {
   };
   std::array<Waits, kWaitsFor> waits;
   std::atomic<uint64_t> flushed_bytes{0}, merged_bytes_read{0}, merged_bytes_written{0};
+  std::atomic<uint64_t> reclaimed_tables{0}, reclaimed_bytes_read{0};
   std::atomic<uint64_t> moved_bytes{0}, recovered_changes{0}, recovery_ns{0};
 
   static void Add(std::atomic<uint64_t>* count, uint64_t amount) {

@@ -117,7 +117,10 @@ void TableBuilder::Add(const Entry& entry) {
   if (info_.entries == 0) info_.smallest = entry.key;
   ++info_.entries;
   info_.deletes += entry.kind == EntryKind::kDeleted;
-  info_.expiring += entry.expires_ms != 0;
+  if (entry.expires_ms != 0) {
+    ++info_.expiring;
+    info_.expiry.Add(entry.expires_ms, entry.key.size() + inline_bytes + entry.pointer.bytes);
+  }
   info_.content_bytes += entry.key.size() + inline_bytes;
   info_.sequence_max = std::max(info_.sequence_max, entry.sequence);
   if (!same_key) last_key_.assign(entry.key);

@@ -7,7 +7,8 @@ namespace farleaf::index::lsm {
 
 namespace {
 
-constexpr uint64_t kFormat = 1;
+/// kExpiryFormat: with the times at which entries expire; of tables that have some.
+constexpr uint64_t kFormat = 1, kExpiryFormat = 2;
 
 class Writer {
  public:
@@ -78,15 +79,27 @@ Fault Misfit(const TableInfo& info) {
   }
   if (info.root_level < 1 || info.root_level > kBlockLevelMax) return "table of no possible height";
   if (info.entries == 0 || info.leaves == 0 || info.leaves > info.entries) return "empty table";
+  if (!info.expiry.Fits()) return "table that expires at no possible times";
   if (info.largest < info.smallest) return "table whose largest key is below its smallest";
   return nullptr;
+}
+
+ExpiryTimes DecodeExpiry(Reader& in) {
+  const auto shift = static_cast<uint32_t>(in.Number(63));
+  std::vector<ExpiryTimes::Span> spans(in.Count(2));
+  for (ExpiryTimes::Span& span : spans) {
+    span.number = in.Number();
+    span.bytes = in.Number();
+  }
+  return {shift, std::move(spans)};
 }
 
 }  // namespace
 
 std::string TableInfo::Encode() const {
   Writer out;
-  out.Number(kFormat);
+  const bool with_expiry = !expiry.spans().empty();
+  out.Number(with_expiry ? kExpiryFormat : kFormat);
   out.Number(segments.size());
   for (const SegmentId segment : segments) out.Number(storage::Number(segment));
   out.Number(stamp);
@@ -108,12 +121,21 @@ std::string TableInfo::Encode() const {
     out.Number(storage::Number(each.segment));
     out.Number(each.live_bytes);
   }
+  if (!with_expiry) return out.Take();
+  out.Number(expiry.shift());
+  out.Number(expiry.spans().size());
+  for (const ExpiryTimes::Span& span : expiry.spans()) {
+    out.Number(span.number);
+    out.Number(span.bytes);
+  }
   return out.Take();
 }
 
 Result<TableInfo> TableInfo::Decode(std::span<const std::byte> bytes) {
   Reader in(AsChars(bytes));
-  if (in.Number() != kFormat) return Status::Corruption("table of an unknown format");
+  const uint64_t format = in.Number();
+  if (format != kFormat && format != kExpiryFormat)
+    return Status::Corruption("table of an unknown format");
   TableInfo info;
   info.segments.resize(in.Count(1));
   for (SegmentId& segment : info.segments) segment = SegmentId{in.Number()};
@@ -137,6 +159,7 @@ Result<TableInfo> TableInfo::Decode(std::span<const std::byte> bytes) {
     each.live_bytes = in.Number(LogSegment::kLiveBytesMax);
   }
   info.dictionary = std::move(dictionary);
+  if (format == kExpiryFormat) info.expiry = DecodeExpiry(in);
   if (!in.ok() || !in.at_end())
     return Status::Corruption("table's description is cut off, or too long");
   if (const Fault fault = Misfit(info)) return Status::Corruption(fault);

@@ -17,6 +17,7 @@
 
 #include "dsm/base/result.h"
 #include "index/lsm/block.h"
+#include "index/lsm/expiry_times.h"
 #include "index/lsm/types.h"
 
 namespace farleaf::index::lsm {
@@ -67,6 +68,8 @@ struct TableInfo {
   uint64_t bytes = 0;  ///< of the segments that are used: blocks end here, and the footer begins
   uint32_t footer_bytes = 0;
   uint64_t entries = 0, deletes = 0, expiring = 0;
+  /// Of keys, and of values here and in the value log. Of tables that were built before this was kept, nothing is known: it is empty.
+  ExpiryTimes expiry;
   uint64_t content_bytes = 0;  ///< of keys and inline values, as they were added
   Sequence sequence_max = 0;
   SharedList<LogSegment> dictionary;  ///< pointers name value-log segments by their place here

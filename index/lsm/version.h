@@ -66,19 +66,24 @@ class SegmentsHeld {
 class TableFile {
  public:
   TableFile(storage::Storage* storage, std::shared_ptr<SegmentRemover> remover, TableInfo info)
-      : remover_(std::move(remover)), table_(storage, std::move(info)) {}
+      : remover_(std::move(remover)), table_(storage, std::move(info)) {
+    for (const TableInfo::LogSegment& log : this->info().dictionary) named_bytes_ += log.live_bytes;
+  }
   ~TableFile() {
     if (obsolete_.load()) remover_->Remove(info().segments);
   }
   TableFile(const TableFile&) = delete;
   const Table& table() const { return table_; }
   const TableInfo& info() const { return table_.info(); }
+  /// Of the value log.
+  uint64_t named_bytes() const { return named_bytes_; }
   /// No manifest names it any more: its segments are removed with the last version that does.
   void SetObsolete() const { obsolete_.store(true); }
 
  private:
   const std::shared_ptr<SegmentRemover> remover_;
   Table table_;
+  uint64_t named_bytes_ = 0;
   mutable std::atomic<bool> obsolete_{false};
 };
 

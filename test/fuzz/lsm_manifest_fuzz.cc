@@ -54,6 +54,11 @@ TableInfo Table(uint64_t id, std::string smallest, std::string largest) {
   info.bytes = 8192;
   info.entries = 12;
   info.dictionary = {{SegmentId{2}, 1400}, {SegmentId{77}, 600}};
+  if (id % 4 == 0) {
+    info.expiring = 2;
+    info.expiry.Add(1'700'000'000'000, 700);
+    info.expiry.Add(1'700'000'000'001, 600);
+  }
   return info;
 }
 

@@ -103,6 +103,7 @@ class StoreRun {
     workers_[1].Spawn(store_->RunLogFlushes(workers_[1]));
     workers_[1].Spawn(store_->RunFlushes(workers_[1]));
     workers_[1].Spawn(store_->RunCollection(workers_[1]));
+    workers_[1].Spawn(store_->RunReclaim(workers_[1]));
     workers_[2].Spawn(store_->RunCompactions(workers_[2]));
   }
   dsm::Task<void> Reopen(Worker& worker) {

@@ -133,6 +133,7 @@ class Lives {
     behind.Spawn(store_->RunLogFlushes(behind));
     behind.Spawn(store_->RunFlushes(behind));
     behind.Spawn(store_->RunCollection(behind));
+    behind.Spawn(store_->RunReclaim(behind));
     for (size_t i = 0; i < options_.compaction_threads; ++i) {
       Worker& merger = (*workers_)[2 + i];
       merger.Spawn(store_->RunCompactions(merger));

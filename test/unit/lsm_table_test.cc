@@ -54,6 +54,9 @@ TEST_F(LsmTableTest, OneEntryOfEachKind) {
   EXPECT_EQ(info.entries, 6u);
   EXPECT_EQ(info.deletes, 1u);
   EXPECT_EQ(info.expiring, 2u);
+  EXPECT_EQ(info.expiry, ExpiryTimes(0, {{5, 1 + (1 << 20)}, {UINT64_MAX, 2}}));
+  const auto decoded = TableInfo::Decode(AsBytes(info.Encode()));
+  EXPECT_TRUE(decoded.ok() && *decoded == info) << decoded.status();
   EXPECT_EQ(info.sequence_max, kSequenceMax);
   EXPECT_EQ(info.smallest, "a");
   EXPECT_EQ(info.largest, "f");
