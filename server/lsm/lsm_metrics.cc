@@ -95,6 +95,8 @@ void LsmTreeHost::AppendStats(std::string* text) const {
   line("flushed_bytes", look.done.flushed_bytes);
   line("merged_bytes_read", look.done.merged_bytes_read);
   line("merged_bytes_written", look.done.merged_bytes_written);
+  line("reclaimed_tables", look.done.reclaimed_tables);
+  line("reclaim_bytes_read", look.done.reclaimed_bytes_read);
   line("collection_moved_bytes", look.done.moved_bytes);
   line("recovered_changes", look.done.recovered_changes);
   line("recovery_us", look.done.recovery_ns / 1000);
@@ -161,6 +163,7 @@ void LsmTreeHost::AppendWork(const StoreLook& look, MetricsText* out) const {
   work("flushed", look.done.flushed_bytes);
   work("merge_read", look.done.merged_bytes_read);
   work("merge_written", look.done.merged_bytes_written);
+  work("reclaim_read", look.done.reclaimed_bytes_read);
   work("value_moved", look.done.moved_bytes);
   gauge("farleaf_lsm_recovered_changes", "That the last start replayed.",
         look.done.recovered_changes);

@@ -41,19 +41,19 @@ Task<Status> Drop(WalkContext& context, OpContext& op, const RecordStore& store,
 }  // namespace
 
 Task<Status> DeleteAll(WalkContext context, const RecordStore& store, char space) {
-  const std::string start(1, space);
-  PieceScan::Range range{.start = start, .end = EndOfPrefix(start)};
+  if (context.cancelled()) co_return Status::Unavailable("the server is stopping");
+  const std::string start(1, space), end = EndOfPrefix(start);
+  {
+    OpContext op{context.worker, context.counts, DeadlineNs(context)};
+    Status deleted = co_await store.tree().DeleteRange(op, start, end);
+    if (deleted.code() != StatusCode::kUnimplemented) co_return deleted;
+  }
+  PieceScan::Range range{.start = start, .end = end};
   range.content = index::ScanContent::kKeys;
-  const std::string range_end = range.end;
   PieceScan scan(&store.tree(), range);
   while (!scan.done()) {
     OpContext op{context.worker, context.counts, DeadlineNs(context)};
     const Status scanned = co_await scan.Next(op);
-    if (IsDamage(scanned)) {
-      // Which keys there are cannot be told: all go at once, if the tree can do that.
-      const Status deleted = co_await store.tree().DeleteRange(op, scan.position(), range_end);
-      co_return deleted.code() == StatusCode::kUnimplemented ? scanned : deleted;
-    }
     if (!scanned.ok()) co_return scanned;
     const auto& rows = scan.rows();
     const NumberedStep drop = [&](size_t i) { return Drop(context, op, store, rows[i].key); };

@@ -28,8 +28,9 @@ struct WalkContext {
 inline constexpr size_t kRowsAtOnce = 64;
 
 /// Deletes each key of the space at some instant between the call and its end: whatever was there at the call
-/// and has not been written since is gone; what is written meanwhile may be deleted or not. Keys are deleted one
-/// by one, so that there is no instant common to all. Unavailable if it was cancelled.
+/// and has not been written since is gone; what is written meanwhile may be deleted or not. A tree that can deletes them
+/// at once, by one change, whether they can be read or not; else they are deleted one by one, so that there is no instant common to all.
+/// Unavailable if it was cancelled.
 dsm::Task<Status> DeleteAll(WalkContext context, const RecordStore& store, char space);
 
 /// A walk over a range again and again, a bounded part at a time. A turn takes `turn_s`, or as long as pieces_max

@@ -218,7 +218,7 @@ TEST(LsmTreesOfAFullDiskTest, TheReasonIsALineOfItsOwn) {
   *worker = nullptr;
 }
 
-TEST(LsmRecordsTest, DeletesOfAFlushShareSyncs) {
+TEST(LsmRecordsTest, AFlushIsOneChangeWhateverTheNumberOfKeysAndLeavesOtherSpaces) {
   index::lsm::LsmOptions options = test::LsmHost::SmallStore();
   options.durability = index::lsm::Durability::kSynced;
   test::LsmHost store{{.store = options, .io_delay_ns = 100 * kNsPerUs}};
@@ -234,15 +234,22 @@ TEST(LsmRecordsTest, DeletesOfAFlushShareSyncs) {
     const std::string key = std::string(1, kUserKeySpace) + std::to_string(i);
     ASSERT_TRUE(worker->Run(store.index(0).Put(op, key, value)).ok());
   }
+  const std::string other = std::string(1, kUserKeySpace + 1) + "other";
+  ASSERT_TRUE(worker->Run(store.index(0).Put(op, other, value)).ok());
   const uint64_t syncs = store.storage().counts().syncs;
+  const index::lsm::Sequence before = store.store().TakeSnapshot().sequence();
   const WalkContext walk{*worker, counts, 60'000, [] { return false; }};
   const Status deleted = worker->Run(DeleteAll(walk, records, kUserKeySpace));
   EXPECT_TRUE(deleted.ok()) << deleted;
+  EXPECT_EQ(store.store().TakeSnapshot().sequence(), before + 1);
   EXPECT_GT(store.storage().counts().syncs, syncs);
-  EXPECT_LT(store.storage().counts().syncs, syncs + kRecords / 4);
+  EXPECT_LT(store.storage().counts().syncs, syncs + 10);
   std::vector<KeyValue> rows;
   EXPECT_TRUE(worker->Run(store.index(0).Scan(op, {}, &rows)).ok());
-  EXPECT_TRUE(rows.empty());
+  EXPECT_EQ(rows, (std::vector<KeyValue>{{other, value}}));
+  const WalkContext cancelled{*worker, counts, 60'000, [] { return true; }};
+  const Status stopped = worker->Run(DeleteAll(cancelled, records, kUserKeySpace));
+  EXPECT_EQ(stopped.code(), StatusCode::kUnavailable) << stopped;
   worker = nullptr;
 }
 
