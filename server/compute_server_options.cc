@@ -233,6 +233,10 @@ void AddStoreOptions(ConfigSchema& schema, LsmEngineOptions* lsm) {
                     &lsm->collect_above_percent, 5, 95);
   schema.AddInteger("lsm_garbage_max_percent", "of the value log: with more garbage writers wait",
                     &lsm->garbage_max_percent, 10, 95);
+  schema.AddInteger("lsm_reserve_segments_max",
+                    "of 2 MiB each, kept for flushes, merges and deletes on a full device: as many "
+                    "as these need, and no more than this",
+                    &lsm->store.reserve_segments_max, 0, 65'536);
   schema.AddInteger("lsm_compaction_threads", "threads that merge levels below the first",
                     &lsm->store.compaction_threads, 1, 16);
   schema.AddInteger("lsm_close_flush_ms",

@@ -149,9 +149,11 @@ void BtreeMapOfStringsGet(benchmark::State& state) {
 class NullStorage final : public index::storage::Storage {
  public:
   using SegmentId = index::storage::SegmentId;
-  dsm::Task<Status> Create(dsm::Worker&, SegmentId, index::storage::WriteBack) override {
+  dsm::Task<Status> Create(dsm::Worker&, SegmentId, index::storage::Making) override {
     co_return Status::Ok();
   }
+  void SetReserve(const index::storage::ReserveSizes&) override {}
+  dsm::Task<Status> FillReserve(dsm::Worker&) override { co_return Status::Ok(); }
   Status Remove(SegmentId) override { return Status::Ok(); }
   Result<std::vector<SegmentId>> List() override { return std::vector<SegmentId>(); }
   dsm::Task<Status> Run(dsm::Worker&, std::span<index::storage::Io>) override {
@@ -219,7 +221,7 @@ dsm::Task<Status> AppendMany(LogUnderTest& under_test, dsm::Worker& worker, uint
       ++i;
       if (appended.sealed) status = co_await under_test.group.Tend(worker);
     } else {
-      status = co_await under_test.group.Room(worker, under_test.log);
+      status = co_await under_test.group.Room(worker, under_test.log, std::nullopt);
     }
   }
   co_return status;

@@ -53,7 +53,7 @@ Task<void> Fill(dsm::Worker& worker, Storage& storage, uint64_t segments) {
   const Buffer buffer = NewBuffer(kSegmentBytes);
   std::memset(buffer.get(), 'f', kSegmentBytes);
   for (uint64_t id = 1; id <= segments; ++id) {
-    Status status = co_await storage.Create(worker, SegmentId{id}, WriteBack::kAtOnce);
+    Status status = co_await storage.Create(worker, SegmentId{id}, Making{});
     FARLEAF_CHECK(status.ok() || status.code() == StatusCode::kAlreadyExists, status);
     if (!status.ok()) continue;
     Io write{IoKind::kWrite, SegmentId{id}, 0, {buffer.get(), kSegmentBytes}};

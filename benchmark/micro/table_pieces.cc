@@ -37,7 +37,9 @@ constexpr std::string_view kValue = "value----";
 /// Segments in memory.
 class HeapStorage final : public storage::Storage {
  public:
-  dsm::Task<Status> Create(dsm::Worker&, storage::SegmentId id, storage::WriteBack) override {
+  void SetReserve(const storage::ReserveSizes&) override {}
+  dsm::Task<Status> FillReserve(dsm::Worker&) override { co_return Status::Ok(); }
+  dsm::Task<Status> Create(dsm::Worker&, storage::SegmentId id, storage::Making) override {
     if (removed_.empty()) {
       segments_.try_emplace(id, storage::kSegmentBytes);
     } else {  // its memory, which the kernel need not give once more

@@ -11,8 +11,9 @@ void BackgroundIo::Start(dsm::Worker& worker, storage::Storage& storage, Order o
 
 dsm::Task<Status> BackgroundIo::Carry(dsm::Worker& worker, storage::Storage& storage,
                                       Order& order) {
+  const storage::Making making{.from = order.from};
   for (const storage::SegmentId id : order.create) {
-    Status created = co_await storage.Create(worker, id, storage::WriteBack::kAtOnce);
+    Status created = co_await storage.Create(worker, id, making);
     if (!created.ok()) co_return created;
   }
   if (!order.ios.empty()) {

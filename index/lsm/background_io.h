@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -44,6 +45,7 @@ class IoBuffer {
 class BackgroundIo {
  public:
   struct Order {
+    std::optional<storage::Reserve> from;    ///< of what is created (storage::Making)
     IoBuffer memory;                         ///< of all transfers
     std::vector<storage::SegmentId> create;  ///< first, one after another
     std::vector<storage::Io> ios;            ///< then, all at once

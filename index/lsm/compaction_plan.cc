@@ -21,11 +21,20 @@ bool CompactionPlan::Sinks(const Version& version, uint8_t level) const {
   return growing.bytes >= TargetBytes(level) || (eager && !growing.empty());
 }
 
+// Not what is at the bottom: of that nothing can be dropped.
+bool CompactionPlan::SinksForRoom(const Version& version, uint8_t level) const {
+  const Run& growing = version.run({level, RunKind::kGrowing});
+  if (!full || growing.empty() || version.NothingBelow(level)) return false;
+  CompactionPlan soon = *this;
+  soon.eager = true;
+  return soon.Sinks(version, level);
+}
+
 bool CompactionPlan::IsDue(const Version& version, uint8_t into) const {
   if (into > 0) {
     return !version.run({static_cast<uint8_t>(into - 1), RunKind::kSinking}).empty();
   }
-  if (version.fresh >= kFreshMany || (eager && version.fresh > 0)) return true;
+  if (version.fresh >= kFreshMany || ((eager || full) && version.fresh > 0)) return true;
   uint64_t bytes = 0, value_bytes = 0;
   for (size_t i = 0; i < version.fresh; ++i) {
     bytes += version.runs[i].bytes;

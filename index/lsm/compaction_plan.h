@@ -26,12 +26,16 @@ struct CompactionPlan {
   uint64_t flush_bytes = 0;  ///< StoreState::flush_bytes
   uint32_t growth_factor = 0;
   bool eager = false;    ///< whatever there is sinks at the next occasion
+  bool full = false;     ///< the device is: all is merged that may give room
+  bool frugal = false;   ///< merges may have to take of the reserve: one at a time
   uint32_t merging = 0;  ///< bit: a level that is being merged into
 
   /// Of the growing run; kFreshFew flushes are the unit.
   uint64_t TargetBytes(uint8_t level) const;
   /// Whether the level's growing run is full, and may become the sinking one. `version`: loaded before `merging` was.
   bool Sinks(const Version& version, uint8_t level) const;
+  /// Whether it may become the sinking one for the sake of room: something is below it.
+  bool SinksForRoom(const Version& version, uint8_t level) const;
   bool IsDue(const Version& version, uint8_t into) const;
 };
 

@@ -151,27 +151,41 @@ LogPosition Log::sealed_end() const {
   return tail_ == nullptr || tail_->ordinal == 1 ? 0 : tail_->PositionAt(0);
 }
 
-dsm::Task<Status> Log::Prepare(dsm::Worker& worker) {
-  if (prepared()) co_return Status::Ok();
-  Preparing::Joining joining{preparing_.get(), &worker};
-  co_await joining;
-  if (!joining.leads) co_return joining.status;
-  Status status;
-  while (status.ok() && !prepared()) {
-    status = co_await PrepareOne(worker);
+dsm::Task<Status> Log::Prepare(dsm::Worker& worker, std::optional<storage::Reserve> from) {
+  while (!prepared(from)) {
+    Preparing::Joining joining{preparing_.get(), &worker};
+    co_await joining;
+    if (!joining.leads) {
+      // Whoever did it may have been allowed less.
+      if (from && joining.status.code() == StatusCode::kResourceExhausted) continue;
+      co_return joining.status;
+    }
+    Status status;
+    while (status.ok() && !prepared(from)) {
+      status = co_await PrepareOne(worker, from);
+    }
+    preparing_->End(status);
+    co_return status;
   }
-  preparing_->End(status);
-  co_return status;
+  co_return Status::Ok();
 }
 
-dsm::Task<Status> Log::PrepareOne(dsm::Worker& worker) {
+size_t Log::segments() const {
+  size_t segments = prepared_count_.load();
+  std::lock_guard lock(lock_);
+  for (const LogSegment* at = first_; at != nullptr; at = at->next) ++segments;
+  return segments;
+}
+
+dsm::Task<Status> Log::PrepareOne(dsm::Worker& worker, std::optional<storage::Reserve> from) {
   SegmentId& taken = preparing_->taken;
   if (taken == SegmentId::kNone) {
     Result<SegmentId> id = co_await segments_->Take(worker, options_.kind);
     if (!id.ok()) co_return id.status();
     taken = *id;
   }
-  Status created = co_await storage_->Create(worker, taken, options_.write_back);
+  const storage::Making making{options_.write_back, from};
+  Status created = co_await storage_->Create(worker, taken, making);
   if (!created.ok()) {
     // While the device is full, ids (and edits of the manifest) are not used up.
     if (created.code() != StatusCode::kResourceExhausted) {

@@ -137,11 +137,16 @@ class Log {
   /// What Append said kNoRoom for may be over.
   bool HasRoom() const { return prepared_count_.load() > 0 && buffers_->has_room(); }
   /// Whether a segment is at hand for when the tail is full; else Prepare should be called.
-  bool prepared() const { return prepared_count_.load() >= kPrepared; }
+  bool prepared(std::optional<storage::Reserve> from) const {
+    return prepared_count_.load() >= (from ? 1 : kPrepared);
+  }
+  /// That exist and are not forgotten, ready ones included.
+  size_t segments() const;
   /// Segments that were made ahead of need, or were to be, and hold nothing. REQUIRES: nobody appends any more, nor Prepares.
   std::vector<SegmentId> Unused() const;
   /// Gets segments ready ahead of need, unless somebody else does so already. The failure of who did.
-  dsm::Task<Status> Prepare(dsm::Worker& worker);
+  /// `from`: it takes of the reserve where there is no other room, and then no more than one segment.
+  dsm::Task<Status> Prepare(dsm::Worker& worker, std::optional<storage::Reserve> from);
 
   /// Why the log takes nothing any more; Ok: it does.
   Status failure() const;
@@ -207,7 +212,7 @@ class Log {
   /// The segments all of whose commits are `flushed` or older, and were written.
   std::vector<SegmentId> FlushedSegments(Sequence flushed) const;
 
-  dsm::Task<Status> PrepareOne(dsm::Worker& worker);
+  dsm::Task<Status> PrepareOne(dsm::Worker& worker, std::optional<storage::Reserve> from);
 
   storage::Storage* const storage_;
   SegmentSource* const segments_;

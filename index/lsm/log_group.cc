@@ -257,13 +257,14 @@ dsm::Task<Status> LogGroup::WriteFull(dsm::Worker& worker) {
   co_return status;
 }
 
-dsm::Task<Status> LogGroup::Room(dsm::Worker& worker, Log& log) {
+dsm::Task<Status> LogGroup::Room(dsm::Worker& worker, Log& log,
+                                 std::optional<storage::Reserve> from) {
   Status status;
   while (status.ok() && !log.HasRoom()) {
     status = log.failure();
     if (!status.ok()) break;
-    if (!log.prepared()) {
-      status = co_await log.Prepare(worker);
+    if (!log.prepared(from)) {
+      status = co_await log.Prepare(worker, from);
     } else {
       status = co_await Until(worker, {Reach::kRoom, SealedEnds()});
     }
@@ -274,7 +275,7 @@ dsm::Task<Status> LogGroup::Room(dsm::Worker& worker, Log& log) {
 dsm::Task<Status> LogGroup::Tend(dsm::Worker& worker) {
   Status status = co_await WriteFull(worker);
   for (size_t i = 0; i < logs_.size() && status.ok(); ++i) {
-    status = co_await logs_[i]->Prepare(worker);
+    status = co_await logs_[i]->Prepare(worker, std::nullopt);
   }
   co_return status;
 }

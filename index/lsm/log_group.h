@@ -28,6 +28,7 @@
 #include <array>
 #include <coroutine>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -61,7 +62,8 @@ class LogGroup {
   /// Until all that are full segments now are written.
   dsm::Task<Status> WriteFull(dsm::Worker& worker);
   /// When Append has said kNoRoom: until it is worth another try.
-  dsm::Task<Status> Room(dsm::Worker& worker, Log& log);
+  /// `from`: as Log::Prepare.
+  dsm::Task<Status> Room(dsm::Worker& worker, Log& log, std::optional<storage::Reserve> from);
   /// WriteFull, and segments ready ahead of need: for whoever is told of a sealed segment, or works in the background.
   dsm::Task<Status> Tend(dsm::Worker& worker);
 

@@ -29,6 +29,8 @@ Status LsmOptions::Validate() const {
   FARLEAF_RETURN_IF_ERROR(InRange<uint32_t>("log_buffers_max", log_buffers_max, 2, 64));
   FARLEAF_RETURN_IF_ERROR(InRange("collect_above", collect_above, 0.05, 0.95));
   FARLEAF_RETURN_IF_ERROR(InRange("garbage_max", garbage_max, 0.1, 0.95));
+  FARLEAF_RETURN_IF_ERROR(
+      InRange<uint64_t>("reserve_segments_max", reserve_segments_max, 0, 65'536));
   return InRange<uint32_t>("compaction_threads", compaction_threads, 1, 16);
 }
 

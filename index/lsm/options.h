@@ -47,6 +47,9 @@ struct LsmOptions {
   /// Writers wait while more than this share of the value log is known garbage (or than `collect_above`, if that is more), and are
   /// delayed a little near it. 0.1..0.95.
   double garbage_max = 0.6;
+  /// Segments (2 MiB) that are kept for flushes, merges, collection and deletes on a device that is full: as many as these may need for what is
+  /// there, and no more than this. 0..65536; with less than is needed a full store may need room from outside.
+  uint64_t reserve_segments_max = 4096;
   /// Threads that merge. 1..16.
   uint32_t compaction_threads = 1;
 

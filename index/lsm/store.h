@@ -49,6 +49,7 @@
 #include "index/lsm/version.h"
 #include "index/lsm/wary_cursor.h"
 #include "index/lsm/write_pace.h"
+#include "index/lsm/write_room.h"
 #include "index/range_index.h"
 
 namespace farleaf::index::lsm {
@@ -156,7 +157,13 @@ class LsmStore final : public RangeIndex {
   }
   /// Those that stay, whatever of them is garbage, because something that has to be read for it cannot be.
   uint64_t kept_segments() const { return garbage_.kept(); }
-  StoreMetrics metrics() const { return counters_.Read(); }
+  StoreMetrics metrics() const {
+    StoreMetrics metrics = counters_.Read();
+    metrics.writes_refused = room_.refused();
+    return metrics;
+  }
+  /// Nothing but deletes is taken: the device has no room beside the reserve.
+  bool full() const { return room_.closed(); }
   /// Of the full segments of values.
   const ValueGarbage& garbage() const { return garbage_; }
   struct Memtables {
@@ -252,20 +259,25 @@ class LsmStore final : public RangeIndex {
   };
   /// Until there is room for more in the active memtable, and not too much garbage; and a little longer near either limit, or while merges do
   /// not keep up.
-  Task<Status> Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes);
+  /// `from`: kLogs for deletes, which are taken also while the device is full. Else ResourceExhausted, then.
+  using From = std::optional<storage::Reserve>;
+  Task<Status> Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes, From from);
   /// WritePace::Pressure, as it is now.
   double Pressure() const;
   /// For the sake of merges.
   Task<void> WaitItsTurn(dsm::Worker& worker, uint64_t deadline_ns, uint64_t delay_ns);
   Task<Status> AwaitMemtableRoom(dsm::Worker& worker, uint64_t deadline_ns);
-  Task<Status> AwaitLogRoom(dsm::Worker& worker, Log& log);
+  Task<Status> AwaitLogRoom(dsm::Worker& worker, Log& log, From from);
+  /// In the recovery log.
+  Task<Status> AwaitCommitRoom(dsm::Worker& worker, uint64_t deadline_ns, From from);
+  void CloseRoom(Status why);
   Status MergeFailure();
   bool OverGarbageLimit() const;
   /// Until no more than its limit of the value log is known garbage; and a little near that.
   Task<Status> AwaitCollection(dsm::Worker& worker, uint64_t deadline_ns);
   Status CheckChange(const Change& change) const;
   Task<Status> AppendValue(dsm::Worker& worker, std::string_view key, std::string_view value,
-                           ValuePointer* pointer, Committed* committed);
+                           ValuePointer* pointer, Committed* committed, From from);
   /// Appends the values that go to the value log, then commits.
   Task<Status> CommitChanges(OpContext& op, std::span<Change> changes, Committed* committed);
   std::vector<std::unique_lock<SpinLock>> LockStripes(std::span<const Change> changes);
@@ -283,7 +295,10 @@ class LsmStore final : public RangeIndex {
   };
 
   // store_flush.cc, store_compact.cc
-  Merge::Deps MergeDeps();
+  Merge::Deps MergeDeps(From from);
+  /// As much as the version needs.
+  void SetReserve(const Version& version);
+  Task<Status> TendLogs(dsm::Worker& worker);
   enum class Bottom : uint8_t { kNo, kYes };
   /// `range_deletes`: of each source of a merge, the newest first. kYes: nothing lies below its result.
   MergeRule RuleOf(std::vector<std::vector<RangeDelete>> range_deletes, Bottom bottom);
@@ -318,6 +333,8 @@ class LsmStore final : public RangeIndex {
   Task<void> CompactTaken(dsm::Worker& worker, uint8_t into);
   /// The deepest level above `end` into which something has to be merged, and whose last failure is some time ago.
   std::optional<uint8_t> TakeMerge(uint64_t now_ns, uint8_t end);
+  /// REQUIRES: compacting_mutex_ held.
+  std::optional<uint8_t> ChooseMerge(const CompactionPlan& plan, uint64_t now_ns, uint8_t end);
   bool AnyPauses(uint64_t now_ns);
   enum class Flushed : uint8_t { kNo, kYes };
   /// What runs in the background, each with a Status of its own; merges: this and the level that they merge into.
@@ -337,6 +354,7 @@ class LsmStore final : public RangeIndex {
   // store_reclaim.cc
   ReclaimPlan PlanReclaim() const;
   void LookForDead(uint64_t now_ns, bool idle);
+  /// A commit that changes nothing.
   Task<Status> CommitNothing(dsm::Worker& worker);
   /// One of those that were found, of a level that nothing is being merged into.
   std::optional<DeadTable> TakeDead();
@@ -417,8 +435,11 @@ class LsmStore final : public RangeIndex {
 
   std::vector<SegmentId>
       replayed_;  // recovery-log segments of before the store was opened; RunFlushes only
-  mutable std::mutex compacting_mutex_;               // guards, down to here:
-  uint32_t compacting_ = 0;                           // bit: a level that is being merged into
+  std::atomic<size_t> replayed_count_{0};
+  std::atomic<uint64_t> recovery_segments_max_{0};  // at a time, so far
+  mutable std::mutex compacting_mutex_;             // guards, down to here:
+  uint32_t compacting_ = 0;                         // bit: a level that is being merged into
+  bool sinks_next_ = false;  // for room, before fresh runs have their turn again
   std::array<uint64_t, kLevelsMax> not_before_ns_{};  // when one that failed may be taken again
   std::array<uint32_t, kLevelsMax> unread_{};         // tries one after another that could not read
   std::vector<DeadTable> dead_;                       // found, and not taken yet: from the end
@@ -428,6 +449,8 @@ class LsmStore final : public RangeIndex {
   std::atomic<double> changes_of_memtable_{0};        // of those flushed lately; 0: none was
   std::atomic<double> merge_speed_;                   // of merges into level 0, bytes read a second
   WritePace pace_;
+  WriteRoom room_;
+  std::atomic<bool> merges_short_{false};  // the last merge that ended failed, as there was no room
   std::atomic<bool> stopping_{false};
   std::atomic<bool> eager_{false};
   std::atomic<bool> room_warned_{false};  // by MakeRoomFor

@@ -123,7 +123,7 @@ Task<Status> LsmStore::AddToRest(dsm::Worker& worker, Rest& rest, const Entry& e
   }
   if (inside) co_return Status::Ok();
   if (!rest.builder) {
-    const Merge::Deps deps = MergeDeps();
+    const Merge::Deps deps = MergeDeps(storage::Reserve::kMerges);
     rest.builder = std::make_unique<TableBuilder>(deps.tables, deps.storage, deps.new_segment);
   }
   rest.builder->Add(entry);

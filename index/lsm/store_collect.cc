@@ -36,6 +36,8 @@ constexpr uint64_t kHourMs = 3'600'000;
 constexpr uint64_t kCollectAgainNs = kNsPerMs;
 /// Between two tries of a segment that is kept, the first time; then twice as long each time.
 constexpr uint64_t kKeepNs = kNsPerSecond, kKeepNsMax = 3600 * kNsPerSecond;
+/// On a device that is full this share of garbage is enough.
+constexpr double kCollectAboveWhenFull = 0.2;
 /// Between two looks at how much is garbage.
 constexpr size_t kChosenMax = 8;
 
@@ -145,8 +147,8 @@ Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValueP
     if (change.expires_ms != 0 && now_ms >= kHourMs && change.expires_ms <= now_ms - kHourMs) {
       change = {.kind = ChangeKind::kDelete, .key = record.key};
     } else {
-      Status appended =
-          co_await AppendValue(worker, record.key, record.value, &change.pointer, &committed);
+      Status appended = co_await AppendValue(worker, record.key, record.value, &change.pointer,
+                                             &committed, storage::Reserve::kLogs);
       if (!appended.ok()) co_return appended;
     }
     const CommitOutcome outcome = TryCommit(worker, {&change, 1}, &seen, &committed);
@@ -159,7 +161,7 @@ Task<Status> LsmStore::MoveValue(dsm::Worker& worker, ValueRecord record, ValueP
     NoteUnnamed({&change, 1});
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
     if (outcome == CommitOutcome::kChanged) continue;
-    room = co_await logs_->Room(worker, *recovery_log_);
+    room = co_await logs_->Room(worker, *recovery_log_, storage::Reserve::kLogs);
     if (!room.ok()) co_return room;
   }
   co_return Status::Unavailable("the store is being closed");
@@ -237,7 +239,10 @@ Task<std::vector<SegmentId>> LsmStore::SegmentsToCollect(dsm::Worker& worker,
   std::vector<SegmentId> chosen;
   if (recovery_log_->tail_segment() == SegmentId::kNone) co_return chosen;
   const SegmentId below = ValuesClosedBelow();
-  const auto enough = static_cast<uint64_t>(options_.collect_above * kSegmentBytes);
+  const double enough_share = room_.closed()
+                                  ? std::min(options_.collect_above, kCollectAboveWhenFull)
+                                  : options_.collect_above;
+  const auto enough = static_cast<uint64_t>(enough_share * kSegmentBytes);
   std::vector<std::pair<uint64_t, SegmentId>> candidates;
   std::pair<uint64_t, SegmentId> worst{0, SegmentId::kNone};
   const uint64_t now_ns = worker.clock().NowNs();
@@ -278,6 +283,15 @@ Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
   for (;;) {
     const uint64_t seen = garbage_changed_.count();
     if (stopping_) co_return;
+    // Nobody else may make this process's first commit, which collection has to wait for.
+    if (room_.closed() && recovery_log_->tail_segment() == SegmentId::kNone) {
+      Status begun = co_await CommitNothing(worker);
+      if (!begun.ok() && !stopping_) {
+        const bool goes_on = co_await PauseBehind(worker, kCollection, std::move(begun));
+        if (!goes_on) co_return;
+        continue;
+      }
+    }
     auto segments = co_await SegmentsToCollect(worker, retries);
     if (segments.empty()) {
       SetBackgroundStatus(kCollection, Status::Ok());

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "index/lsm/reserve.h"
 #include "index/lsm/run_source.h"
 #include "index/lsm/store.h"
 
@@ -48,21 +49,42 @@ CompactionPlan LsmStore::Plan() const {
           .flush_bytes = flush_bytes_.load(),
           .growth_factor = options_.growth_factor,
           .eager = eager_,
+          .full = room_.closed(),
+          .frugal = room_.closed() || merges_short_,
           .merging = compacting_};
 }
 
-// The deepest first: what is above it can then go on. One that has failed makes way for the others, for a while.
+// The deepest first: what is above it can then go on. One that has failed makes way for the others, for a while. For the sake of room levels sink
+// from above, so that each is merged once on the way down; behind each merge of fresh runs, so that none of them waits for ever.
+std::optional<uint8_t> LsmStore::ChooseMerge(const CompactionPlan& plan, uint64_t now_ns,
+                                             uint8_t end) {
+  const Version& version = *View().version;
+  const auto may = [&](uint8_t into) {
+    return (compacting_ >> into & 1) == 0 && now_ns >= not_before_ns_[into];
+  };
+  for (uint8_t into = end; into-- > 1;) {
+    if (may(into) && plan.IsDue(version, into)) return into;
+  }
+  const bool due = may(0) && plan.IsDue(version, 0);
+  if (due && !(plan.full && sinks_next_)) {
+    sinks_next_ = true;
+    return 0;
+  }
+  sinks_next_ = false;
+  for (uint8_t level = 0; level < end; ++level) {
+    if (may(level) && plan.SinksForRoom(version, level)) return level;
+  }
+  return due ? std::optional<uint8_t>(0) : std::nullopt;
+}
+
 std::optional<uint8_t> LsmStore::TakeMerge(uint64_t now_ns, uint8_t end) {
   const CompactionPlan plan = Plan();
   std::lock_guard lock(compacting_mutex_);
-  const Version& version = *View().version;
-  for (uint8_t into = end; into-- > 0;) {
-    if ((compacting_ >> into & 1) != 0 || !plan.IsDue(version, into)) continue;
-    if (now_ns < not_before_ns_[into]) continue;
-    compacting_ |= 1u << into;
-    return into;
-  }
-  return std::nullopt;
+  // The reserve is for one.
+  if (plan.frugal && compacting_ != 0) return std::nullopt;
+  const std::optional<uint8_t> into = ChooseMerge(plan, now_ns, end);
+  if (into) compacting_ |= 1u << *into;
+  return into;
 }
 
 // Each output goes into the manifest with what it replaces. Range deletes go along in parts: above the last merged key they
@@ -120,7 +142,8 @@ Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t into, Unread* unread
   // In this order: a merge of the sinking run that ends in between leaves none, and none begins without one.
   std::shared_ptr<const Version> version = PinView()->version;
   const CompactionPlan plan = Plan();
-  if (plan.Sinks(*version, into)) {
+  const bool merges = plan.IsDue(*version, into);  // else it was chosen to sink
+  if (plan.Sinks(*version, into) || (!merges && plan.SinksForRoom(*version, into))) {
     StateEdit edit;
     edit.sunk.push_back(into);
     Status sunk = co_await CommitState(worker, std::move(edit), Flushed::kNo, kCompaction + into);
@@ -128,6 +151,7 @@ Task<Status> LsmStore::Compact(dsm::Worker& worker, uint8_t into, Unread* unread
     levels_changed_.Notify();
   }
   version = nullptr;
+  if (!merges) co_return Status::Ok();
   Status passed = co_await PassKept(worker, into, unread);
   if (!passed.ok()) co_return passed;
   Status status = co_await MergeInto(worker, into, unread);
@@ -140,7 +164,10 @@ Task<Status> LsmStore::MergeInto(dsm::Worker& worker, uint8_t into, Unread* unre
   std::vector<std::vector<RangeDelete>> range_deletes;
   std::vector<std::unique_ptr<RunSource>> sources;
   uint64_t bytes = 0;
-  for (const RunPlace place : SourcesOf(*version, into)) {
+  const bool frugal = Plan().frugal;
+  std::vector<RunPlace> places = SourcesOf(*version, into);
+  if (frugal && into == 0) KeepOldest(*version, &places);
+  for (const RunPlace place : places) {
     const Run& run = version->run(place);
     const bool fresh = place.kind == RunKind::kFresh;
     bytes += run.bytes;
@@ -160,7 +187,8 @@ Task<Status> LsmStore::MergeInto(dsm::Worker& worker, uint8_t into, Unread* unre
     merge_sources.push_back(source.get());
   }
   if (status.ok()) {
-    Merge merge(MergeDeps(), RuleOf(std::move(range_deletes), bottom), merge_sources);
+    const From from = frugal ? From(storage::Reserve::kMerges) : std::nullopt;
+    Merge merge(MergeDeps(from), RuleOf(std::move(range_deletes), bottom), merge_sources);
     status = co_await MergeRuns(worker, merge, merged, into);
   }
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -221,6 +249,7 @@ Task<void> LsmStore::CompactTaken(dsm::Worker& worker, uint8_t into) {
     compacted = co_await SetAsideDamage(worker, into, what, &unread);
   }
   SetBackgroundStatus(kCompaction + into, compacted);
+  merges_short_ = compacted.code() == StatusCode::kResourceExhausted;
   {
     std::lock_guard lock(compacting_mutex_);
     compacting_ &= ~(1u << into);

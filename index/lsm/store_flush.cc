@@ -5,8 +5,10 @@
 #include <string_view>
 #include <utility>
 
+#include "dsm/base/atomic_max.h"
 #include "dsm/base/log.h"
 #include "index/lsm/merge_source.h"
+#include "index/lsm/reserve.h"
 #include "index/lsm/store.h"
 
 namespace farleaf::index::lsm {
@@ -62,6 +64,7 @@ Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed 
     }
     if (edit.changes_tables()) {
       version = Version::Of(state, version.get(), deps_.storage, remover_);
+      SetReserve(*version);
     }
     MakeRoomFor(state, *version);
     std::lock_guard lock(view_mutex_);
@@ -92,11 +95,19 @@ Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed 
   }
 }
 
-Merge::Deps LsmStore::MergeDeps() {
+void LsmStore::SetReserve(const Version& version) {
+  // Not what there is now: with each flush the reserve would shrink, and grow again.
+  RaiseTo(&recovery_segments_max_, recovery_log_->segments() + replayed_count_);
+  deps_.storage->SetReserve(ReserveOf(version, recovery_segments_max_, options_));
+}
+
+Merge::Deps LsmStore::MergeDeps(From from) {
+  TableBuilderOptions tables = TableBuilderOptions::Of(options_, manifest_->epoch());
+  tables.from = from;
   return {.storage = deps_.storage,
           .remover = remover_.get(),
           .new_segment = [this] { return grants_.New(); },
-          .tables = TableBuilderOptions::Of(options_, manifest_->epoch()),
+          .tables = tables,
           .stopped = [this] { return stopping_.load(); }};
 }
 
@@ -119,7 +130,7 @@ Task<Status> LsmStore::WriteFreshRun(dsm::Worker& worker, const Memtable& memtab
   auto range_deletes = rule.RangeDeletesOfResult();
   if (!range_deletes.empty()) edit->range_deletes.emplace_back(place, std::move(range_deletes));
   MemtableSource source(&memtable);
-  Merge merge(MergeDeps(), std::move(rule), {&source});
+  Merge merge(MergeDeps(storage::Reserve::kFlushes), std::move(rule), {&source});
   Status status;
   std::vector<SegmentId> made;
   while (status.ok() && !merge.ended()) {
@@ -196,6 +207,8 @@ Task<Status> LsmStore::Flush(dsm::Worker& worker) {
   // Not before: up to here a recovery needs them, and what is behind them is durable only if they are.
   co_await logs_->Trim(worker, std::move(flushed));
   replayed_.clear();
+  replayed_count_ = 0;
+  SetReserve(*View().version);
   remover_->Remove(gone);
   co_return status;
 }
@@ -226,19 +239,32 @@ Task<void> LsmStore::RunFlushes(dsm::Worker& worker) {
   }
 }
 
+// Ok: writers may go on.
+Task<Status> LsmStore::TendLogs(dsm::Worker& worker) {
+  Status tended = co_await logs_->Tend(worker);
+  SetReserve(*View().version);
+  if (tended.ok() && room_.closed()) tended = co_await deps_.storage->FillReserve(worker);
+  co_return tended;
+}
+
 Task<void> LsmStore::RunLogs(dsm::Worker& worker) {
   for (;;) {
     // In front of the look at stopping_: a Stop in between moves it.
     const uint64_t seen = log_work_.count();
     if (stopping_) co_return;
-    Status tended = co_await logs_->Tend(worker);
+    Status tended = co_await TendLogs(worker);
     if (tended.ok()) {
+      room_.Open();
       SetBackgroundStatus(kLogs, Status::Ok());
       co_await log_work_.After(worker, seen);
       continue;
     }
-    // A memtable that is not full gives its segments of the recovery log back, and collection its garbage.
-    if (tended.code() == StatusCode::kResourceExhausted) FlushSoon();
+    if (tended.code() == StatusCode::kResourceExhausted) {
+      CloseRoom(tended);
+      // A memtable that is not full gives its segments of the recovery log back, and collection its garbage. Not while there are fresh runs
+      // that are not merged: each takes a segment, however little is in it.
+      if (View().version->fresh == 0) FlushSoon();
+    }
     const bool goes_on = co_await PauseBehind(worker, kLogs, std::move(tended));
     if (!goes_on) co_return;
   }

@@ -29,6 +29,7 @@ struct StoreMetrics {
   /// Tables that went, or were written anew, because much had expired or was deleted by a range; bytes that were read for it.
   uint64_t reclaimed_tables = 0, reclaimed_bytes_read = 0;
   uint64_t recovered_changes = 0, recovery_ns = 0;  ///< of the opening
+  uint64_t writes_refused = 0;                      ///< as the device was full
 };
 
 struct StoreCounters {

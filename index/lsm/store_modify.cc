@@ -43,7 +43,8 @@ Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view
   const Wanted wanted = use == CurrentValue::kRead ? Wanted::kValue : Wanted::kPresence;
   NewEntry replacement;
   for (;;) {
-    Status admitted = co_await Admit(op.worker, op.deadline_ns, 1);
+    // It may turn out to be a delete.
+    Status admitted = co_await Admit(op.worker, op.deadline_ns, 1, storage::Reserve::kLogs);
     if (!admitted.ok()) co_return admitted;
     Found found;
     const uint64_t flushes_before = View().flushes;
@@ -75,6 +76,7 @@ Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view
     Committed committed;
     OpenValues::Use open;
     if (result.action == ModifyAction::kWrite) {
+      if (room_.closed()) co_return room_.Refuse();
       change.kind = ChangeKind::kPut;
       change.value = replacement.value;
       change.expires_ms = replacement.expires_ms;
@@ -82,7 +84,7 @@ Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view
       if (change.value.size() >= options_.value_separation_bytes) {
         open.Begin(&open_values_, *value_log_, op.worker.number());
         Status appended =
-            co_await AppendValue(op.worker, key, change.value, &change.pointer, &committed);
+            co_await AppendValue(op.worker, key, change.value, &change.pointer, &committed, {});
         if (!appended.ok()) co_return appended;
         change.kind = ChangeKind::kPutPointer;
         change.value = {};
@@ -94,7 +96,9 @@ Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view
     if (outcome == CommitOutcome::kChanged) continue;
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
     if (outcome == CommitOutcome::kNoRoom) {
-      Status room = co_await AwaitLogRoom(op.worker, *recovery_log_);
+      const bool deletes = change.kind == ChangeKind::kDelete;
+      const From from = deletes ? From(storage::Reserve::kLogs) : std::nullopt;
+      Status room = co_await AwaitCommitRoom(op.worker, op.deadline_ns, from);
       if (!room.ok()) co_return room;
       continue;
     }

@@ -90,6 +90,7 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
                 report->values_damaged);
   }
   replayed_ = report->kept;
+  replayed_count_ = replayed_.size();
   if (report->gap) {
     FARLEAF_LOG(warn,
                 "the recovery log ends behind commit {}: what stood behind that was not durable",
@@ -122,6 +123,7 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   GuessPace(*view->version);
   StoreCounters::Add(&counters_.recovered_changes, memtable->changes());
   std::lock_guard lock(view_mutex_);
+  SetReserve(*view->version);
   const auto none = Install(std::move(view));
   FARLEAF_CHECK(!none);
   co_return Status::Ok();
@@ -146,6 +148,8 @@ Task<Result<std::unique_ptr<LsmStore>>> LsmStore::Open(dsm::Worker& worker, Deps
   store->remover_->Remove(*unnamed);
   Status recovered = co_await store->Recover(worker);
   if (!recovered.ok()) co_return recovered;
+  Status filled = co_await deps.storage->FillReserve(worker);
+  if (!filled.ok()) FARLEAF_LOG(warn, "the device is short of room: {}", filled.message());
   StoreCounters::Add(&store->counters_.recovery_ns, worker.clock().NowNs() - begun_ns);
   co_return store;
 }

@@ -77,7 +77,7 @@ void LsmStore::LookForDead(uint64_t now_ns, bool idle) {
   }
 }
 
-// Collection moves to the tail of the log, and waits for the first commit of a process (store_collect.cc). Where nobody writes, this is it:
+// Collection moves to the tail of the log, and waits for the first commit of a process (store_collect.cc). Where nobody writes, or may, this is it:
 // the deletion of a range in which no key can be.
 Task<Status> LsmStore::CommitNothing(dsm::Worker& worker) {
   dsm::FabricCounts counts;
@@ -212,7 +212,8 @@ Task<Status> LsmStore::WriteAnew(dsm::Worker& worker, std::shared_ptr<const Vers
   ref = {};
   Status status = co_await source.Fetch(worker);
   if (status.ok()) {
-    Merge merge(MergeDeps(), std::move(rule), sources);
+    // Not of the reserve, which is for one merge at a time: on a full device the levels are merged anyway.
+    Merge merge(MergeDeps(std::nullopt), std::move(rule), sources);
     while (status.ok() && !merge.ended()) {
       auto output = co_await merge.NextTable(worker);
       if (!output.ok()) status = output.status();

@@ -74,7 +74,7 @@ bool LsmStore::Quiet() const {
   const ReadView& view = View();
   if (view.flushing || flush_soon_ || compacting_ != 0) return false;
   for (uint8_t into = 0; into < kLevelsMax; ++into) {
-    if (plan.IsDue(*view.version, into)) return false;
+    if (plan.IsDue(*view.version, into) || plan.SinksForRoom(*view.version, into)) return false;
   }
   return true;
 }

@@ -18,6 +18,9 @@ constexpr uint64_t kCollectSliceNs = 2 * kNsPerMs;
 constexpr uint64_t kPaceSliceNs = 20 * kNsPerMs;
 /// Just below the limit of garbage.
 constexpr uint64_t kGarbageDelayNsMax = 20 * kNsPerMs;
+/// On a device that is full, until a flush has given room back to the recovery log; and between two looks.
+constexpr uint64_t kDeletesWaitNsMax = 5 * kNsPerSecond;
+constexpr uint64_t kDeletesSliceNs = 5 * kNsPerMs;
 }  // namespace
 
 Sequence LsmStore::NewestInMemory(const ReadView& view, std::string_view key) const {
@@ -84,7 +87,7 @@ LsmStore::CommitOutcome LsmStore::TryCommit(dsm::Worker& worker, std::span<const
 
 Task<Status> LsmStore::AppendValue(dsm::Worker& worker, std::string_view key,
                                    std::string_view value, ValuePointer* pointer,
-                                   Committed* committed) {
+                                   Committed* committed, From from) {
   for (;;) {
     Log::Appended appended;
     switch (value_log_->AppendValue(key, value, pointer, &appended)) {
@@ -101,16 +104,41 @@ Task<Status> LsmStore::AppendValue(dsm::Worker& worker, std::string_view key,
       case Log::Outcome::kNoRoom:
         break;
     }
-    Status room = co_await AwaitLogRoom(worker, *value_log_);
+    Status room = co_await AwaitLogRoom(worker, *value_log_, from);
     if (!room.ok()) co_return room;
   }
 }
 
-Task<Status> LsmStore::AwaitLogRoom(dsm::Worker& worker, Log& log) {
+Task<Status> LsmStore::AwaitLogRoom(dsm::Worker& worker, Log& log, From from) {
   WriterWait wait(&counters_, WaitsFor::kLogs, worker.clock());
   wait.Begin();
-  Status room = co_await logs_->Room(worker, log);
+  if (!from && room_.closed()) co_return room_.Refuse();
+  Status room = co_await logs_->Room(worker, log, from);
+  if (from) co_return room;
+  if (room.code() == StatusCode::kResourceExhausted) CloseRoom(std::move(room));
+  // Also if there is some by now: it may be of the reserve.
+  if (room_.closed()) co_return room_.Refuse();
   co_return room;
+}
+
+// Who keeps the logs going opens it again.
+void LsmStore::CloseRoom(Status why) {
+  room_.Close(std::move(why));
+  for (Event* event : {&log_work_, &levels_changed_, &garbage_changed_}) event->Notify();
+}
+
+// Deletes may have used up what is kept for logs: a flush gives it back.
+Task<Status> LsmStore::AwaitCommitRoom(dsm::Worker& worker, uint64_t deadline_ns, From from) {
+  const uint64_t end_ns = std::min(deadline_ns, worker.clock().NowNs() + kDeletesWaitNsMax);
+  for (;;) {
+    Status room = co_await AwaitLogRoom(worker, *recovery_log_, from);
+    const bool waits = from && room.code() == StatusCode::kResourceExhausted && !stopping_ &&
+                       worker.clock().NowNs() < end_ns;
+    if (!waits) co_return room;
+    if (!room_.closed()) CloseRoom(std::move(room));
+    if (!View().flushing) FlushSoon();
+    co_await worker.Sleep(kDeletesSliceNs);
+  }
 }
 
 Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committed) {
@@ -216,8 +244,10 @@ Task<Status> LsmStore::AwaitCollection(dsm::Worker& worker, uint64_t deadline_ns
   co_return Status::Ok();
 }
 
-Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes) {
-  if (garbage_.share() > kGarbageSlow * options_.garbage_limit()) [[unlikely]] {
+Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes, From from) {
+  if (room_.closed()) [[unlikely]] {
+    if (!from) co_return room_.Refuse();  // deletes make no garbage that was not there
+  } else if (garbage_.share() > kGarbageSlow * options_.garbage_limit()) [[unlikely]] {
     Status collected = co_await AwaitCollection(worker, deadline_ns);
     if (!collected.ok()) co_return collected;
   }
@@ -252,7 +282,10 @@ Status LsmStore::CheckChange(const Change& change) const {
 Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
                                      Committed* committed) {
   // While nothing can be committed, no values pile up either.
-  Status admitted = co_await Admit(op.worker, op.deadline_ns, changes.size());
+  const bool deletes = std::ranges::all_of(
+      changes, [](const Change& change) { return change.kind != ChangeKind::kPut; });
+  const From from = deletes ? From(storage::Reserve::kLogs) : std::nullopt;
+  Status admitted = co_await Admit(op.worker, op.deadline_ns, changes.size(), from);
   if (!admitted.ok()) co_return admitted;
   OpenValues::Use open;
   for (Change& change : changes) {
@@ -260,7 +293,7 @@ Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
     if (change.value.size() < options_.value_separation_bytes) continue;
     open.Begin(&open_values_, *value_log_, op.worker.number());
     Status appended =
-        co_await AppendValue(op.worker, change.key, change.value, &change.pointer, committed);
+        co_await AppendValue(op.worker, change.key, change.value, &change.pointer, committed, {});
     if (!appended.ok()) co_return appended;
     change.kind = ChangeKind::kPutPointer;
     change.value = {};
@@ -269,9 +302,9 @@ Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
     const CommitOutcome outcome = TryCommit(op.worker, changes, nullptr, committed);
     if (outcome == CommitOutcome::kDone) co_return Status::Ok();
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
-    Status room = co_await AwaitLogRoom(op.worker, *recovery_log_);
+    Status room = co_await AwaitCommitRoom(op.worker, op.deadline_ns, from);
     if (!room.ok()) co_return room;
-    admitted = co_await Admit(op.worker, op.deadline_ns, 0);  // they have had their wait
+    admitted = co_await Admit(op.worker, op.deadline_ns, 0, from);  // they have had their wait
     if (!admitted.ok()) co_return admitted;
   }
 }

@@ -40,6 +40,8 @@ struct TableBuilderOptions {
   uint32_t buffer_bytes = uint32_t{1} << 20;
   /// Of the store: tables of different stores have different checksums.
   uint64_t epoch = 0;
+  /// See storage::Making.
+  std::optional<storage::Reserve> from = std::nullopt;
 
   static TableBuilderOptions Of(const LsmOptions& options, uint64_t epoch) {
     return {.block_bytes = options.block_bytes,

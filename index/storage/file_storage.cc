@@ -65,15 +65,24 @@ FileStorage::~FileStorage() {
 
 // ---- Segments
 
-dsm::Task<Status> FileStorage::Create(dsm::Worker& worker, SegmentId id, WriteBack write_back) {
+dsm::Task<Status> FileStorage::Create(dsm::Worker& worker, SegmentId id, Making making) {
   FARLEAF_CHECK(id != SegmentId::kNone);
   Status status;
-  const std::function<void()> work = [this, id, write_back, &status] {
-    status = segments_->Create(id, write_back);
+  const std::function<void()> work = [this, id, making, &status] {
+    status = segments_->Create(id, making);
   };
   const uint64_t begun_ns = worker.clock().NowNs();
   co_await threads_->Run(worker, &work);
   RaiseTo(&counts_.longest_create_ns, worker.clock().NowNs() - begun_ns);
+  co_return status;
+}
+
+void FileStorage::SetReserve(const ReserveSizes& segments) { segments_->SetReserve(segments); }
+
+dsm::Task<Status> FileStorage::FillReserve(dsm::Worker& worker) {
+  Status status;
+  const std::function<void()> work = [this, &status] { status = segments_->FillReserve(); };
+  co_await threads_->Run(worker, &work);
   co_return status;
 }
 
@@ -90,10 +99,15 @@ Result<StorageSpace> FileStorage::Space() {
   }
   StorageSpace space;
   space.segments = segments_->size();
+  const ReserveAccount reserve = segments_->reserve();
+  space.reserve = reserve.wanted();
+  space.reserve_held = reserve.held();
+  const uint64_t missing = (space.reserve - space.reserve_held) * kSegmentBytes;
   space.bytes_free = uint64_t{device.f_bavail} * device.f_frsize +
                      uint64_t{segments_->free_files()} * kSegmentBytes;
+  space.bytes_free -= std::min(space.bytes_free, missing);
   if (options_.bytes_max != 0) {
-    const uint64_t used = space.segments * kSegmentBytes;
+    const uint64_t used = (space.segments + space.reserve) * kSegmentBytes;
     space.bytes_free =
         std::min(space.bytes_free, options_.bytes_max - std::min(options_.bytes_max, used));
   }
@@ -246,7 +260,7 @@ dsm::Task<Status> FileStorage::ReplaceFile(dsm::Worker& worker, std::string name
   Status status;
   const std::function<void()> work = [this, &name, &bytes, &status] {
     status = files_.Replace(name, bytes);
-    if (status.code() == StatusCode::kResourceExhausted && segments_->GiveUpFree()) {
+    while (status.code() == StatusCode::kResourceExhausted && segments_->GiveUpFree()) {
       status = files_.Replace(name, bytes);
     }
   };
@@ -262,7 +276,7 @@ dsm::Task<Status> FileStorage::AppendFile(dsm::Worker& worker, std::string name,
   Status status;
   const std::function<void()> work = [this, &name, &bytes, &status] {
     status = files_.Append(name, bytes);
-    if (status.code() == StatusCode::kResourceExhausted && segments_->GiveUpFree()) {
+    while (status.code() == StatusCode::kResourceExhausted && segments_->GiveUpFree()) {
       status = files_.Append(name, bytes);
     }
   };

@@ -27,9 +27,11 @@ class FileStorage final : public Storage {
   static Result<std::unique_ptr<FileStorage>> Open(const FileStorageOptions& options);
   ~FileStorage() override;
 
-  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, WriteBack write_back) override;
+  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, Making making) override;
   Status Remove(SegmentId id) override;
   Result<std::vector<SegmentId>> List() override;
+  void SetReserve(const ReserveSizes& segments) override;
+  dsm::Task<Status> FillReserve(dsm::Worker& worker) override;
   dsm::Task<Status> Run(dsm::Worker& worker, std::span<Io> ios) override;
   dsm::Task<Result<std::string>> ReadFile(dsm::Worker& worker, std::string name) override;
   dsm::Task<Status> ReplaceFile(dsm::Worker& worker, std::string name, std::string bytes) override;

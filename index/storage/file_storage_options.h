@@ -33,7 +33,7 @@ struct FileStorageOptions {
   uint32_t free_files_max = 8;
   /// For what would block a worker. 1..64.
   uint32_t threads = 4;
-  /// Of all segments together. 0: what the file system has. Else 2 MiB (one segment)..1 PiB.
+  /// Of all segments together, and the reserve. 0: what the file system has. Else 2 MiB (one segment)..1 PiB.
   uint64_t bytes_max = 0;
 
   /// InvalidArgument names the option, what it is, and what it may be.

@@ -117,9 +117,8 @@ dsm::Task<Result<std::string>> ReadOnlyFiles::ReadFile(dsm::Worker&, std::string
   co_return bytes;
 }
 
-dsm::Task<Status> ReadOnlyFiles::Create(dsm::Worker&, SegmentId, WriteBack) {
-  co_return ReadOnly();
-}
+dsm::Task<Status> ReadOnlyFiles::Create(dsm::Worker&, SegmentId, Making) { co_return ReadOnly(); }
+dsm::Task<Status> ReadOnlyFiles::FillReserve(dsm::Worker&) { co_return ReadOnly(); }
 Status ReadOnlyFiles::Remove(SegmentId) { return ReadOnly(); }
 dsm::Task<Status> ReadOnlyFiles::ReplaceFile(dsm::Worker&, std::string, std::string) {
   co_return ReadOnly();

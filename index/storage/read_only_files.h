@@ -26,12 +26,14 @@ class ReadOnlyFiles final : public Storage {
 
   const DataDirectory& directory() const { return directory_; }
   const std::vector<SegmentId>& segments() const { return segments_; }
-  /// Files of removed segments that wait for new ones.
+  /// Files of removed segments that wait for new ones, and those of the reserve.
   uint64_t free_files() const { return free_files_; }
   bool Has(SegmentId id) const;
 
-  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, WriteBack write_back) override;
+  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, Making making) override;
   Status Remove(SegmentId id) override;
+  void SetReserve(const ReserveSizes&) override {}
+  dsm::Task<Status> FillReserve(dsm::Worker& worker) override;
   Result<std::vector<SegmentId>> List() override { return segments_; }
   /// Also Corruption: a file ends too early.
   dsm::Task<Status> Run(dsm::Worker& worker, std::span<Io> ios) override;

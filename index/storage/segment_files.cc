@@ -38,55 +38,133 @@ int SegmentFiles::OpenFlags(WriteBack write_back) const {
 
 // ---- Making files
 
-Status SegmentFiles::Create(SegmentId id, WriteBack write_back) {
+Status SegmentFiles::Create(SegmentId id, Making making) {
   makers_.fetch_add(1);
-  std::lock_guard making(making_mutex_);
+  std::lock_guard making_lock(making_mutex_);
   makers_.fetch_sub(1);
-  if (!reserves_) write_back = WriteBack::kAtOnce;
+  if (!reserves_) making.write_back = WriteBack::kAtOnce;
   SettleNext();  // its file may serve; all of them would be seconds where a level was merged
   const std::string path = directory_->SegmentPath(id);
   {
     std::lock_guard lock(mutex_);
     if (segments_.Contains(id)) return Status::AlreadyExists("the segment " + path + " exists");
-    const uint64_t bytes = (segments_.size() + 1) * uint64_t{kSegmentBytes};
-    if (options_.bytes_max != 0 && bytes > options_.bytes_max) {
-      return Status::ResourceExhausted("making " + path + ": the limit of " +
-                                       std::to_string(options_.bytes_max) +
-                                       " bytes (bytes_max) is reached: raise it");
-    }
   }
-  Result<dsm::UniqueFd> fd = MakeFile(id, write_back);
+  if (!making.from) {
+    const Status filled = FillUpReserve();
+    if (!filled.ok()) return filled.WithContext("making " + path + ": the reserve comes first");
+  }
+  Result<dsm::UniqueFd> fd = MakeFile(id, making);
   if (!fd.ok()) return fd.status();
   std::vector<Handle> evicted;
   std::lock_guard lock(mutex_);
   segments_.Insert(id);
-  if (write_back == WriteBack::kLazily) lazy_.insert(id);
+  if (making.write_back == WriteBack::kLazily) lazy_.insert(id);
   folders_[DataDirectory::FolderOf(id)].created.push_back(id);
   Keep(std::make_shared<OpenSegment>(this, id, std::move(*fd)), &evicted);
   return Status::Ok();
 }
 
-Result<dsm::UniqueFd> SegmentFiles::MakeFile(SegmentId id, WriteBack write_back) {
-  FARLEAF_RETURN_IF_ERROR(AddToFolder(id));
-  const std::string path = directory_->SegmentPath(id);
+bool SegmentFiles::BelowLimit() const {
+  const uint64_t files = segments_.size() + reserve_.held() + 1;
+  return options_.bytes_max == 0 || files * kSegmentBytes <= options_.bytes_max;
+}
+
+Status SegmentFiles::LimitReached(const std::string& path) const {
+  return Status::ResourceExhausted("making " + path + ": the limit of " +
+                                   std::to_string(options_.bytes_max) +
+                                   " bytes (bytes_max) is reached: raise it");
+}
+
+Result<dsm::UniqueFd> SegmentFiles::MakeFileBesideReserve(const std::string& path,
+                                                          WriteBack write_back) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!BelowLimit()) return LimitReached(path);
+  }
   dsm::UniqueFd fd;
   if (write_back == WriteBack::kAtOnce) fd = TakeFreeFile(path, write_back);
   if (fd.valid()) return fd;
   Result<dsm::UniqueFd> made = NewFile(path, write_back);
-  if (!made.ok() && made.status().code() == StatusCode::kResourceExhausted) {
-    std::vector<Handle> evicted;
+  if (made.ok() || made.status().code() != StatusCode::kResourceExhausted) return made;
+  std::vector<Handle> evicted;
+  {
+    std::lock_guard lock(mutex_);
+    Evict(open_.size() / 2, &evicted);
+  }
+  evicted.clear();
+  while (SettleNext()) {  // what was removed meanwhile is room, too
+  }
+  fd = TakeFreeFile(path, write_back);
+  if (fd.valid()) return fd;
+  return NewFile(path, write_back);
+}
+
+Result<dsm::UniqueFd> SegmentFiles::MakeFile(SegmentId id, Making making) {
+  FARLEAF_RETURN_IF_ERROR(AddToFolder(id));
+  const std::string path = directory_->SegmentPath(id);
+  Result<dsm::UniqueFd> made = MakeFileBesideReserve(path, making.write_back);
+  while (!made.ok() && made.status().code() == StatusCode::kResourceExhausted && making.from) {
     {
       std::lock_guard lock(mutex_);
-      Evict(open_.size() / 2, &evicted);
+      if (!reserve_.Take(*making.from)) break;
+      short_of_room_ = true;
     }
-    while (SettleNext()) {  // what was removed meanwhile is room, too
-    }
-    fd = TakeFreeFile(path, write_back);
-    if (fd.valid()) return fd;
-    made = NewFile(path, write_back);
+    dsm::UniqueFd fd = TakeFreeFile(path, making.write_back);
+    if (fd.valid()) made = std::move(fd);  // else it was spoilt, and the next one serves
   }
   if (!made.ok()) DropFromFolder(id);
   return made;
+}
+
+Status SegmentFiles::FillReserve() {
+  std::lock_guard making(making_mutex_);
+  const Status filled = FillUpReserve();
+  size_t keep;
+  {
+    std::lock_guard lock(mutex_);
+    keep = reserve_.held() + options_.free_files_max;
+  }
+  KeepFree(keep);
+  return filled;
+}
+
+Status SegmentFiles::FillUpReserve() {
+  for (;;) {
+    {
+      std::lock_guard lock(mutex_);
+      if (reserve_.whole()) {
+        short_of_room_ = false;
+        return Status::Ok();
+      }
+    }
+    Status added = AddToReserve();
+    // What was removed meanwhile goes to the reserve first.
+    if (added.code() == StatusCode::kResourceExhausted && SettleNext()) continue;
+    if (!added.ok()) {
+      std::lock_guard lock(mutex_);
+      short_of_room_ = true;
+      return added;
+    }
+  }
+}
+
+Status SegmentFiles::AddToReserve() {
+  const std::string path = directory_->FreeFilePath(next_free_);
+  {
+    std::lock_guard lock(mutex_);
+    if (!BelowLimit()) return LimitReached(path);
+    if (free_count_ > reserve_.held()) {
+      reserve_.Add();
+      return Status::Ok();
+    }
+  }
+  const Result<dsm::UniqueFd> made = NewFile(path, WriteBack::kAtOnce);
+  if (!made.ok()) return made.status();
+  free_.push_back(next_free_++);
+  std::lock_guard lock(mutex_);
+  free_count_ = free_.size();
+  reserve_.Add();
+  return Status::Ok();
 }
 
 Result<dsm::UniqueFd> SegmentFiles::NewFile(const std::string& path, WriteBack write_back) {
@@ -106,11 +184,13 @@ Result<dsm::UniqueFd> SegmentFiles::NewFile(const std::string& path, WriteBack w
 }
 
 dsm::UniqueFd SegmentFiles::TakeFreeFile(const std::string& path, WriteBack write_back) {
-  while (!free_.empty()) {
-    const std::string free_path = directory_->FreeFilePath(free_.back());
-    free_.pop_back();
+  for (;;) {
+    std::string free_path;
     {
       std::lock_guard lock(mutex_);
+      if (free_.size() <= reserve_.held()) return {};
+      free_path = directory_->FreeFilePath(free_.back());
+      free_.pop_back();
       free_count_ = free_.size();
     }
     struct stat found;
@@ -124,7 +204,6 @@ dsm::UniqueFd SegmentFiles::TakeFreeFile(const std::string& path, WriteBack writ
     }
     ::unlink(free_path.c_str());
   }
-  return {};
 }
 
 Status SegmentFiles::AddToFolder(SegmentId id) {
@@ -221,24 +300,54 @@ bool SegmentFiles::SettleNext() {
   return true;
 }
 
+bool SegmentFiles::Recyclable(const std::string& path, WriteBack write_back) const {
+  struct stat found;
+  // Another name is a checkpoint's: what is in the file belongs to it.
+  if (::stat(path.c_str(), &found) != 0 || found.st_nlink != 1 || found.st_size != kSegmentBytes) {
+    return false;
+  }
+  if (write_back == WriteBack::kAtOnce) return true;
+  // What was written lazily would be written over what the next segment has there.
+  const dsm::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  return fd.valid() && ::fdatasync(fd.get()) == 0;
+}
+
 void SegmentFiles::SettleOne(SegmentId id) {
   const std::string path = directory_->SegmentPath(id);
-  struct stat found;
-  bool lazy;
+  bool lazy, reserved, kept;
   {
     std::lock_guard lock(mutex_);
     lazy = lazy_.erase(id) > 0;
+    // One that was written lazily costs the writing: only where others may have what is unlinked.
+    reserved = !reserve_.whole() && BelowLimit() && (!lazy || short_of_room_);
+    kept = !lazy && free_.size() < reserve_.held() + options_.free_files_max;
   }
-  // Another name is a checkpoint's: what is in the file belongs to it.
-  const bool keeps = !lazy && free_.size() < options_.free_files_max &&
-                     ::stat(path.c_str(), &found) == 0 && found.st_nlink == 1 &&
-                     found.st_size == kSegmentBytes;
-  if (keeps && ::rename(path.c_str(), directory_->FreeFilePath(next_free_).c_str()) == 0) {
+  const WriteBack write_back = lazy ? WriteBack::kLazily : WriteBack::kAtOnce;
+  if ((reserved || kept) && Recyclable(path, write_back) &&
+      ::rename(path.c_str(), directory_->FreeFilePath(next_free_).c_str()) == 0) {
     free_.push_back(next_free_++);
-  } else if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
-    FARLEAF_LOG(warn, "unlinking {}: {}; its space is not free", path, std::strerror(errno));
+  } else {
+    reserved = false;
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+      FARLEAF_LOG(warn, "unlinking {}: {}; its space is not free", path, std::strerror(errno));
+    }
   }
   DropFromFolder(id);
+  size_t keep;
+  {
+    std::lock_guard lock(mutex_);
+    if (reserved) reserve_.Add();
+    keep = reserve_.held() + options_.free_files_max;
+    free_count_ = free_.size();
+  }
+  if (free_.size() > keep) KeepFree(free_.size() - 1);  // the reserve has become smaller
+}
+
+void SegmentFiles::KeepFree(size_t keep) {
+  while (free_.size() > keep) {
+    ::unlink(directory_->FreeFilePath(free_.back()).c_str());
+    free_.pop_back();
+  }
   std::lock_guard lock(mutex_);
   free_count_ = free_.size();
 }
@@ -247,11 +356,14 @@ bool SegmentFiles::GiveUpFree() {
   std::lock_guard making(making_mutex_);
   while (SettleNext()) {
   }
-  if (free_.empty()) return false;
-  for (const uint64_t number : free_) ::unlink(directory_->FreeFilePath(number).c_str());
-  free_.clear();
-  std::lock_guard lock(mutex_);
-  free_count_ = 0;
+  size_t keep;
+  {
+    std::lock_guard lock(mutex_);
+    if (free_.empty()) return false;
+    if (free_.size() == reserve_.held()) reserve_.TakeAny();
+    keep = reserve_.held();
+  }
+  KeepFree(keep);
   return true;
 }
 
@@ -366,7 +478,17 @@ size_t SegmentFiles::open_files() const {
 
 size_t SegmentFiles::free_files() const {
   std::lock_guard lock(mutex_);
-  return free_count_;
+  return free_count_ - reserve_.held();
+}
+
+void SegmentFiles::SetReserve(const ReserveSizes& segments) {
+  std::lock_guard lock(mutex_);
+  reserve_.Want(segments);
+}
+
+ReserveAccount SegmentFiles::reserve() const {
+  std::lock_guard lock(mutex_);
+  return reserve_;
 }
 
 }  // namespace farleaf::index::storage

@@ -7,6 +7,9 @@
 // A file is recycled only if no other name links to it (a checkpoint's, say), and if what was written to it is on the device: of one that
 // is unlinked instead, the operating system drops what is not.
 //
+// The reserve is files that are free already: room that nobody else can take. They lie where free files lie, and are told from these
+// by their number only, so that the next process finds them.
+//
 // Thread rule: thread-safe. Create and Settle block; they are for IoThreads.
 #pragma once
 
@@ -25,6 +28,7 @@
 #include "index/storage/data_directory.h"
 #include "index/storage/file_storage_options.h"
 #include "index/storage/io_threads.h"
+#include "index/storage/reserve_account.h"
 #include "index/storage/segment_set.h"
 
 namespace farleaf::index::storage {
@@ -62,7 +66,7 @@ class SegmentFiles {
                                                     const FileStorageOptions& options,
                                                     IoThreads* threads);
 
-  Status Create(SegmentId id, WriteBack write_back);
+  Status Create(SegmentId id, Making making);
   Status Remove(SegmentId id);
   enum class Opening : uint8_t {
     kIfCached,  ///< null where the file would have to be looked for on the device
@@ -76,10 +80,15 @@ class SegmentFiles {
   std::vector<SegmentId> List() const;
   size_t size() const;
   size_t open_files() const;
+  /// Those of the reserve are not counted.
   size_t free_files() const;
+  void SetReserve(const ReserveSizes& segments);
+  ReserveAccount reserve() const;
+  /// Blocks.
+  Status FillReserve();
   /// Unlinks or keeps the files of removed segments.
   void Settle();
-  /// Unlinks the files that were kept. True: there were some, so that there is room now.
+  /// Unlinks the files that were kept; else one of the reserve. True: there were some, so that there is room now.
   bool GiveUpFree();
 
  private:
@@ -102,9 +111,16 @@ class SegmentFiles {
   Status ScanFree();
   Status ProbeDirectIo();
   int OpenFlags(WriteBack write_back) const;
-  Result<dsm::UniqueFd> MakeFile(SegmentId id, WriteBack write_back);
+  /// Whether bytes_max lets one more file be made. REQUIRES: mutex_.
+  bool BelowLimit() const;
+  Status LimitReached(const std::string& path) const;
+  // REQUIRES: making_mutex_, down to TakeFreeFile, which blocks as they do.
+  Status FillUpReserve();
+  Status AddToReserve();
+  Result<dsm::UniqueFd> MakeFile(SegmentId id, Making making);
+  Result<dsm::UniqueFd> MakeFileBesideReserve(const std::string& path, WriteBack write_back);
   Result<dsm::UniqueFd> NewFile(const std::string& path, WriteBack write_back);
-  /// Not valid: there is none that can be used.
+  /// That is not the reserve's. Not valid: there is none that can be used.
   dsm::UniqueFd TakeFreeFile(const std::string& path, WriteBack write_back);
   Status AddToFolder(SegmentId id);
   void DropFromFolder(SegmentId id);
@@ -112,6 +128,10 @@ class SegmentFiles {
   /// One of retired_; false: there is none. REQUIRES: making_mutex_.
   bool SettleNext();
   void SettleOne(SegmentId id);
+  /// Unlinks the others.
+  void KeepFree(size_t keep);
+  /// Whether its file may serve another segment.
+  bool Recyclable(const std::string& path, WriteBack write_back) const;
   Result<dsm::UniqueFd> OpenFile(SegmentId id, Opening opening, WriteBack write_back);
   void Keep(const Handle& file, std::vector<Handle>* evicted);
   void Evict(size_t keep, std::vector<Handle>* evicted);
@@ -126,7 +146,7 @@ class SegmentFiles {
 
   std::atomic<uint32_t> makers_{0};  // who waits for the mutex to make a file
   std::mutex making_mutex_;          // held while files are made and unlinked; guards:
-  std::vector<uint64_t> free_;       // names of free files
+  std::vector<uint64_t> free_;       // names of free files, of which some are the reserve
   uint64_t next_free_ = 1;
 
   mutable std::mutex mutex_;  // never held while anything blocks; guards all below
@@ -138,6 +158,9 @@ class SegmentFiles {
   std::vector<SegmentId> retired_;  // removed, nobody has the file open, and it is still there
   bool settling_ = false;           // Settle was posted, and looks at retired_ again before it ends
   size_t free_count_ = 0;           // of free_
+  ReserveAccount reserve_;          // it has no more than free_count_
+  bool short_of_room_ =
+      false;  // since the reserve was last whole: the device had none for it, or some of it was taken
 };
 
 }  // namespace farleaf::index::storage

@@ -110,10 +110,7 @@ Status SegmentFiles::ScanFree() {
       continue;
     }
     next_free_ = std::max(next_free_, number + 1);
-    if (free_.size() >= options_.free_files_max) {
-      ::unlink(path.c_str());
-      continue;
-    }
+    // How many of them are the reserve's is not known yet, and others may have taken all other room: FillReserve unlinks the rest.
     free_.push_back(number);
   }
   free_count_ = free_.size();

@@ -131,15 +131,39 @@ std::shared_ptr<SimSegment> SimDevice::NewSegment() {
   return std::make_shared<SimSegment>(random_.Next());
 }
 
+bool SimDevice::HasRoom() const {
+  const uint64_t used = image_.segments.size() + image_.spare + reserve_.held();
+  return faults_.segments_max == 0 || used < faults_.segments_max;
+}
+
+Status SimDevice::FillReserve() {
+  while (!reserve_.whole()) {
+    if (image_.spare > 0) {
+      --image_.spare;
+    } else if (!HasRoom()) {
+      return Status::ResourceExhausted("no space left on the device for the reserve");
+    }
+    reserve_.Add();
+  }
+  image_.spare = 0;
+  return Status::Ok();
+}
+
+Status SimDevice::TakeRoom(const SimIo& io) {
+  if (!io.from) {
+    const Status filled = FillReserve();
+    if (!filled.ok()) return filled.WithContext("making " + NameOf(io.id));
+  }
+  if (HasRoom() || (io.from && reserve_.Take(*io.from))) return Status::Ok();
+  return Status::ResourceExhausted("making " + NameOf(io.id) + ": no space left on the device");
+}
+
 void SimDevice::EndCreate(SimIo& io) {
   if (io.fails) {
     *io.status = Failure(io, "Input/output error");
   } else if (image_.segments.contains(io.id)) {
     *io.status = Status::AlreadyExists("the segment " + NameOf(io.id) + " exists");
-  } else if (faults_.segments_max != 0 && image_.segments.size() >= faults_.segments_max) {
-    *io.status =
-        Status::ResourceExhausted("making " + NameOf(io.id) + ": no space left on the device");
-  } else {
+  } else if (*io.status = TakeRoom(io); io.status->ok()) {
     image_.segments.emplace(io.id, NewSegment());
   }
 }
@@ -172,6 +196,7 @@ Status SimDevice::Remove(SegmentId id) {
   removed_.emplace_back(id, at->second);
   if (removed_.size() > kRemovedMax) removed_.pop_front();
   image_.segments.erase(at);
+  reserve_.Add();
   return Status::Ok();
 }
 
@@ -210,8 +235,10 @@ SimImage SimDevice::Crash() {
     if (!segment->created_durably() && random_.OneIn(2)) continue;
     left.segments.emplace(id, std::make_shared<SimSegment>(segment->AfterCrash(random_)));
   }
+  left.spare = image_.spare + reserve_.held();
   for (const auto& [id, segment] : removed_) {
     if (!random_.OneIn(2)) continue;
+    left.spare -= std::min<uint64_t>(left.spare, 1);  // its room may have become the reserve's
     left.segments.emplace(
         id, std::make_shared<SimSegment>(random_.OneIn(2) ? segment->AfterCrash(random_)
                                                           : SimSegment(random_.Next())));

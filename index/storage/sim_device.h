@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "dsm/base/random.h"
 #include "index/storage/io_op.h"
+#include "index/storage/reserve_account.h"
 #include "index/storage/sim_image.h"
 #include "index/storage/sim_storage.h"
 
@@ -28,6 +30,7 @@ struct SimIo {
   std::vector<std::byte> written;       ///< a write's bytes, as they were when it began
   uint64_t synced = 0;                  ///< a Sync's: the last change that it covers
   SegmentId id = SegmentId::kNone;      ///< kCreate
+  std::optional<Reserve> from = {};     ///< kCreate
   std::string name, bytes;              ///< of a file
   std::string* read = nullptr;          ///< kReadFile: out
   Status* status = nullptr;             ///< out, also of kTransfer
@@ -42,6 +45,9 @@ class SimDevice {
   void Begin(SimIo io);
   Status Remove(SegmentId id);
   Status RemoveFile(std::string_view name);
+  void SetReserve(const ReserveSizes& segments) { reserve_.Want(segments); }
+  Status FillReserve();
+  const ReserveAccount& reserve() const { return reserve_; }
   SimImage Crash();
   Status Failure(const SimIo& io, std::string_view why) const;
   std::string NameOf(SegmentId id) const {
@@ -79,11 +85,15 @@ class SimDevice {
   void EndFile(SimIo& io);
   void LandInPart(SimIo& io);
   std::shared_ptr<SimSegment> NewSegment();
+  /// For one more, beside the reserve.
+  bool HasRoom() const;
+  Status TakeRoom(const SimIo& io);
 
   const SimStorageOptions options_;
   Random random_;
   SimImage image_;
   Faults faults_;
+  ReserveAccount reserve_;
   StorageCounts counts_;
   uint64_t ios_ = 0;
   uint64_t changes_ = 0;  // writes that have ended

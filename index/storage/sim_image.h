@@ -57,6 +57,7 @@ class SimSegment {
 };
 
 struct SimImage {
+  uint64_t spare = 0;  ///< segments' worth of room that the device has given already: of a reserve
   std::map<SegmentId, std::shared_ptr<SimSegment>> segments;
   std::map<std::string, std::string, std::less<>> files;
 };

@@ -50,12 +50,16 @@ SimStorage::SimStorage(const SimStorageOptions& options, SimImage image)
 }
 SimStorage::~SimStorage() = default;
 
-dsm::Task<Status> SimStorage::Create(dsm::Worker& worker, SegmentId id, WriteBack) {
+dsm::Task<Status> SimStorage::Create(dsm::Worker& worker, SegmentId id, Making making) {
   FARLEAF_CHECK(id != SegmentId::kNone);
   NeedSource(worker, device_);
   Status status;
   IoGroup group(worker);
-  device_->Begin({.kind = SimIo::Kind::kCreate, .group = &group, .id = id, .status = &status});
+  device_->Begin({.kind = SimIo::Kind::kCreate,
+                  .group = &group,
+                  .id = id,
+                  .from = making.from,
+                  .status = &status});
   co_await group;
   co_return status;
 }
@@ -132,6 +136,11 @@ dsm::Task<Status> SimStorage::AppendFile(dsm::Worker& worker, std::string name, 
   co_return status;
 }
 
+void SimStorage::SetReserve(const ReserveSizes& segments) { device_->SetReserve(segments); }
+dsm::Task<Status> SimStorage::FillReserve(dsm::Worker&) {
+  Status filled = device_->FillReserve();
+  co_return filled;
+}
 Status SimStorage::Remove(SegmentId id) { return device_->Remove(id); }
 Status SimStorage::RemoveFile(std::string_view name) { return device_->RemoveFile(name); }
 StorageCounts SimStorage::counts() const { return device_->counts(); }
@@ -153,8 +162,11 @@ Result<StorageSpace> SimStorage::Space() {
   constexpr uint64_t kUnbounded = uint64_t{1} << 40;
   StorageSpace space{.segments = device_->image().segments.size(), .bytes_free = kUnbounded};
   if (const uint64_t max = device_->faults().segments_max; max != 0) {
-    space.bytes_free = (max - std::min(max, space.segments)) * kSegmentBytes;
+    const uint64_t used = space.segments + device_->reserve().wanted();
+    space.bytes_free = (max - std::min(max, used)) * kSegmentBytes;
   }
+  space.reserve = device_->reserve().wanted();
+  space.reserve_held = device_->reserve().held();
   return space;
 }
 

@@ -37,9 +37,11 @@ class SimStorage final : public Storage {
   explicit SimStorage(const SimStorageOptions& options, SimImage image = {});
   ~SimStorage() override;
 
-  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, WriteBack write_back) override;
+  dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, Making making) override;
   Status Remove(SegmentId id) override;
   Result<std::vector<SegmentId>> List() override;
+  void SetReserve(const ReserveSizes& segments) override;
+  dsm::Task<Status> FillReserve(dsm::Worker& worker) override;
   dsm::Task<Status> Run(dsm::Worker& worker, std::span<Io> ios) override;
   dsm::Task<Result<std::string>> ReadFile(dsm::Worker& worker, std::string name) override;
   dsm::Task<Status> ReplaceFile(dsm::Worker& worker, std::string name, std::string bytes) override;
@@ -63,7 +65,7 @@ class SimStorage final : public Storage {
   void FailIo(uint64_t n);
   /// From now on each read of this segment fails with IoError, or none does.
   void SetUnreadable(SegmentId id, bool unreadable);
-  /// The device is full when it has so many segments. 0: never.
+  /// The device is full when it has so many segments, with those of the reserve; or others have the rest. 0: never.
   void SetSegmentsMax(uint64_t segments);
   /// Named files cannot grow.
   void SetFilesFull(bool full);

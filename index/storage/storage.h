@@ -15,15 +15,19 @@
 //   7. a byte of a segment that was never written has any value, that of a removed segment, say;
 //   8. a Sync that failed may have given up what it was to bring to the device: a later one that is Ok tells nothing about
 //      that.
+//   9. once FillReserve is Ok, or a Create that takes nothing of the reserve, all of the reserve is there, whatever becomes of the device's
+//      room: for as long as nobody takes of it, also in the next process.
 // Failures: IoError with the operating system's reason, ResourceExhausted (the device is full), NotFound (no such segment
 // or file); each names the file and the offset.
 //
 // Thread rule: thread-safe. An I/O is awaited on the worker that submitted it; its memory must stay until then.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,6 +53,19 @@ enum class WriteBack : uint8_t {
   kAtOnce,
   /// When it is synced, or after a while: what is removed before costs the device nothing. For what is read after a crash only.
   kLazily,
+};
+
+/// Parts of the reserve: segments that the device has already, for whoever makes room. In the order in which they are filled.
+enum class Reserve : uint8_t { kMerges, kFlushes, kLogs };
+inline constexpr size_t kReserves = 3;
+/// Segments, by Reserve.
+using ReserveSizes = std::array<uint64_t, kReserves>;
+
+/// How a segment is made.
+struct Making {
+  WriteBack write_back = WriteBack::kAtOnce;
+  /// What it is taken from if there is no other room; nullopt: nothing, and what is missing of the reserve is made first.
+  std::optional<Reserve> from = std::nullopt;
 };
 
 enum class IoKind : uint8_t { kRead, kWrite, kSync };
@@ -77,20 +94,28 @@ struct StorageCounts {
 };
 
 struct StorageSpace {
-  uint64_t segments = 0;    ///< that exist
-  uint64_t bytes_free = 0;  ///< that the device has left for new ones
+  uint64_t segments = 0;      ///< that exist
+  uint64_t bytes_free = 0;    ///< that the device has left for new ones, beside the reserve
+  uint64_t reserve = 0;       ///< segments that SetReserve has asked for
+  uint64_t reserve_held = 0;  ///< of them are there
 };
 
 class Storage {
  public:
   virtual ~Storage() = default;
 
-  /// A new segment with room for kSegmentBytes. AlreadyExists: the id was taken.
-  virtual dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, WriteBack write_back) = 0;
+  /// A new segment with room for kSegmentBytes. AlreadyExists: the id was taken. ResourceExhausted: the device has no room, or has
+  /// it for the reserve only.
+  virtual dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id, Making making) = 0;
   /// Gone for whoever asks; reads that were submitted before still end. Its space is free once they have.
   virtual Status Remove(SegmentId id) = 0;
   /// Of all that exist, ascending.
   virtual Result<std::vector<SegmentId>> List() = 0;
+  /// How much is to be kept of the device's room; 0 until then. It becomes less at once, and more as it is filled: first with segments that
+  /// are removed, and by FillReserve. Does not block.
+  virtual void SetReserve(const ReserveSizes& segments) = 0;
+  /// Makes what is missing of the reserve. ResourceExhausted: some of it.
+  virtual dsm::Task<Status> FillReserve(dsm::Worker& worker) = 0;
   /// All at once, in any order; ends when all have. The first failure; each has its own. `ios` stays until then.
   virtual dsm::Task<Status> Run(dsm::Worker& worker, std::span<Io> ios) = 0;
 

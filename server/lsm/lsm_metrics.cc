@@ -132,7 +132,11 @@ void LsmTreeHost::AppendStats(std::string* text) const {
   line("device_longest_sync_us", look.device.longest_sync_ns / 1000);
   line("device_longest_create_us", look.device.longest_create_ns / 1000);
   line("device_longest_file_us", look.device.longest_file_ns / 1000);
+  line("full", deps_.store->full() ? 1 : 0);
+  line("writes_refused", look.done.writes_refused);
   line("segments", look.space.segments);
+  line("reserve_segments", look.space.reserve);
+  line("reserve_segments_held", look.space.reserve_held);
   line("device_bytes_free", look.space.bytes_free);
   std::lock_guard lock(mutex_);
   line("trees", trees_.size());
@@ -155,6 +159,13 @@ void LsmTreeHost::AppendWork(const StoreLook& look, MetricsText* out) const {
         look.snapshots.segments_held);
   out->Counter("farleaf_lsm_collected_segments_total", "Segments of values that were emptied.", {},
                static_cast<double>(deps_.store->collected_segments()));
+  gauge("farleaf_lsm_full", "1: nothing but deletes is taken until there is room.",
+        deps_.store->full() ? 1 : 0);
+  out->Counter("farleaf_lsm_writes_refused_total", "As the device was full.", {},
+               static_cast<double>(look.done.writes_refused));
+  gauge("farleaf_lsm_reserve_segments", "To be kept for making room on a full device.",
+        look.space.reserve);
+  gauge("farleaf_lsm_reserve_segments_held", "Of them are there.", look.space.reserve_held);
   constexpr std::string_view kWork = "Of flushes, of merges, and of values that were moved.";
   const auto work = [&](std::string_view what, uint64_t bytes) {
     out->Counter("farleaf_lsm_work_bytes_total", kWork, {{"work", what}},

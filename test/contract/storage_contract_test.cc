@@ -174,8 +174,7 @@ Task<void> ReadLater(dsm::Worker& worker, Storage& storage, Io* io) {
   [[maybe_unused]] const Status read = co_await storage.Run(worker, {io, 1});
 }
 Task<void> FillOther(dsm::Worker& worker, Storage& storage, Io* io) {
-  [[maybe_unused]] const Status made =
-      co_await storage.Create(worker, io->segment, WriteBack::kAtOnce);
+  [[maybe_unused]] const Status made = co_await storage.Create(worker, io->segment, Making{});
   [[maybe_unused]] const Status written = co_await storage.Run(worker, {io, 1});
 }
 
@@ -210,6 +209,77 @@ TYPED_TEST(StorageContract, ADeviceThatIsFullSaysSoAndTakesMoreWhenThereIsRoom) 
   ASSERT_TRUE(this->storage().Remove(SegmentId{1}).ok());
   EXPECT_TRUE(this->desk->Create(4).ok());
   EXPECT_EQ(this->desk->Read(2, 0), 'b');
+}
+
+TYPED_TEST(StorageContract, AReserveIsLeftToThoseWhoMayTakeOfTheirPart) {
+  this->desk.reset();
+  this->kind.SetSegmentsMax(8);
+  this->Reopened();
+  this->storage().SetReserve({2, 1, 1});  // merges, flushes, logs
+  uint64_t next = 1;
+  while (this->desk->Create(next).ok()) ++next;
+  EXPECT_EQ(next, 5u) << "8 segments, less the reserve";
+  EXPECT_EQ(this->desk->Create(next).code(), StatusCode::kResourceExhausted);
+  StorageSpace space = *this->storage().Space();
+  EXPECT_EQ(space.bytes_free, 0u);
+  EXPECT_EQ(space.reserve, 4u);
+  EXPECT_EQ(space.reserve_held, 4u);
+  const auto take = [&](Reserve part) { return this->desk->CreateFrom(part, next++).code(); };
+  EXPECT_EQ(take(Reserve::kLogs), StatusCode::kOk);
+  EXPECT_EQ(take(Reserve::kLogs), StatusCode::kResourceExhausted);
+  EXPECT_EQ(take(Reserve::kMerges), StatusCode::kOk);
+  EXPECT_EQ(take(Reserve::kMerges), StatusCode::kOk);
+  EXPECT_EQ(take(Reserve::kMerges), StatusCode::kResourceExhausted);
+  EXPECT_EQ(take(Reserve::kFlushes), StatusCode::kOk);
+  EXPECT_EQ(take(Reserve::kFlushes), StatusCode::kResourceExhausted);
+  // What comes free is merges' first, and others have it when all is there again.
+  ASSERT_TRUE(this->storage().Remove(SegmentId{1}).ok());
+  EXPECT_EQ(take(Reserve::kFlushes), StatusCode::kResourceExhausted);
+  EXPECT_EQ(take(Reserve::kMerges), StatusCode::kOk);
+  for (uint64_t id = 2; id <= 4; ++id) ASSERT_TRUE(this->storage().Remove(SegmentId{id}).ok());
+  EXPECT_EQ(this->desk->Create(next).code(), StatusCode::kResourceExhausted);
+  ASSERT_TRUE(this->storage().Remove((*this->storage().List())[0]).ok());
+  EXPECT_EQ(this->desk->Create(next).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(this->desk->FillReserve().ok());
+  ASSERT_TRUE(this->storage().Remove((*this->storage().List())[0]).ok());
+  EXPECT_TRUE(this->desk->Create(next).ok());
+  space = *this->storage().Space();
+  EXPECT_EQ(space.reserve_held, 4u);
+}
+
+TYPED_TEST(StorageContract, ReservesThatBecomeSmallerGiveRoomToOthers) {
+  this->desk.reset();
+  this->kind.SetSegmentsMax(4);
+  this->Reopened();
+  this->storage().SetReserve({2, 0, 1});
+  ASSERT_TRUE(this->desk->Create(1).ok());
+  ASSERT_EQ(this->desk->Create(2).code(), StatusCode::kResourceExhausted);
+  this->storage().SetReserve({0, 1, 1});
+  EXPECT_TRUE(this->desk->Create(2).ok());
+  EXPECT_EQ(this->desk->Create(3).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(this->desk->CreateFrom(Reserve::kFlushes, 3).ok()) << "what merges had went there";
+  this->storage().SetReserve({});
+  EXPECT_TRUE(this->desk->Create(4).ok());
+  EXPECT_EQ(this->desk->Create(5).code(), StatusCode::kResourceExhausted);
+}
+
+TYPED_TEST(StorageContract, AReserveIsThereForTheNextProcess) {
+  this->desk.reset();
+  this->kind.SetSegmentsMax(6);
+  this->Reopened();
+  this->storage().SetReserve({1, 1, 1});
+  uint64_t next = 1;
+  while (this->desk->Create(next).ok()) ASSERT_TRUE(this->desk->Sync(next++).ok());
+  ASSERT_EQ(next, 4u);
+  this->Reopen();
+  this->storage().SetReserve({1, 1, 1});
+  EXPECT_TRUE(this->desk->FillReserve().ok());
+  EXPECT_EQ(this->storage().Space()->reserve_held, 3u);
+  EXPECT_EQ(this->desk->Create(next).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(this->desk->CreateFrom(Reserve::kMerges, next++).ok());
+  EXPECT_TRUE(this->desk->CreateFrom(Reserve::kFlushes, next++).ok());
+  EXPECT_TRUE(this->desk->CreateFrom(Reserve::kLogs, next++).ok());
+  EXPECT_EQ(this->desk->CreateFrom(Reserve::kLogs, next++).code(), StatusCode::kResourceExhausted);
 }
 
 TYPED_TEST(StorageContract, NamedFilesAreReplacedAppendedToAndRemoved) {

@@ -145,7 +145,7 @@ TEST_F(EngineProcessTest, WritesToAFullDiskAreRefusedAndReadsGoOn) {
         << put.status();
     break;
   }
-  EXPECT_GT(stored, 300);
+  EXPECT_GT(stored, 100);
   const std::vector<int> some = {0, stored / 2, stored - 1};
   for (const int i : some) {
     const auto value = tree.Get("key" + std::to_string(i));
@@ -158,11 +158,8 @@ TEST_F(EngineProcessTest, WritesToAFullDiskAreRefusedAndReadsGoOn) {
   for (int i = 0; i < 100 && !answer.starts_with("SERVER_ERROR"); ++i) answer = text.Ask(set);
   EXPECT_TRUE(answer.starts_with("SERVER_ERROR resource exhausted")) << answer;
   EXPECT_EQ(text.Ask("get none\r\n"), "END\r\n");
-  // A delete is a write. It may find room at the end of a log.
   const auto deleted = tree.Delete("key0");
-  if (!deleted.ok()) {
-    EXPECT_EQ(deleted.status().code(), StatusCode::kResourceExhausted);
-  }
+  EXPECT_TRUE(deleted.ok()) << deleted.status();
   const std::string metrics = test::MetricsUrl(*server.process);
   test::HttpAnswer health;
   do {  // the test's timeout bounds it
@@ -181,7 +178,7 @@ TEST_F(EngineProcessTest, WritesToAFullDiskAreRefusedAndReadsGoOn) {
   for (int i = 0; i < stored; ++i) {
     const auto value = same.Get("key" + std::to_string(i));
     ASSERT_TRUE(value.ok()) << value.status();
-    if (i == 0 && deleted.ok()) {
+    if (i == 0) {
       EXPECT_FALSE(value->has_value());
     } else {
       EXPECT_TRUE(*value == value_of(i)) << i;

@@ -68,8 +68,7 @@ struct Reader {
   test::MemoryStorage storage;
 
   void Put(SegmentId id, std::span<const std::byte> bytes, bool mended) {
-    const Status created =
-        worker.Run(storage.Create(worker, id, index::storage::WriteBack::kAtOnce));
+    const Status created = worker.Run(storage.Create(worker, id, index::storage::Making{}));
     FARLEAF_CHECK(created.ok(), created);
     std::ranges::copy(bytes, storage.bytes(id).begin());
     if (mended) Mend(id, std::span(storage.bytes(id)).first(bytes.size()));

@@ -67,7 +67,7 @@ Task<void> Write(Writers& on, Worker& worker, uint64_t seed, int count) {
       }
       positions[0] = appended.end;
       if (outcome == Log::Outcome::kAppended) break;
-      Status status = co_await on.logs.group.Room(worker, on.logs.recovery);
+      Status status = co_await on.logs.group.Room(worker, on.logs.recovery, {});
       EXPECT_TRUE(status.ok()) << status;
     }
     on.commits.fetch_add(1);

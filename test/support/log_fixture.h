@@ -89,7 +89,7 @@ class LogsUnderTest {
       const auto outcome = values.AppendValue(key, value, pointer, &appended);
       if (outcome == index::lsm::Log::Outcome::kAppended) break;
       if (outcome == index::lsm::Log::Outcome::kFailed) co_return values.failure();
-      Status status = co_await group.Room(worker, values);
+      Status status = co_await group.Room(worker, values, std::nullopt);
       if (!status.ok()) co_return status;
     }
     (*positions)[1] = appended.end;
@@ -104,7 +104,7 @@ class LogsUnderTest {
                                                  [](index::lsm::Sequence) {});
       if (outcome == index::lsm::Log::Outcome::kAppended) break;
       if (outcome == index::lsm::Log::Outcome::kFailed) co_return recovery.failure();
-      Status status = co_await group.Room(worker, recovery);
+      Status status = co_await group.Room(worker, recovery, std::nullopt);
       if (!status.ok()) co_return status;
     }
     *first = appended.first;

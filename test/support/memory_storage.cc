@@ -8,8 +8,7 @@
 
 namespace farleaf::test {
 
-dsm::Task<Status> MemoryStorage::Create(dsm::Worker& worker, SegmentId id,
-                                        index::storage::WriteBack) {
+dsm::Task<Status> MemoryStorage::Create(dsm::Worker& worker, SegmentId id, index::storage::Making) {
   if (delay_ns > 0) co_await worker.Sleep(delay_ns);
   std::lock_guard lock(mutex_);
   const bool created =

@@ -32,7 +32,10 @@ class MemoryStorage final : public index::storage::Storage {
   std::vector<std::byte>& bytes(SegmentId id) { return segments_.at(id); }
 
   dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id,
-                           index::storage::WriteBack write_back) override;
+                           index::storage::Making making) override;
+  /// There is room for everything.
+  void SetReserve(const index::storage::ReserveSizes&) override {}
+  dsm::Task<Status> FillReserve(dsm::Worker&) override { co_return Status::Ok(); }
   Status Remove(SegmentId id) override;
   Result<std::vector<SegmentId>> List() override;
   dsm::Task<Status> Run(dsm::Worker& worker, std::span<Io> ios) override;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -81,9 +82,13 @@ class Desk {
       : storage_(storage), worker_(WorkerWithoutServers(&epochs_, clock)) {}
 
   dsm::Worker& worker() { return *worker_; }
-  Status Create(uint64_t id, WriteBack write_back = WriteBack::kAtOnce) {
-    return worker_->Run(storage_->Create(*worker_, SegmentId{id}, write_back));
+  Status Create(uint64_t id, WriteBack write_back = WriteBack::kAtOnce,
+                std::optional<Reserve> from = {}) {
+    const Making making{write_back, from};
+    return worker_->Run(storage_->Create(*worker_, SegmentId{id}, making));
   }
+  Status CreateFrom(Reserve part, uint64_t id) { return Create(id, WriteBack::kAtOnce, part); }
+  Status FillReserve() { return worker_->Run(storage_->FillReserve(*worker_)); }
   Status Run(std::span<Io> ios) { return worker_->Run(storage_->Run(*worker_, ios)); }
   Status Write(uint64_t id, uint32_t block, char fill, size_t count = 1) {
     Blocks bytes(count, fill);

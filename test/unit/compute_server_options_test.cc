@@ -109,6 +109,8 @@ TEST(ComputeServerOptionsTest, RangesAreThoseOfTheStore) {
        [](auto* o, uint64_t v) { o->filter_bits_per_key = to32(v); }},
       {"--lsm-log-buffers-max", 2, 64, 1,
        [](auto* o, uint64_t v) { o->log_buffers_max = to32(v); }},
+      {"--lsm-reserve-segments-max", 0, 65'536, 1,
+       [](auto* o, uint64_t v) { o->reserve_segments_max = v; }},
       {"--lsm-compaction-threads", 1, 16, 1,
        [](auto* o, uint64_t v) { o->compaction_threads = to32(v); }},
       {"--lsm-collect-above-percent", 5, 95, 1,

@@ -198,6 +198,7 @@ TEST_F(FileStorageTest, FreeFilesAreKeptUpToABoundAndOverAReopening) {
   EXPECT_EQ(storage->segment_files().free_files(), 2u);
   EXPECT_TRUE(storage->List()->empty());
   Open({.free_files_max = 0});
+  EXPECT_TRUE(desk->FillReserve().ok()) << "which is none";
   EXPECT_EQ(storage->segment_files().free_files(), 0u);
 }
 
@@ -225,6 +226,35 @@ TEST_F(FileStorageTest, AFileWithAnotherNameIsNeverWrittenForAnotherSegment) {
   std::ifstream in(link, std::ios::binary);
   const std::string bytes(std::istreambuf_iterator<char>(in), {});
   EXPECT_EQ(bytes, std::string(kSegmentBytes, 'a'));
+}
+
+TEST_F(FileStorageTest, WhatOthersFillTheDeviceWithTakesNothingOfTheReserve) {
+  test::SmallDevice device(32);
+  if (!device.mounted()) GTEST_SKIP() << "mounting a file system is not allowed here";
+  const std::string others = device.path() + "/others";
+  Open({.directory = device.path() + "/data", .free_files_max = 0});
+  storage->SetReserve({2, 1, 2});
+  ASSERT_TRUE(desk->Create(1).ok() && desk->Create(2, WriteBack::kLazily).ok());
+  std::ofstream(others) << std::string(40 << 20, 'o') << std::flush;
+  EXPECT_EQ(desk->Create(3).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(desk->CreateFrom(Reserve::kMerges, 3).ok());
+  EXPECT_TRUE(desk->Write(3, 0, 'm', 512).ok());
+  ASSERT_TRUE(desk->Create(4, WriteBack::kLazily, Reserve::kLogs).ok());
+  EXPECT_TRUE(desk->Write(4, 0, 'l', 512).ok());
+  // What is removed is the reserve's at once, however it was written: nobody else can have it meanwhile.
+  ASSERT_TRUE(storage->Remove(SegmentId{2}).ok());
+  ASSERT_TRUE(storage->Remove(SegmentId{4}).ok());
+  EXPECT_TRUE(desk->FillReserve().ok());
+  EXPECT_EQ(storage->Space()->reserve_held, 5u);
+  EXPECT_EQ(desk->Create(5).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(desk->Replace("MANIFEST", std::string(1 << 20, 'm')).ok()) << "of the reserve";
+  EXPECT_LT(storage->Space()->reserve_held, 5u);
+  std::filesystem::remove(others);
+  EXPECT_TRUE(desk->Create(5).ok());
+  EXPECT_EQ(storage->Space()->reserve_held, 5u);
+  EXPECT_EQ(desk->Read(3, 511), 'm');
+  desk.reset();
+  storage.reset();
 }
 
 TEST_F(FileStorageTest, FoldersStaySmallAndGoWhenTheyAreEmpty) {
@@ -391,7 +421,7 @@ TEST_F(WakeTest, AWaitInTheRingIsWokenByOtherThreads) {
   dsm::Worker& worker = desk->worker();
   struct Call {
     static Task<void> Make(dsm::Worker& on, Storage& disk, uint64_t id, int* count) {
-      const Status made = co_await disk.Create(on, SegmentId{id}, WriteBack::kAtOnce);
+      const Status made = co_await disk.Create(on, SegmentId{id}, Making{});
       EXPECT_TRUE(made.ok()) << made;
       ++*count;
     }

@@ -232,6 +232,7 @@ TEST_F(LsmCollectionTest, AValueThatExpiresAtTheEndOfTimeIsMovedLikeOthers) {
   model_[key] = value;
   for (uint64_t number = 1; number < kKeys; ++number)
     Put(Key(number), Large(number, 0, kValueBytes));
+  Await("a segment of values is written", [&] { return FirstValueSegment().has_value(); });
   const std::optional<SegmentId> first = FirstValueSegment();
   ASSERT_TRUE(first);
   for (uint64_t version = 1; version < 3; ++version) {

@@ -204,14 +204,14 @@ TEST_F(LsmLogTest, AppendSaysWhenThereIsNoRoom) {
     return logs->recovery.AppendCommit(commit.payload(), 1, &appended, [](Sequence) {});
   };
   EXPECT_EQ(append(), Log::Outcome::kNoRoom) << "no segment was taken yet";
-  ASSERT_TRUE(worker->Run(logs->recovery.Prepare(*worker)).ok());
+  ASSERT_TRUE(worker->Run(logs->recovery.Prepare(*worker, {})).ok());
   int appends = 0;
   while (append() == Log::Outcome::kAppended) {
     ++appends;
-    ASSERT_TRUE(worker->Run(logs->recovery.Prepare(*worker)).ok());
+    ASSERT_TRUE(worker->Run(logs->recovery.Prepare(*worker, {})).ok());
   }
   EXPECT_EQ(appends, 3 * 2) << "two full segments wait, and one is the tail";
-  ASSERT_TRUE(worker->Run(logs->group.Room(*worker, logs->recovery)).ok());
+  ASSERT_TRUE(worker->Run(logs->group.Room(*worker, logs->recovery, {})).ok());
   EXPECT_EQ(append(), Log::Outcome::kAppended);
   ASSERT_TRUE(Sync().ok());
 }

@@ -320,8 +320,7 @@ TEST_F(LsmStoreTest, ASegmentThatIsMissingIsNamed) {
     EXPECT_NE(opened.message().find(host_.storage().NameOf(segment)), std::string_view::npos);
     worker_ = host_.OpenWorker();
     ASSERT_TRUE(
-        worker_->Run(host_.storage().Create(*worker_, segment, index::storage::WriteBack::kAtOnce))
-            .ok());
+        worker_->Run(host_.storage().Create(*worker_, segment, index::storage::Making{})).ok());
     worker_ = nullptr;
     host_.storage().bytes(segment) = kept;
   }

@@ -124,8 +124,7 @@ TEST_F(LsmTableDamageTest, BlocksMovedToOtherSegmentsStayGood) {
   ASSERT_GT(info.segments.size(), 2u);
   for (SegmentId& id : info.segments) {
     const SegmentId to = NewSegment();
-    ASSERT_TRUE(
-        worker().Run(storage().Create(worker(), to, index::storage::WriteBack::kAtOnce)).ok());
+    ASSERT_TRUE(worker().Run(storage().Create(worker(), to, index::storage::Making{})).ok());
     storage().bytes(to) = storage().bytes(id);
     ASSERT_TRUE(storage().Remove(id).ok());
     id = to;

@@ -89,7 +89,7 @@ TEST_F(SimStorageTest, ASyncThatTakesLongCoversWhatWasWrittenBeforeIt) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     InterleavedWorkers workers({.seed = seed, .workers = 2});
     SimStorage storage({.seed = seed, .clock = &workers.clock()});
-    ASSERT_TRUE(workers[0].Run(storage.Create(workers[0], SegmentId{1}, WriteBack::kAtOnce)).ok());
+    ASSERT_TRUE(workers[0].Run(storage.Create(workers[0], SegmentId{1}, Making{})).ok());
     int written = 0, safe = 0;
     workers[0].Spawn(Overwrite(workers[0], storage, &written));
     for (int i = 0; i < 3; ++i) workers[1].Spawn(SyncNow(workers[1], storage, &written, &safe));
@@ -161,7 +161,7 @@ TEST_F(SimStorageTest, AFileIsReplacedWhollyOrNotAndAppendedToInPart) {
 /// Appends numbered blocks, syncs every third, and says what must survive.
 Task<void> Log(dsm::Worker& worker, Storage& storage, uint64_t id, int* safe) {
   Blocks bytes(1);
-  Status status = co_await storage.Create(worker, SegmentId{id}, WriteBack::kAtOnce);
+  Status status = co_await storage.Create(worker, SegmentId{id}, Making{});
   for (int i = 1; status.ok() && i <= 12; ++i) {
     std::memset(bytes.span().data(), i, kBlockBytes);
     Io write{IoKind::kWrite, SegmentId{id}, static_cast<uint32_t>(i) * kBlockBytes, bytes.span()};
@@ -214,7 +214,7 @@ TEST_F(SimStorageTest, ASeedRepeatsTheOrderInWhichIosEnd) {
     struct Call {
       static Task<void> Make(dsm::Worker& worker, Storage& disk, uint64_t id,
                              std::vector<uint64_t>* out) {
-        Status status = co_await disk.Create(worker, SegmentId{id}, WriteBack::kAtOnce);
+        Status status = co_await disk.Create(worker, SegmentId{id}, Making{});
         EXPECT_TRUE(status.ok()) << status;
         out->push_back(id);
       }
