@@ -15,7 +15,7 @@ namespace farleaf::index::lsm {
 
 namespace {
 
-constexpr uint32_t kEntriesTogether = 1024;
+constexpr uint32_t kEntriesALook = 1024;
 
 bool Names(const Run& run, SegmentId id) {
   return std::ranges::any_of(run.tables, [id](const TableRef& ref) {
@@ -91,7 +91,7 @@ Task<Status> LsmStore::ExpectUnnamed(dsm::Worker& worker, SegmentId id,
         status = co_await ExpectShadowed(worker, *source->entry(), gaps);
         if (!status.ok()) break;
       }
-      if (++entries % kEntriesTogether == 0) co_await worker.Sleep(0);
+      if (++entries % kEntriesALook == 0) co_await worker.Sleep(0);
       if (!source->Advance()) status = co_await source->Fetch(worker);
     }
     if (!status.ok()) break;
