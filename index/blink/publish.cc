@@ -52,7 +52,7 @@ ParentEdit EditParent(Node& parent, std::string_view position, const Publication
 
 namespace {
 constexpr int kAttemptsMax = 10;
-constexpr uint64_t kRetryNsMin = 20 * kNsPerUs;  // doubling: 10 ms in all
+constexpr uint64_t kPublishAgainNsMin = 20 * kNsPerUs;  // doubling: 10 ms in all
 
 bool IsTransient(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kUnknown;
@@ -75,7 +75,7 @@ Task<Status> BlinkTree::Publish(OpContext& op, Publication& publication) {
     publication.child_status = std::move(let_go);
   }
   Status status = co_await PublishHoldingChild(context, publication);
-  uint64_t wait_ns = kRetryNsMin;
+  uint64_t wait_ns = kPublishAgainNsMin;
   for (int attempt = 1; attempt < kAttemptsMax && IsTransient(status); ++attempt) {
     // Connections broke; again from the beginning, unless the child's lock was let go beside.
     if (publication.child_lock && !publication.child_lock->held()) break;

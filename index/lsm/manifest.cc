@@ -61,7 +61,7 @@ Status CheckComplete(storage::Storage* storage) {
       "again");
 }
 
-bool AllZero(std::span<const std::byte> bytes) {
+bool NothingWritten(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
@@ -79,7 +79,7 @@ Result<std::span<const std::byte>> RecordAt(const storage::Storage& storage,
   ByteReader in(rest);
   const auto length = in.Read<uint32_t>(), header_crc = in.Read<uint32_t>();
   const auto payload_crc = in.Read<uint32_t>();
-  if (!in.ok() || AllZero(rest)) return std::span<const std::byte>{};
+  if (!in.ok() || NothingWritten(rest)) return std::span<const std::byte>{};
   if (header_crc != HeaderCrc(number, offset, length) || length == 0) {
     return Damaged(storage, number, offset, "the record's header is damaged");
   }

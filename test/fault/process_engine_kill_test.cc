@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kSeed = 20'263;
 constexpr uint64_t kFlushMs = 100;
 /// By so much a busy machine may be late with what is due. What was lost without it is printed.
-constexpr uint64_t kLateMs = 2'000;
+constexpr uint64_t kLateMs = 5'000;
 
 class EngineKillTest : public test::EngineProcess {
  protected:

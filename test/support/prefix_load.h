@@ -31,7 +31,7 @@ class PrefixLoad {
     size_t clients = 32;
     uint64_t keys_each = 60;
     size_t value_bytes_min = 10, value_bytes_max = 100'000;  ///< their logarithms are uniform
-    uint64_t deadline_ms = 2'000;                            ///< of each operation
+    uint64_t deadline_ms = 5'000;                            ///< of each operation
   };
   struct Crash {
     uint64_t at_ns = 0;

@@ -89,11 +89,11 @@ Task<Result<std::vector<server::protocol::TreeInfo>>> RuledHost::List(OpContext&
 }
 
 Task<Status> RuledHost::Upkeep(OpContext& op) {
-  ++upkeeps_;
   Status kept = co_await HostDecorator::Upkeep(op);
   uint64_t left = upkeeps_left_;
   while (left > 0 && !upkeeps_left_.compare_exchange_weak(left, left - 1)) {
   }
+  ++upkeeps_;  // behind what it takes
   if (left > 0 && kept.ok()) kept = Status::Unavailable("the test leaves something to be done");
   co_return kept;
 }

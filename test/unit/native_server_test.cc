@@ -174,8 +174,8 @@ TEST_F(NativeServerTest, EachThreadKeepsTheTreesUpWithoutRequestsAndBehindTheLas
     test::RuledHost& trees = ruled[i];
     EXPECT_TRUE(Comes(clock, [&] { return trees.upkeeps() >= 6; })) << trees.upkeeps();
     constexpr uint64_t kLeft = 20;
-    trees.set_upkeeps_left(kLeft);
     const uint64_t before = trees.upkeeps();
+    trees.set_upkeeps_left(kLeft);
     slot(i)->Stop();
     EXPECT_GE(trees.upkeeps(), before + kLeft + options.threads) << "each until it is through";
   }
