@@ -22,25 +22,30 @@ struct Log::Preparing {
   };
   std::mutex mutex;
   bool busy = false;
+  bool with_reserve = false;  // of who is busy
   std::vector<Waiter> waiters;
   SegmentId taken = SegmentId::kNone;  // by Take, but not created yet; of who is busy
 
   struct [[nodiscard]] Joining {
     Preparing* preparing;
     dsm::Worker* worker;
+    bool may_take_reserve = false;
     Status status = {};
     bool leads = false;
+    bool behind_reserve = false;  ///< who leads may take of the reserve
+    bool Lead() {
+      if (preparing->busy) return false;
+      preparing->with_reserve = may_take_reserve;
+      return leads = preparing->busy = true;
+    }
     bool await_ready() {
       std::lock_guard lock(preparing->mutex);
-      if (preparing->busy) return false;
-      return leads = preparing->busy = true;
+      return Lead();
     }
     bool await_suspend(std::coroutine_handle<> handle) {
       std::lock_guard lock(preparing->mutex);
-      if (!preparing->busy) {  // it ended in between
-        leads = preparing->busy = true;
-        return false;
-      }
+      if (Lead()) return false;  // it ended in between
+      behind_reserve = preparing->with_reserve;
       preparing->waiters.push_back({worker, handle, &status});
       return true;
     }
@@ -153,11 +158,14 @@ LogPosition Log::sealed_end() const {
 
 dsm::Task<Status> Log::Prepare(dsm::Worker& worker, std::optional<storage::Reserve> from) {
   while (!prepared(from)) {
-    Preparing::Joining joining{preparing_.get(), &worker};
+    Preparing::Joining joining{.preparing = preparing_.get(),
+                               .worker = &worker,
+                               .may_take_reserve = from.has_value()};
     co_await joining;
     if (!joining.leads) {
       // Whoever did it may have been allowed less.
-      if (from && joining.status.code() == StatusCode::kResourceExhausted) continue;
+      const bool full = joining.status.code() == StatusCode::kResourceExhausted;
+      if (from && full && !joining.behind_reserve) continue;
       co_return joining.status;
     }
     Status status;

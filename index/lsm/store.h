@@ -430,7 +430,7 @@ class LsmStore final : public RangeIndex {
   std::array<Stripe, kStripes> stripes_;  // each: the newest version of the keys that hash to it
 
   std::atomic<const ReadView*> view_{nullptr};
-  std::mutex view_mutex_;                  // guards who changes the view, and down to here:
+  mutable std::mutex view_mutex_;          // guards who changes the view, and down to here:
   std::shared_ptr<ReadView> newest_view_;  // owns what view_ points to
 
   std::vector<SegmentId>

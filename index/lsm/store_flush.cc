@@ -97,7 +97,13 @@ Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed 
 
 void LsmStore::SetReserve(const Version& version) {
   // Not what there is now: with each flush the reserve would shrink, and grow again.
-  RaiseTo(&recovery_segments_max_, recovery_log_->segments() + replayed_count_);
+  // On a full device the next flush needs no more than that, and what is kept for more is what writers wait for.
+  const uint64_t there = recovery_log_->segments() + replayed_count_;
+  if (room_.closed()) {
+    recovery_segments_max_ = there;
+  } else {
+    RaiseTo(&recovery_segments_max_, there);
+  }
   deps_.storage->SetReserve(ReserveOf(version, recovery_segments_max_, options_));
 }
 
@@ -114,8 +120,11 @@ Merge::Deps LsmStore::MergeDeps(From from) {
 MergeRule LsmStore::RuleOf(std::vector<std::vector<RangeDelete>> range_deletes, Bottom bottom) {
   MergeRule::Setting setting{.snapshots = {},
                              .bottom = bottom == Bottom::kYes,
-                             .now_ms = deps_.wall->NowNs() / kNsPerMs,
+                             .now_ms = 0,
                              .range_deletes = std::move(range_deletes)};
+  // As PlanReclaim.
+  std::lock_guard lock(view_mutex_);
+  setting.now_ms = deps_.wall->NowNs() / kNsPerMs;
   for (const SnapshotAt& each : snapshots_->List()) {
     setting.snapshots.push_back(each.sequence);
     setting.snapshots_ms.push_back(each.taken_ms);
@@ -189,6 +198,11 @@ Task<Status> LsmStore::Flush(dsm::Worker& worker) {
   status = co_await WriteFreshRun(worker, *memtable, bottom, &edit);
   if (!status.ok()) co_return status;
   NoteFlushed(*memtable, &edit);
+  // A full segment that is not written yet would stay, and there may be no other flush that gives it back.
+  if (room_.closed()) {
+    status = co_await logs_->WriteFull(worker);
+    if (!status.ok()) co_return status;
+  }
   std::vector<SegmentId> flushed = co_await logs_->FlushedSegments(worker, last);
   edit.recovery_dropped = flushed;
   for (const SegmentId id : grants_.TakeGivenUp(LogKind::kRecovery)) {

@@ -37,9 +37,12 @@ const TableRef* TableIn(const Run& run, TableId id) {
 }  // namespace
 
 ReclaimPlan LsmStore::PlanReclaim() const {
-  ReclaimPlan plan{.now_ms = deps_.wall->NowNs() / kNsPerMs,
+  ReclaimPlan plan{.now_ms = 0,
                    .oldest = std::nullopt,
                    .memtable_bytes = options_.memtable_bytes};
+  // With the lock no snapshot has looked at the clock that is not in the list yet.
+  std::lock_guard lock(view_mutex_);
+  plan.now_ms = deps_.wall->NowNs() / kNsPerMs;
   for (const SnapshotAt& each : snapshots_->List()) {
     if (!plan.oldest) plan.oldest = each.sequence;
     plan.now_ms = std::min(plan.now_ms, each.taken_ms);
@@ -52,11 +55,15 @@ ReclaimPlan LsmStore::PlanReclaim() const {
 void LsmStore::LookForDead(uint64_t now_ns, bool idle) {
   const ReadView& view = View();
   ReclaimPlan plan = PlanReclaim();
+  const CompactionPlan merges = Plan();
   {
     std::lock_guard lock(compacting_mutex_);
     plan.levels_passed = compacting_;
-    for (size_t level = 0; level < kLevelsMax; ++level) {
-      if (not_before_ns_[level] != 0) plan.levels_passed |= 1u << level;
+    for (uint8_t level = 0; level < kLevelsMax; ++level) {
+      // That it has failed is forgotten when a merge is done, and none may be due any more.
+      if (not_before_ns_[level] != 0 && merges.IsDue(*view.version, level)) {
+        plan.levels_passed |= 1u << level;
+      }
     }
     std::erase_if(reclaim_retries_,
                   [&](const auto& each) { return each.second.until_ns + kAgainNsMax < now_ns; });
@@ -114,7 +121,9 @@ Task<void> LsmStore::RunReclaim(dsm::Worker& worker) {
 }
 
 std::optional<DeadTable> LsmStore::TakeDead() {
+  const bool frugal = Plan().frugal;
   std::lock_guard lock(compacting_mutex_);
+  if (frugal && compacting_ != 0) return std::nullopt;  // the reserve is for one
   for (size_t i = dead_.size(); i-- > 0;) {
     const DeadTable dead = dead_[i];
     const uint8_t level = dead.place.level;
@@ -128,6 +137,8 @@ std::optional<DeadTable> LsmStore::TakeDead() {
 
 Task<void> LsmStore::ReclaimTaken(dsm::Worker& worker, DeadTable dead) {
   Status reclaimed = co_await Reclaim(worker, dead);
+  const bool no_room = reclaimed.code() == StatusCode::kResourceExhausted;
+  merges_short_ = no_room;  // then it may take of the reserve the next time, which comes soon
   {
     std::lock_guard lock(compacting_mutex_);
     compacting_ &= ~(1u << dead.place.level);
@@ -135,7 +146,8 @@ Task<void> LsmStore::ReclaimTaken(dsm::Worker& worker, DeadTable dead) {
       reclaim_retries_.erase(dead.table);
     } else {
       Retry& retry = reclaim_retries_[dead.table];
-      retry.pause_ns = std::clamp(2 * retry.pause_ns, kAgainNs, kAgainNsMax);
+      retry.pause_ns =
+          no_room ? kAgainNs : std::clamp(2 * retry.pause_ns, kAgainNs, kAgainNsMax);
       retry.until_ns = worker.clock().NowNs() + retry.pause_ns;
     }
   }
@@ -212,8 +224,9 @@ Task<Status> LsmStore::WriteAnew(dsm::Worker& worker, std::shared_ptr<const Vers
   ref = {};
   Status status = co_await source.Fetch(worker);
   if (status.ok()) {
-    // Not of the reserve, which is for one merge at a time: on a full device the levels are merged anyway.
-    Merge merge(MergeDeps(std::nullopt), std::move(rule), sources);
+    // A full device may have nothing else to merge, so that this is what makes room.
+    const From from = Plan().frugal ? From(storage::Reserve::kMerges) : std::nullopt;
+    Merge merge(MergeDeps(from), std::move(rule), sources);
     while (status.ok() && !merge.ended()) {
       auto output = co_await merge.NextTable(worker);
       if (!output.ok()) status = output.status();

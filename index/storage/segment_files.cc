@@ -100,7 +100,20 @@ Result<dsm::UniqueFd> SegmentFiles::MakeFileBesideReserve(const std::string& pat
 }
 
 Result<dsm::UniqueFd> SegmentFiles::MakeFile(SegmentId id, Making making) {
-  FARLEAF_RETURN_IF_ERROR(AddToFolder(id));
+  Status added = AddToFolder(id);
+  if (added.code() == StatusCode::kResourceExhausted && making.from) {
+    // A folder takes room, too: that of one of the reserve's files.
+    size_t keep;
+    {
+      std::lock_guard lock(mutex_);
+      if (!reserve_.Take(*making.from)) return added;
+      short_of_room_ = true;
+      keep = reserve_.held();
+    }
+    KeepFree(keep);
+    added = AddToFolder(id);
+  }
+  FARLEAF_RETURN_IF_ERROR(added);
   const std::string path = directory_->SegmentPath(id);
   Result<dsm::UniqueFd> made = MakeFileBesideReserve(path, making.write_back);
   while (!made.ok() && made.status().code() == StatusCode::kResourceExhausted && making.from) {
