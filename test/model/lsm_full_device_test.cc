@@ -70,6 +70,10 @@ class FullDevice {
     Worker& merger = (*workers_)[2];
     merger.Spawn(store_->RunCompactions(merger));
   }
+  void StartReclaim() {
+    Worker& behind = (*workers_)[1];
+    behind.Spawn(store_->RunReclaim(behind));
+  }
   void Crash() {
     image_ = storage_->Crash();
     workers_->Abandon();
@@ -120,6 +124,18 @@ class FullDevice {
     } else {
       EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status;
       EXPECT_NE(status.message().find("the device is full"), std::string::npos) << status;
+    }
+    co_return status;
+  }
+  /// By Write, of a pair that expires then, of the simulation's clock.
+  dsm::Task<Status> PutUntil(uint64_t expires_ms, std::string key, std::string value) {
+    dsm::FabricCounts counts;
+    OpContext op{worker(), counts};
+    const Change change{
+        .kind = ChangeKind::kPut, .key = key, .value = value, .expires_ms = expires_ms};
+    Status status = co_await store_->Write(op, {&change, 1});
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status;
     }
     co_return status;
   }
@@ -305,6 +321,44 @@ TEST(LsmFullDeviceTest, AStoreThatIsFullOfItsOwnGarbageMakesRoomByItself) {
     device.Run([](FullDevice& on) { return on.ExpectAll(); });
     device.Run([](FullDevice& on) { return on.DeleteRange("a", "z"); });
     device.Run([](FullDevice& on) { return on.ExpectNoLeak(kSegmentsLeft); });
+  }
+}
+
+// Of each table half stays, so that none goes as a whole; and there is nothing else to be merged that would make room.
+TEST(LsmFullDeviceTest, WhatHasExpiredMakesRoomThoughNobodyDeletes) {
+  constexpr uint64_t kLifeNs = 3600 * kNsPerSecond;
+  const uint64_t seeds = test::Amount{1, 2, 50};
+  for (uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    FullDevice device(seed, kSegments);
+    constexpr size_t kBytesMax = 400;
+    device.Open();
+    device.StartReclaim();
+    uint64_t stored = 0;
+    device.Run([&](FullDevice& on) -> dsm::Task<void> {
+      const uint64_t expires_ms = (on.worker().clock().NowNs() + kLifeNs) / kNsPerMs;
+      for (uint64_t refused = 0; refused < 10 && !::testing::Test::HasFailure();) {
+        const size_t bytes = 1 + on.random().Below(kBytesMax);
+        const bool stays = stored % 2 == 0;
+        const std::string key = KeyOf(stored), value = ValueOf(stored, bytes);
+        Status put;
+        if (stays) {
+          put = co_await on.Put(key, value);
+        } else {
+          put = co_await on.PutUntil(expires_ms, key, value);
+        }
+        refused = put.ok() ? 0 : refused + 1;
+        stored += put.ok();
+        if (!put.ok()) co_await on.worker().Sleep(kNsPerSecond);
+      }
+      EXPECT_TRUE(on.store().full());
+      co_await on.worker().Sleep(kLifeNs);
+    });
+    device.Run([&](FullDevice& on) {
+      return on.ExpectRoomFor(stored / 5, 2'000'000, kBytesMax);
+    });
+    device.Run([](FullDevice& on) { return on.ExpectAll(); });
+    EXPECT_GT(device.store().metrics().reclaimed_tables, 0u);
   }
 }
 
