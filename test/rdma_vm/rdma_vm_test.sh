@@ -5,6 +5,10 @@
 #   test/rdma_vm/rdma_vm_test.sh [TEST...]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+source scripts/install_packages.sh
+
+# Whoever runs a machine for the first time is told what is installed; tests look at all that is printed.
+install_packages "${farleaf_rdma_vm_packages[@]}"
 
 # Bounds what would hang; on a busy host a machine may take a minute to boot.
 machine() { scripts/rdma_vm.sh --timeout 180 "$@"; }
