@@ -8,8 +8,8 @@
 #
 # --long runs every test in all three builds, with all of its data (FARLEAF_TEST_SCALE=long) and all checks
 # of undefined behaviour: those that the asan preset leaves out take half of its build's time. It compiles each file
-# by itself, so that each is seen to include what it uses. Exit code 0 only if all passed; those that were skipped are
-# listed.
+# by itself, so that each is seen to include what it uses. Exit code 0 only if all passed. The last lines tell what was
+# skipped, how each step ended, and, last of all, what failed and what that printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/install_packages.sh
@@ -33,18 +33,22 @@ done
 install_packages
 
 summary=()
-skipped=()
 failed=0
 started=$SECONDS
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 
-# step NAME COMMAND...: runs it, goes on if it fails, and remembers how it ended and how long it took.
+# step NAME COMMAND...: runs it, goes on if it fails, and remembers how it ended, how long it took and, if it failed,
+# what it printed.
 step() {
-  local name=$1 begin=$SECONDS outcome=passed
+  local name=$1 begin=$SECONDS outcome=passed log
   shift
+  log=$logs/${name//[^a-z]/_}
   echo "=== $name"
-  if ! "$@"; then
+  if ! "$@" 2>&1 | tee "$log"; then
     outcome=FAILED
     failed=1
+    mv "$log" "$log.failed"
   fi
   summary+=("$(printf '%-22s %-7s %4d s' "$name" "$outcome" $((SECONDS - begin)))")
   [[ $outcome == passed ]]
@@ -59,15 +63,33 @@ build() {
 # tests PRESET [ctest arguments]: concurrent tests share the machine, so that no test may count on time; one more at a time
 # than there are processors, for many wait. What ctest tells to have been skipped is remembered.
 tests() {
-  local preset=$1 code=0 log name
+  local preset=$1 code=0 log=$logs/ctest
   shift
-  log=$(mktemp)
   ctest --preset "$preset" --parallel "$((jobs + 1))" --no-tests=error "$@" | tee "$log" || code=$?
-  while read -r name; do
-    skipped+=("$preset: $name")
-  done < <(sed -n '/^The following tests did not run:/,/^$/s/^[[:space:]]*[0-9]* - //p' "$log")
-  rm -f "$log"
+  sed -n '/^The following tests did not run:/,/^$/s/^[[:space:]]*[0-9]* - \([^ ]*\).*/\1/p' "$log" |
+    sed "s/^/$preset: /" >>"$logs/skipped"
   return "$code"
+}
+
+# tell_skipped: how many tests of each suite were skipped.
+tell_skipped() {
+  [[ -s $logs/skipped ]] || return 0
+  echo "skipped:"
+  sed 's/[.][^.]*$//' "$logs/skipped" | sort | uniq -c
+}
+
+# tell_failure LOG: of ctest's output what each failed test printed, its last lines; of any other the last lines.
+tell_failure() {
+  echo "--- $(basename "$1" .failed)"
+  if grep -q '^The following tests FAILED:' "$1"; then
+    sed -n '/^The following tests FAILED:/,/^$/p' "$1" | grep -v Skipped
+    # A failed test's output stands behind its line, up to the next line of ctest.
+    awk '/^ *[0-9]+\/[0-9]+ Test +#[0-9]+:/ { show = /\*\*\*/ && !/\*\*\*Skipped/; gsub(/[.][.][.]+/, "...") }
+         /^ +Start +[0-9]+:/ { next }
+         show { print substr($0, 1, 300) }' "$1" | grep -v '^Note: Google Test filter' | tail -n 60
+  else
+    tail -n 30 "$1" | cut -c -300
+  fi
 }
 
 asan_selection=(-L 'concurrency|contract|fuzz|model|parser|simulation' -LE slow)
@@ -101,10 +123,10 @@ step "RDMA: two machines" test/rdma_vm/two_machines_test.sh || true
 step "RDMA: network faults" test/rdma_vm/network_faults_test.sh || true
 
 echo
+tell_skipped
 echo "=== summary, $((SECONDS - started)) s in all"
 printf '%s\n' "${summary[@]}"
-if ((${#skipped[@]} > 0)); then
-  echo "skipped:"
-  printf '  %s\n' "${skipped[@]}"
-fi
+for log in "$logs"/*.failed; do
+  [[ ! -e $log ]] || tell_failure "$log"
+done
 exit "$failed"
