@@ -63,15 +63,12 @@ struct EngineMemoryTest : ::testing::Test {
   ProcessCluster cluster{{.memory_servers = 0}};
 };
 
-TEST_F(EngineMemoryTest, WhatIsResidentKeepsToTheBudgetAndDoesNotGrowWithTheData) {
-  const uint64_t records = test::Amount{30'000, 60'000, 1'000'000};
-  const uint64_t of_few = MostResident(records);
-  if (!HasFailure() && of_few == 0) GTEST_SKIP() << "the kernel does not tell";
-  EXPECT_LE(of_few, StoreAtMost() + kProcess);
-  const uint64_t of_many = MostResident(4 * records);
-  EXPECT_LE(of_many, StoreAtMost() + kProcess);
-  // By a tenth of what is stored more.
-  EXPECT_LE(of_many, of_few + std::max(3 * records * 1'000 / 10, of_few / 4));
+// Of twice as much data as the bound, and of thirty times as much in the long mode: whatever grows with the data is seen.
+TEST_F(EngineMemoryTest, WhatIsResidentKeepsToTheBudgetHoweverMuchIsStored) {
+  const uint64_t records = test::Amount{150'000, 300'000, 4'000'000};
+  const uint64_t resident = MostResident(records);
+  if (!HasFailure() && resident == 0) GTEST_SKIP() << "the kernel does not tell";
+  EXPECT_LE(resident, StoreAtMost() + kProcess);
 }
 
 }  // namespace
