@@ -135,6 +135,7 @@ dsm::Task<Result<StoreStats>> ClosedStore::Stats(dsm::Worker& worker) {
   stats.named_file_bytes = stats.manifest.bytes;
   stats.epoch = state().epoch;
   stats.segments_end = state().segments_end;
+  stats.written = state().written;
   co_return stats;
 }
 

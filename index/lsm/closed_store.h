@@ -58,6 +58,7 @@ struct StoreStats {
   /// Keys, values and records that have not been merged away yet.
   uint64_t data_bytes() const;
 
+  WrittenBytes written;  ///< since the store was made
   Manifest::OpenedFile manifest;
   uint64_t epoch = 0, segments_end = 0;
 };

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kCurrent = "CURRENT";
 constexpr std::string_view kPrefix = "MANIFEST-";
-constexpr uint64_t kMagic = 0x324d534c4641454c;  // "LEAFLSM2": the digit counts the formats
+constexpr uint64_t kMagic = 0x334d534c4641454c;  // "LEAFLSM3": the digit counts the formats
 constexpr uint64_t kMagicMask = 0x00ffffffffffffff;
 constexpr size_t kHeaderBytes = 12;
 /// A file is begun anew when it is longer than this and than four times the state.

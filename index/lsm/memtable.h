@@ -77,6 +77,8 @@ class Memtable {
 
   /// Of the process's memory.
   uint64_t bytes() const { return arena_.bytes(); }
+  /// Of the value log's records that entries name.
+  uint64_t value_bytes() const { return value_bytes_.load(std::memory_order_relaxed); }
   uint64_t entries() const { return entries_.load(std::memory_order_relaxed); }
   /// Entries and range deletes.
   uint64_t changes() const { return entries() + ranges_.count(); }
@@ -114,8 +116,7 @@ class Memtable {
   Node* NewNode(uint32_t level, const Record* low, const Record* high);
   Record* NewRecord(const Entry& entry);
   double ValuesFullness(uint64_t bytes_max) const {
-    return static_cast<double>(value_bytes_.load(std::memory_order_relaxed)) /
-           (static_cast<double>(bytes_max) * kValuesToBytes);
+    return static_cast<double>(value_bytes()) / (static_cast<double>(bytes_max) * kValuesToBytes);
   }
 
   Arena arena_;

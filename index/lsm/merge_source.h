@@ -36,11 +36,16 @@ class MemtableSource final : public MergeSource {
     return true;
   }
   dsm::Task<Status> Fetch(dsm::Worker&) override { co_return Status::Ok(); }
+  /// Keys and values of all entries that it has stood at.
+  uint64_t content_bytes() const { return content_bytes_; }
 
  private:
   void Take() {
-    if (cursor_.valid()) entry_ = cursor_.entry();
+    if (!cursor_.valid()) return;
+    entry_ = cursor_.entry();
+    content_bytes_ += entry_.key.size() + entry_.value.size() + entry_.pointer.value_bytes;
   }
+  uint64_t content_bytes_ = 0;
   Memtable::Cursor cursor_;
   Entry entry_;
 };

@@ -181,6 +181,10 @@ std::string StateEdit::Encode() const {
   out.Number(flush_bytes);
   out.Number(segments_end);
   out.Number(durable_through);
+  for (const uint64_t bytes_of :
+       {written.user, written.values, written.recovery, written.flushed, written.merged}) {
+    out.Number(bytes_of);
+  }
   // A store without damage is written as before there was a word for it.
   if (!kept_moved.empty() || !kept.empty()) WriteKept(*this, &out);
   return bytes;
@@ -226,6 +230,10 @@ Result<StateEdit> StateEdit::Decode(std::span<const std::byte> bytes) {
   edit.flush_bytes = in.Number();
   edit.segments_end = in.Number();
   edit.durable_through = in.Number();
+  for (auto* bytes_of : {&edit.written.user, &edit.written.values, &edit.written.recovery,
+                         &edit.written.flushed, &edit.written.merged}) {
+    *bytes_of = in.Number();
+  }
   if (in.ok() && !in.at_end()) FARLEAF_RETURN_IF_ERROR(ReadKept(&in, &edit));
   if (!in.ok() || !in.at_end()) return Misfit("an edit is not of its form");
   return edit;
@@ -326,6 +334,14 @@ Status ApplyToLogs(const StateEdit& edit, StoreState* state) {
 
 }  // namespace
 
+void WrittenBytes::Add(const WrittenBytes& more) {
+  user += more.user;
+  values += more.values;
+  recovery += more.recovery;
+  flushed += more.flushed;
+  merged += more.merged;
+}
+
 std::string_view NameOf(RunKind kind) {
   constexpr std::string_view kNames[] = {"growing", "sinking", "fresh"};
   return kNames[static_cast<size_t>(kind)];
@@ -370,6 +386,7 @@ Status StoreState::Apply(const StateEdit& edit) {
   if (edit.flush_bytes != 0) flush_bytes = edit.flush_bytes;
   segments_end = std::max(segments_end, edit.segments_end);
   durable_through = std::max(durable_through, edit.durable_through);
+  written.Add(edit.written);
   return Status::Ok();
 }
 
@@ -396,6 +413,7 @@ StateEdit StoreState::AsEdit() const {
   edit.flush_bytes = flush_bytes;
   edit.segments_end = segments_end;
   edit.durable_through = durable_through;
+  edit.written = written;
   return edit;
 }
 

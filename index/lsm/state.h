@@ -67,6 +67,17 @@ struct KeptTables : RunTables {
   std::vector<KeyRange> ranges;
 };
 
+/// What a store has written since it was made; of an edit: what comes on top. Told when a memtable is flushed: what is in none yet is not in it.
+struct WrittenBytes {
+  uint64_t user = 0;                 ///< keys and values of changes, as they were asked for
+  uint64_t values = 0;               ///< records of the value log, moved ones included
+  uint64_t recovery = 0;             ///< segments of the recovery log, as wholes
+  uint64_t flushed = 0, merged = 0;  ///< tables
+  uint64_t device() const { return values + recovery + flushed + merged; }
+  void Add(const WrittenBytes& more);
+  bool operator==(const WrittenBytes&) const = default;
+};
+
 struct StateEdit {
   struct TableAt {
     RunPlace place;
@@ -98,6 +109,7 @@ struct StateEdit {
   uint64_t segments_end =
       0;  ///< 0: as before. No segment with this number or a higher one was ever made
   Sequence durable_through = 0;  ///< 0: as before. All commits up to here were durable
+  WrittenBytes written;
 
   bool changes_tables() const {
     return !(sunk.empty() && dropped.empty() && cut.empty() && added.empty() &&
@@ -128,6 +140,7 @@ struct StoreState {
   /// What the flush of a full memtable writes, the mean of some of them; 0: none was flushed.
   uint64_t flush_bytes = 0;
   uint64_t segments_end = 1;
+  WrittenBytes written;
 
   /// Makes a fresh run that is not there.
   RunState& run(RunPlace place);

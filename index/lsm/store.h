@@ -435,6 +435,8 @@ class LsmStore final : public RangeIndex {
 
   std::vector<SegmentId>
       replayed_;  // recovery-log segments of before the store was opened; RunFlushes only
+  uint64_t moved_told_ =
+      0;  // of StoreMetrics::moved_bytes, in edits' WrittenBytes; RunFlushes only
   std::atomic<size_t> replayed_count_{0};
   std::atomic<uint64_t> recovery_segments_max_{0};  // at a time, so far
   mutable std::mutex compacting_mutex_;             // guards, down to here:

@@ -1,6 +1,7 @@
 // Flushes: a memtable becomes a fresh run; and what keeps the logs going.
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,12 @@ namespace {
 constexpr uint64_t kFlushPauseNs = kNsPerSecond / 2;
 /// Stop is waited for no longer.
 constexpr uint64_t kSliceNs = 100 * kNsPerMs;
+
+uint64_t BytesOf(std::span<const StateEdit::TableAt> tables) {
+  uint64_t bytes = 0;
+  for (const auto& each : tables) bytes += each.table.bytes + each.table.footer_bytes;
+  return bytes;
+}
 }  // namespace
 
 void LsmStore::SetBackgroundStatus(size_t work, Status status) {
@@ -50,6 +57,8 @@ Task<bool> LsmStore::PauseBehind(dsm::Worker& worker, size_t work, Status failur
 
 Task<Status> LsmStore::CommitState(dsm::Worker& worker, StateEdit edit, Flushed flushed,
                                    size_t work) {
+  const uint64_t table_bytes = BytesOf(edit.added);
+  (flushed == Flushed::kYes ? edit.written.flushed : edit.written.merged) = table_bytes;
   edit.segments_end = grants_.end();
   edit.durable_through = recovery_log_->durable_sequence();
   garbage_.TellUnnamed(&edit);
@@ -154,6 +163,8 @@ Task<Status> LsmStore::WriteFreshRun(dsm::Worker& worker, const Memtable& memtab
     }
   }
   if (!status.ok()) remover_->Remove(made);
+  edit->written.user = source.content_bytes();
+  edit->written.values = memtable.value_bytes();
   co_return status;
 }
 
@@ -164,10 +175,9 @@ void LsmStore::NoteFlushed(const Memtable& memtable, StateEdit* edit) {
     const double when_full = static_cast<double>(now) / std::min(fullness, 1.0);
     return before == 0 ? when_full : (3 * before + when_full) / 4;
   };
-  uint64_t bytes = 0;
-  for (const StateEdit::TableAt& each : edit->added) {
-    bytes += each.table.bytes + each.table.footer_bytes;
-  }
+  const uint64_t moved = counters_.moved_bytes.load();
+  edit->written.user -= std::min(edit->written.user, moved - std::exchange(moved_told_, moved));
+  const uint64_t bytes = BytesOf(edit->added);
   StoreCounters::Add(&counters_.flushed_bytes, bytes);
   const double fullness = memtable.Fullness(options_.memtable_bytes);
   if (fullness < 0.5) return;
@@ -209,6 +219,7 @@ Task<Status> LsmStore::Flush(dsm::Worker& worker) {
     edit.recovery_dropped.push_back(id);
   }
   edit.values_dropped = grants_.TakeGivenUp(LogKind::kValues);
+  edit.written.recovery = (flushed.size() + replayed_.size()) * storage::kSegmentBytes;
   // What was replayed came before all that was flushed.
   edit.recovery_dropped.insert(edit.recovery_dropped.end(), replayed_.begin(), replayed_.end());
   std::vector<SegmentId> gone = edit.recovery_dropped;

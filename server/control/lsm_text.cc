@@ -27,6 +27,13 @@ double SpaceAmplification(const StoreStats& stats) {
              : static_cast<double>(stats.disk_bytes()) / static_cast<double>(stats.data_bytes());
 }
 
+/// 0: nothing was flushed yet.
+double WriteAmplification(const index::lsm::WrittenBytes& written) {
+  return written.user == 0
+             ? 0
+             : static_cast<double>(written.device()) / static_cast<double>(written.user);
+}
+
 void AddLevels(const StoreStats& stats, std::string* text) {
   *text += fmt::format("{:<6} {:<8} {:>7} {:>13} {:>11} {:>10} {:>10} {:>13}\n", "level", "run",
                        "tables", "entries", "deletes", "MiB", "data MiB", "range deletes");
@@ -55,6 +62,19 @@ void AddRecovery(const StoreStats& stats, std::string* text) {
                        stats.flushed_through);
   if (stats.recovery->gap) *text += "; behind that there is a gap, as a crash may leave it";
   *text += "\n";
+}
+
+void AddWritten(const index::lsm::WrittenBytes& written, std::string* text) {
+  if (written.user == 0) {
+    *text += "written       no memtable was flushed yet\n";
+    return;
+  }
+  *text += fmt::format(
+      "written       for {:.1f} MiB of keys and values flushed since the store was made: values "
+      "{:.1f}, recovery log {:.1f}, flushes {:.1f}, merges {:.1f} MiB; write amplification "
+      "{:.2f}\n",
+      MiB(written.user), MiB(written.values), MiB(written.recovery), MiB(written.flushed),
+      MiB(written.merged), WriteAmplification(written));
 }
 
 }  // namespace
@@ -90,7 +110,12 @@ std::string StatsText(const std::string& directory, const StoreStats& stats) {
   if (stats.data_bytes() > 0) {
     text += fmt::format("; space amplification {:.2f}", SpaceAmplification(stats));
   }
-  return text + "\n";
+  text += "\n";
+  AddWritten(stats.written, &text);
+  // Filters spare it most of them.
+  text += fmt::format("read          a get looks into at most {} {}, a leaf of each\n",
+                      stats.runs.size(), stats.runs.size() == 1 ? "run" : "runs");
+  return text;
 }
 
 std::string StatsJson(const StoreStats& stats) {
@@ -141,7 +166,15 @@ std::string StatsJson(const StoreStats& stats) {
                        {"free_files", stats.free_files},
                        {"bytes", stats.disk_bytes()},
                        {"data_bytes", stats.data_bytes()},
-                       {"amplification", SpaceAmplification(stats)}}}};
+                       {"amplification", SpaceAmplification(stats)}}},
+                     {"written",
+                      {{"user_bytes", stats.written.user},
+                       {"value_log_bytes", stats.written.values},
+                       {"recovery_log_bytes", stats.written.recovery},
+                       {"flushed_bytes", stats.written.flushed},
+                       {"merged_bytes", stats.written.merged},
+                       {"amplification", WriteAmplification(stats.written)}}},
+                     {"runs_per_get_max", stats.runs.size()}};
   return json.dump();
 }
 

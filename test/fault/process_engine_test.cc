@@ -264,6 +264,9 @@ TEST_F(EngineProcessTest, ToolsLookIntoItsDirectoryCheckAndCopyIt) {
   EXPECT_TRUE(stats.says("fresh") && stats.says("space amplification")) << stats.output;
   const auto json = nlohmann::json::parse(lsm({"--json", "stats", directory}).output);
   EXPECT_GT(json["value_log"]["live_bytes"], 100'000);
+  EXPECT_TRUE(stats.says("a get looks into at most")) << stats.output;
+  EXPECT_EQ(json["runs_per_get_max"], json["levels"].size());
+  EXPECT_TRUE(json["written"].contains("amplification"));
   const Ended row = lsm({"dump", directory, "--start", "\\x00\\x02key42", "--limit", "1"});
   EXPECT_EQ(row.code, 0);
   EXPECT_EQ(row.output.find("key42\tvvv"), std::string("\\x00\\x02").size()) << row.output;

@@ -78,6 +78,7 @@ std::vector<StateEdit> Edits() {
   fresh.range_deletes = {{FreshPlace(50), {{"b", "c", 0}}}};
   fresh.flushed_through = 50;
   fresh.flush_bytes = 9000;
+  fresh.written = {.user = 900, .values = 800, .recovery = 1 << 21, .flushed = 9000, .merged = 0};
   sunk.sunk = {0};
   sunk.values_torn = {SegmentId{77}};
   merged.dropped = {{sinking, SegmentId{10}}};

@@ -350,6 +350,53 @@ TEST_F(LsmFreshRunsTest, WhatFlushesOfRangeDeletesWriteSaysNothingOfOthers) {
   ExpectAll();
 }
 
+TEST_F(LsmFreshRunsTest, TheManifestCountsWhatIsWrittenForWhatUsersWrite) {
+  const auto table_bytes = [](const StoreState& state) {
+    uint64_t bytes = 0;
+    for (const auto& [place, run] : state.runs()) {
+      for (const TableState& each : run->tables)
+        bytes += each.table.bytes + each.table.footer_bytes;
+    }
+    return bytes;
+  };
+  constexpr uint64_t kInline = 8 + 200, kSeparated = 8 + 1000;
+  const std::string large(1000, 'v');
+  PutMany(0, 100);
+  for (uint64_t number = 0; number < 10; ++number) ASSERT_TRUE(Put(Key(number), large).ok());
+  EXPECT_EQ(State().written, WrittenBytes{}) << "of memtables nothing is told";
+  Flush();
+  WrittenBytes expected{.user = 100 * kInline + 10 * kSeparated,
+                        .values = State().written.values,
+                        .recovery = 0,
+                        .flushed = table_bytes(State())};
+  EXPECT_EQ(State().written, expected);
+  EXPECT_GT(expected.values, 10 * kSeparated);
+  EXPECT_LT(expected.values, 11 * kSeparated);
+
+  // What was written before an opening counts once it is in a table.
+  PutMany(0, 50);
+  Reopen();
+  EXPECT_EQ(State().written, expected);
+  Flush();
+  expected.user += 50 * kInline;
+  expected.flushed = table_bytes(State());
+  expected.recovery = State().written.recovery;
+  EXPECT_GE(expected.recovery, storage::kSegmentBytes);
+  EXPECT_EQ(State().written, expected);
+
+  while (FreshRuns() < 8) {
+    PutMany(0, 100);
+    expected.user += 100 * kInline;
+    Flush();
+  }
+  BeginMerges();
+  AwaitQuiet();
+  expected.recovery = State().written.recovery;
+  expected.flushed = State().written.flushed;
+  expected.merged = table_bytes(State());  // by one merge into an empty level
+  EXPECT_EQ(State().written, expected);
+}
+
 TEST_F(LsmFreshRunsTest, AStoreThatIsOpenedWithManyFreshRunsSlowsWritersDownFromTheStart) {
   for (uint64_t round = 0; FreshRuns() < kFreshMax; ++round) {
     ChangeAndFlush(round);
