@@ -17,6 +17,7 @@ RECORDS=${RECORDS:-10000000}
 CACHE_BYTES=${CACHE_BYTES:-0}
 LOADERS=${LOADERS:-1}
 bin=${BIN:-build/release/bin}
+require_programs "$bin" memory_server compute_server ycsb
 require_counts RECORDS LOADERS
 [[ $CACHE_BYTES == 0 ]] || require_counts CACHE_BYTES
 

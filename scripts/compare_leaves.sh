@@ -20,6 +20,7 @@ OPERATIONS=${OPERATIONS:-1000000}
 ROUNDS=${ROUNDS:-3}
 SEED=${SEED:-1}
 bin=${BIN:-build/release/bin}
+require_programs "$bin" memory_server compute_server ycsb
 if (($# > 0)); then
   sed -n '2,14s/^# \{0,1\}//p' "$0"
   [[ $1 == -h || $1 == --help ]] && exit 0

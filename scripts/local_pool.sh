@@ -4,6 +4,7 @@
 #   start NAME COMMAND...       runs it in the background, its output in LOGS/NAME.log
 #   wait_for NAME FILE          until the process started last has written the file; fails if it ends before
 #   require_counts VARIABLE...  ends the script with exit code 2 if one that is set is no number above 0
+#   require_programs BIN NAME...  ends it likewise if one of them is not built
 #   start_memory MIB FLAGS...   memcached and two memory servers of MIB each; sets $bootstrap
 #   start_compute NAME ARGS...  a compute server that has joined both; its addresses are in $work/NAME.ready
 
@@ -22,6 +23,16 @@ require_counts() {
   for name in "$@"; do
     [[ ${!name-1} =~ ^[1-9][0-9]*$ ]] && continue
     echo "${0##*/}: $name=${!name} is no number above 0" >&2
+    exit 2
+  done
+}
+
+require_programs() {
+  local bin=$1 name
+  shift
+  for name in "$@"; do
+    [[ -x $bin/$name ]] && continue
+    echo "${0##*/}: there is no $bin/$name: cmake --preset release && cmake --build --preset release, or set BIN" >&2
     exit 2
   done
 }

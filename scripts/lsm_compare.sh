@@ -45,6 +45,7 @@ RECORDS=${RECORDS:-5000000} OPERATIONS=${OPERATIONS:-1000000} ROUNDS=${ROUNDS:-3
 CACHE_SHARE=${CACHE_SHARE:-4} MEMTABLE_SHARE=${MEMTABLE_SHARE:-20} SETTLE=${SETTLE:-600}
 require_counts RECORDS OPERATIONS ROUNDS SEED CACHE_SHARE MEMTABLE_SHARE SETTLE
 bin=${BIN:-build/release/bin}
+require_programs "$bin" ycsb
 results=${RESULTS:-results/lsm_compare}
 data=$(mktemp -d "${DATA:-/tmp}/farleaf_stores.XXXXXX")
 trap 'rm -rf "$data"' EXIT

@@ -30,6 +30,7 @@ SEED=${SEED:-1}
 EMBEDDED=${EMBEDDED:-500000}
 RING_REQUESTS=${RING_REQUESTS:-20000}
 bin=${BIN:-build/release/bin}
+require_programs "$bin" memory_server compute_server rivals transport_bench ycsb
 if (($# > 0)); then
   sed -n '2,22s/^# \{0,1\}//p' "$0"
   [[ $1 == -h || $1 == --help ]] && exit 0

@@ -30,6 +30,7 @@ CONNECTIONS=${CONNECTIONS-1 8 64}
 OPERATIONS=${OPERATIONS:-50000}
 SEED=${SEED:-1}
 bin=${BIN:-build/release/bin}
+require_programs "$bin" memory_server compute_server rivals ycsb
 if (($# > 0)); then
   sed -n '2,19s/^# \{0,1\}//p' "$0"
   [[ $1 == -h || $1 == --help ]] && exit 0

@@ -33,7 +33,8 @@ done
 install_packages
 
 summary=()
-failed=0
+failed=()
+declare -A log_of
 started=$SECONDS
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
@@ -43,12 +44,12 @@ trap 'rm -rf "$logs"' EXIT
 step() {
   local name=$1 begin=$SECONDS outcome=passed log
   shift
-  log=$logs/${name//[^a-z]/_}
+  log=$logs/${name//[^A-Za-z]/_}
   echo "=== $name"
   if ! "$@" 2>&1 | tee "$log"; then
     outcome=FAILED
-    failed=1
-    mv "$log" "$log.failed"
+    failed+=("$name")
+    log_of[$name]=$log
   fi
   summary+=("$(printf '%-22s %-7s %4d s' "$name" "$outcome" $((SECONDS - begin)))")
   [[ $outcome == passed ]]
@@ -78,9 +79,8 @@ tell_skipped() {
   sed 's/[.][^.]*$//' "$logs/skipped" | sort | uniq -c
 }
 
-# tell_failure LOG: of ctest's output what each failed test printed, its last lines; of any other the last lines.
+# tell_failure LOG: of ctest's output what the failed tests printed, of any other the end.
 tell_failure() {
-  echo "--- $(basename "$1" .failed)"
   if grep -q '^The following tests FAILED:' "$1"; then
     sed -n '/^The following tests FAILED:/,/^$/p' "$1" | grep -v Skipped
     # A failed test's output stands behind its line, up to the next line of ctest.
@@ -126,7 +126,8 @@ echo
 tell_skipped
 echo "=== summary, $((SECONDS - started)) s in all"
 printf '%s\n' "${summary[@]}"
-for log in "$logs"/*.failed; do
-  [[ ! -e $log ]] || tell_failure "$log"
+for name in "${failed[@]}"; do
+  echo "--- $name"
+  tell_failure "${log_of[$name]}"
 done
-exit "$failed"
+((${#failed[@]} == 0))

@@ -111,9 +111,9 @@ TEST_P(KillTest, WhatWasAcknowledgedSurvivesAndNobodyElseWaitsForLong) {
     killed.Stop();
     EXPECT_FALSE(killed.TakeFailures().empty());
     // The others go on beside what is recovered, and write to every leaf that the dead had locked.
-    killed.ReadAll(tree);
-    killed.WriteAll(tree);
-    killed.ReadAll(tree);
+    killed.ReadAll(tree, kBoundMs);
+    killed.WriteAll(tree, kBoundMs);
+    killed.ReadAll(tree, kBoundMs);
     others.Stop();
     for (MixedLoad* load : {&others, &killed}) {
       for (const Status& failure : load->TakeFailures()) ADD_FAILURE() << failure;

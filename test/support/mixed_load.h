@@ -65,9 +65,9 @@ class MixedLoad {
   const std::string& wrong() const { return wrong_; }
   uint64_t longest_wait_ms() const { return longest_wait_ns_ / kNsPerMs; }
 
-  /// Reads every key, and writes every key, through `tree`.
-  void ReadAll(client::Tree tree) { ForAll(tree, Kind::kGet); }
-  void WriteAll(client::Tree tree) { ForAll(tree, Kind::kPut); }
+  /// Reads every key, and writes every key, through `tree`, which may be another server's than the load's: each has `deadline_ms`.
+  void ReadAll(client::Tree tree, uint64_t deadline_ms) { ForAll(tree, Kind::kGet, deadline_ms); }
+  void WriteAll(client::Tree tree, uint64_t deadline_ms) { ForAll(tree, Kind::kPut, deadline_ms); }
 
  private:
   enum class Kind : uint8_t { kGet, kPut, kDelete };
@@ -111,20 +111,22 @@ class MixedLoad {
     const uint64_t begin_ns = clock_.NowNs();
     for (const uint64_t key : keys) {
       const uint64_t dice = random_.Below(100);  // workload a, with deletes
-      Post(tree, key, dice < 50 ? Kind::kGet : dice < 92 ? Kind::kPut : Kind::kDelete, window);
+      Post(tree, key, dice < 50 ? Kind::kGet : dice < 92 ? Kind::kPut : Kind::kDelete,
+           options_.deadline_ms, window);
     }
     for (Started& started : window) End(started);
     longest_wait_ns_ = std::max(longest_wait_ns_, clock_.NowNs() - begin_ns);
   }
-  void ForAll(client::Tree& tree, Kind kind) {
+  void ForAll(client::Tree& tree, Kind kind, uint64_t deadline_ms) {
     std::vector<Started> window;
-    for (uint64_t key = 0; key < options_.keys; ++key) Post(tree, key, kind, window);
+    for (uint64_t key = 0; key < options_.keys; ++key) Post(tree, key, kind, deadline_ms, window);
     for (Started& started : window) End(started);
   }
 
-  void Post(client::Tree& tree, uint64_t key, Kind kind, std::vector<Started>& window) {
+  void Post(client::Tree& tree, uint64_t key, Kind kind, uint64_t deadline_ms,
+            std::vector<Started>& window) {
     Started started{key, kind, ++last_number_, {}, {}};
-    const client::CallOptions call{.deadline_ms = options_.deadline_ms};
+    const client::CallOptions call{.deadline_ms = deadline_ms};
     if (kind == Kind::kGet) started.read = tree.GetAsync(KeyName(key), call);
     if (kind == Kind::kPut) {
       started.written = tree.PutAsync(KeyName(key), ValueOf(started.number), call);
