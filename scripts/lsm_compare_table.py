@@ -5,6 +5,10 @@
 
 DIR has MIX.THREADS.GROWTH.ROUND.WORKLOAD.TARGET.json. Figures are medians of the rounds; a ratio is the median of the rounds'
 ratios to the first target. Device bytes are a user byte, of the phase and of what went on behind it.
+
+Where there is more than one number of threads or growth factor, a second table has the last target beside each of the others, for each mix and
+workload: the ratio of throughputs in each setting (THREADS/GROWTH), the last target's best setting beside the other's best one, and the
+range of the settings' ratios of CPU time, of device bytes written and read, and of the longest stalls.
 """
 
 import json
@@ -40,6 +44,7 @@ FIGURES = (
     ("RSS MiB", lambda phase: phase["overall"]["max_rss_bytes"] / 2**20, "{:,.0f}"),
 )
 RATIOS = ("ops/s", "CPU us/op")
+RANGES = (("CPU us/op", "CPU"), ("written/byte", "written"), ("read/byte", "read"), ("p99.9 us", "p99.9"), ("stall ms", "stall"))
 
 
 def read_runs(directory):
@@ -78,6 +83,39 @@ def text_of(value, form):
     return "-" if value is None else form.format(value)
 
 
+def range_of(pairs):
+    """From the least to the largest ratio, of those that there are."""
+    ratios = sorted(one / other for one, other in pairs if one is not None and other)
+    return f"{ratios[0]:.2f} to {ratios[-1]:.2f}" if ratios else "-"
+
+
+def settings_table(summary, targets):
+    """A line for each mix, workload and other target: the last target's ratios to it by setting."""
+    settings = sorted({(row["threads"], row["growth"]) for row in summary})
+    figures = {(row["mix"], row["workload"], row["target"], (row["threads"], row["growth"])): row for row in summary}
+    cases = list(dict.fromkeys((row["mix"], row["workload"]) for row in summary))
+    lines = [["mix", "workload", "beside", *(f"{threads}/{growth}" for threads, growth in settings), "best",
+              *(f"{name} x" for _, name in RANGES)]]
+    for mix, workload in cases:
+        for rival in targets[:-1]:
+            pairs = {setting: (figures[mix, workload, targets[-1], setting], figures[mix, workload, rival, setting])
+                     for setting in settings if (mix, workload, rival, setting) in figures}
+            best = [max(pair[i]["ops/s"] for pair in pairs.values()) for i in (0, 1)]
+            lines.append([mix, workload, rival,
+                          *(f"{pairs[setting][0]['ops/s'] / pairs[setting][1]['ops/s']:.2f}" if setting in pairs else "-"
+                            for setting in settings), f"{best[0] / best[1]:.2f}",
+                          *(range_of((one[figure], other[figure]) for one, other in pairs.values()) for figure, _ in RANGES)])
+    return lines
+
+
+def print_table(lines, words):
+    """The first `words` columns are of words, the others of numbers."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) if i < words else cell.rjust(width)
+                        for i, (cell, width) in enumerate(zip(line, widths))).rstrip())
+
+
 def main(arguments):
     if len(arguments) < 2 or arguments[0] in ("-h", "--help"):
         print(__doc__.strip())
@@ -97,10 +135,10 @@ def main(arguments):
     except (OSError, ValueError, KeyError, IndexError, statistics.StatisticsError) as problem:
         print(f"lsm_compare_table.py: {directory}: {problem!r}", file=sys.stderr)
         return 1
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    for line in lines:
-        print("  ".join(cell.ljust(width) if i < 5 else cell.rjust(width)
-                        for i, (cell, width) in enumerate(zip(line, widths))).rstrip())
+    print_table(lines, 5)
+    if len(targets) > 1 and len({(row["threads"], row["growth"]) for row in summary}) > 1:
+        print()
+        print_table(settings_table(summary, targets), 3)
     return 0
 
 
