@@ -175,8 +175,10 @@ void LsmStore::NoteFlushed(const Memtable& memtable, StateEdit* edit) {
     const double when_full = static_cast<double>(now) / std::min(fullness, 1.0);
     return before == 0 ? when_full : (3 * before + when_full) / 4;
   };
-  const uint64_t moved = counters_.moved_bytes.load();
-  edit->written.user -= std::min(edit->written.user, moved - std::exchange(moved_told_, moved));
+  // Some of them may be in the next memtable: what is not taken off of this one is taken off of that.
+  const uint64_t moved = std::min(edit->written.user, counters_.moved_bytes.load() - moved_told_);
+  edit->written.user -= moved;
+  moved_told_ += moved;
   const uint64_t bytes = BytesOf(edit->added);
   StoreCounters::Add(&counters_.flushed_bytes, bytes);
   const double fullness = memtable.Fullness(options_.memtable_bytes);
@@ -207,12 +209,15 @@ Task<Status> LsmStore::Flush(dsm::Worker& worker) {
   edit.flushed_through = last;
   status = co_await WriteFreshRun(worker, *memtable, bottom, &edit);
   if (!status.ok()) co_return status;
-  NoteFlushed(*memtable, &edit);
   // A full segment that is not written yet would stay, and there may be no other flush that gives it back.
   if (room_.closed()) {
     status = co_await logs_->WriteFull(worker);
-    if (!status.ok()) co_return status;
+    if (!status.ok()) {
+      for (const StateEdit::TableAt& each : edit.added) remover_->Remove(each.table.segments);
+      co_return status;
+    }
   }
+  NoteFlushed(*memtable, &edit);
   std::vector<SegmentId> flushed = co_await logs_->FlushedSegments(worker, last);
   edit.recovery_dropped = flushed;
   for (const SegmentId id : grants_.TakeGivenUp(LogKind::kRecovery)) {

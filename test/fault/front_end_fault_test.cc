@@ -2,6 +2,7 @@
 // answers, the others are told what is wrong, and the servers' memory stays as it was.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -122,6 +123,28 @@ TEST_F(FrontEndFaultTest, ARefusedPeerThatDoesNotReadIsNotWaitedFor) {
   for (int i = 0; i < 32; ++i) gets += "get large\r\n";
   stalled.Send(gets + std::string(2 * options.memcached.limits.line_bytes_max, 'x'));
   EXPECT_TRUE(AwaitOpen(0));
+}
+
+TEST_F(FrontEndFaultTest, WhoAsksForNothingIsLetGoAndWhoAsksIsNot) {
+  options.idle_timeout_ms = 4'000;
+  StartServer();
+  TextClient asking(memcached_url()), memcached(memcached_url()), redis(redis_url(1));
+  memcached.Send("version\r\n");
+  EXPECT_EQ(redis.AskRedis("PING\r\n"), "+PONG\r\n");
+  std::atomic<bool> idle_are_gone{false};
+  std::jthread others([&] {
+    while (!idle_are_gone) {
+      EXPECT_EQ(asking.Ask("get k\r\n"), "END\r\n");
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+  EXPECT_TRUE(AwaitOpen(1));
+  // What they did not ask for they are not told: it would be taken for the answer to their next request.
+  EXPECT_TRUE(memcached.ReceiveAll().starts_with("VERSION "));
+  EXPECT_EQ(redis.ReceiveAll(), "");
+  idle_are_gone = true;
+  others.join();
+  EXPECT_EQ(asking.Ask("get k\r\n"), "END\r\n");
 }
 
 // A tenth of the clients dies at random in the midst of its requests, others do not read, or send nonsense.

@@ -51,6 +51,9 @@ std::vector<Exchange> ClassicTable() {
       {"set t.a 0 0 1\r\nx\r\n", "STORED\r\n"},
       {"touch t.a -1\r\n", "TOUCHED\r\n"},
       {"add t.a 0 0 1\r\ny\r\n", "STORED\r\n"},
+      {"set t.g 0 0 1\r\nx\r\n", "STORED\r\n"},
+      {"gat -1 t.g\r\n", "VALUE t.g 0 1\r\nx\r\nEND\r\n"},
+      {"get t.g\r\n", "END\r\n"},
       // Numbers.
       {"set t.n 0 0 2\r\n98\r\n", "STORED\r\n"},
       {"incr t.n 1\r\n", "99\r\n"},
@@ -142,6 +145,11 @@ std::vector<Exchange> MetaTable() {
       {"ma t.n MX\r\n", "CLIENT_ERROR invalid mode for ma M token\r\n"},
       {"ms t.n 1\r\nx\r\nma t.n\r\n",
        "HD\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\n"},
+      // T is a touch.
+      {"ms t.t 1\r\n5\r\nmg t.t v T1000\r\nmg t.t v\r\n", "HD\r\nVA 1\r\n5\r\nVA 1\r\n5\r\n"},
+      {"mg t.t v T-1\r\n", "VA 1\r\n5\r\n"},
+      {"mg t.t v\r\n", "EN\r\n"},
+      {"ms t.t 1\r\n5\r\nma t.t v T-1\r\nmg t.t v\r\n", "HD\r\nVA 1\r\n6\r\nEN\r\n"},
       // One is told to store anew, the others that somebody was.
       {"mg t.v N30 v\r\n", "VA 0 W\r\n\r\n"},
       {"mg t.v v\r\n", "VA 0 Z\r\n\r\n"},

@@ -435,6 +435,9 @@ std::vector<Exchange> RedisOwnTable() {
       {"FLUSHDB WHAT\r\n", kSyntax},
       {"FLUSHALL ASYNC\r\n", "+OK\r\n"},
       {"DBSIZE\r\n", ":0\r\n"},
+      {"SET t.r1 x\r\n", "+OK\r\n"},
+      {"FLUSHDB SYNC\r\n", "+OK\r\n"},
+      {"GET t.r1\r\n", "$-1\r\n"},
   };
 }
 
