@@ -412,6 +412,19 @@ std::vector<Exchange> RedisOwnTable() {
        "-ERR command 'msetnx' is not supported by this server: keys are written one by one, so "
        "that it "
        "would not be atomic\r\n"},
+      // Of a command its name, its arity, one flag and where its keys are; there are no docs.
+      {"COMMAND INFO get nonsense mset\r\n",
+       "*3\r\n*6\r\n$3\r\nget\r\n:2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\n*-1\r\n"
+       "*6\r\n$4\r\nmset\r\n:-3\r\n*1\r\n+write\r\n:1\r\n:-1\r\n:2\r\n"},
+      {"COMMAND DOCS get\r\n", "*0\r\n"},
+      // Of Redis 7.2, which libraries send as they connect.
+      {"CLIENT SETINFO LIB-NAME any\r\n", "+OK\r\n"},
+      {"CLIENT KILL 1\r\n",
+       "-ERR unknown subcommand or wrong number of arguments for 'kill' of 'client'; it may not be "
+       "supported by this server\r\n"},
+      {"COMMAND GETKEYS get a\r\n",
+       "-ERR unknown subcommand or wrong number of arguments for 'getkeys' of 'command'; it may not "
+       "be supported by this server\r\n"},
       {"CONFIG SET save x\r\n",
        "-ERR CONFIG SET is not supported by this server: options are given when it starts\r\n"},
       // Keys are in order, for SCAN and RANGE.

@@ -143,7 +143,7 @@ constexpr Refused kRefused[] = {
     {"rename renamenx copy lcs", "there is no instant common to several keys"},
     {"move swapdb", "there is one database"},
     {"sort sort_ro", "RANGE and ZRANGE are in order; others have to be sorted by their clients"},
-    {"object dump restore migrate", "values are not kept as Redis keeps them"},
+    {"object dump restore restore-asking migrate", "values are not kept as Redis keeps them"},
     {"touch", "when a key was last read is not kept, since reads would have to write"},
     {"randomkey", "keys' places are not kept; use SCAN or RANGE"},
     {"wait", "there are no replicas to wait for"},
