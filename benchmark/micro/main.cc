@@ -1,6 +1,6 @@
 // micro: what the pieces of a get cost on this machine, and what a get could cost at best.
 //
-//   micro [--keys=N] [Google Benchmark's flags]
+//   micro [--keys=N] [--bootstrap=URL] [Google Benchmark's flags]
 //   micro --operations [--keys=N] [--leaf-layout=parted|sorted|both] [--bootstrap=URL] [--rounds=N]
 //         [--batch=N] [--warmup=N] [--copy-mib=N] [--only=OPERATION] [--json=FILE] [--paced]
 //         [--layout=bytes [--value-bytes=N] [--in-place=on|off]]
@@ -10,8 +10,9 @@
 //
 // `bound` is the least that a get of a tree with cached separators has to do: search a sorted array
 // of separators, copy the leaf's image from a random place, and check it. The pieces of it stand
-// alone as well. Below them are gets of the same keys from the tree and from a map in local memory.
-// A ratio is of two lines of one run.
+// alone as well. Below them are gets of the same keys from the tree and from a map in local memory, the
+// verbs of each fabric (of a pool's too, with --bootstrap), codecs, and pieces of the LSM engine. The table at the end puts pieces beside
+// what the machine itself takes for the least of it (physical_bounds.h). A ratio is of two lines of one run.
 #include <absl/container/btree_map.h>
 #include <benchmark/benchmark.h>
 
@@ -27,9 +28,12 @@
 #include <utility>
 #include <vector>
 
+#include "benchmark/micro/codec_pieces.h"
+#include "benchmark/micro/fabric_pieces.h"
 #include "benchmark/micro/lsm_pieces.h"
 #include "benchmark/micro/operation_costs.h"
 #include "benchmark/micro/operation_report.h"
+#include "benchmark/micro/physical_bounds.h"
 #include "benchmark/micro/pieces.h"
 #include "benchmark/micro/table_pieces.h"
 #include "benchmark/micro/tree_under_test.h"
@@ -37,13 +41,11 @@
 #include "dsm/base/check.h"
 #include "dsm/base/crc32c.h"
 #include "dsm/base/random.h"
-#include "dsm/shm/local_fabric.h"
 #include "dsm/worker.h"
 
 namespace farleaf::micro {
 namespace {
 
-constexpr uint64_t kSeed = 1;
 constexpr uint64_t kKeysDefault = 10'000'000;
 
 /// What all benchmarks of a process work on, made when first asked for: a filtered run makes no
@@ -113,42 +115,6 @@ void Bound(benchmark::State& state, Data* data) {
   state.counters["keys"] = static_cast<double>(leaves.keys());
 }
 
-dsm::Task<Status> ReadLeaf(dsm::Worker& worker, dsm::FabricCounts& counts, uint64_t offset,
-                           std::span<std::byte> into) {
-  dsm::Batch batch(0);
-  batch.Read(offset, into);
-  Status status = co_await worker.RoundTrip(batch, counts);
-  co_return status;
-}
-
-void ShmRead(benchmark::State& state, Data* data) {
-  const uint64_t leaves = data->keys() / kKeysPerLeaf + 1;
-  auto fabric = dsm::LocalFabric::Create(
-      {.servers = 1, .region_bytes = (leaves * kLeafBytes + (8 << 20)) & ~uint64_t{0xfffff}});
-  FARLEAF_CHECK(fabric.ok(), fabric.status());
-  const auto region = (*fabric)->region_bytes(0);
-  // Pages that were never written would all be the kernel's one page of zeros.
-  for (size_t at = 4 << 20; at < region.size(); at += kLeafBytes) region[at] = std::byte{1};
-  const MonotonicClock clock;
-  auto epochs = std::make_unique<dsm::EpochDomain>();
-  dsm::Worker worker({.transport = std::move(*(*fabric)->OpenTransport()),
-                      .epochs = epochs.get(),
-                      .clock = &clock,
-                      .seed = kSeed});
-  Random random(kSeed);
-  dsm::FabricCounts counts;
-  alignas(64) Buffer buffer;
-  const uint64_t places = (region.size() - (4 << 20)) / kLeafBytes;
-  for (auto _ : state) {
-    const uint64_t offset = (4 << 20) + random.Below(places) * kLeafBytes;
-    const Status status =
-        worker.Run(ReadLeaf(worker, counts, offset, std::span(buffer).first(kLeafImageBytes)));
-    FARLEAF_CHECK(status.ok(), status);
-  }
-  state.counters["round_trips"] = benchmark::Counter(static_cast<double>(counts.round_trips),
-                                                     benchmark::Counter::kAvgIterations);
-}
-
 dsm::Task<Status> GetFromTree(benchmark::State& state, TreeUnderTest& under_test,
                               dsm::FabricCounts& counts) {
   dsm::OpContext op{under_test.worker(), counts};
@@ -192,7 +158,6 @@ void RegisterAll(Data* data) {
   benchmark::RegisterBenchmark("copy_random_1KiB", CopyRandomLeaf, data);
   benchmark::RegisterBenchmark("crc32c_1016B", ChecksumLeaf, data);
   benchmark::RegisterBenchmark("bound", Bound, data);
-  benchmark::RegisterBenchmark("shm_read_1KiB", ShmRead, data);
   benchmark::RegisterBenchmark("tree_get", TreeGet, data);
   benchmark::RegisterBenchmark("btree_map_get", BtreeMapGet, data);
 }
@@ -316,10 +281,15 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   if (arguments.operations) return farleaf::micro::MeasureAndReport(arguments);
   farleaf::micro::Data data(arguments.tree.keys);
+  farleaf::micro::RegisterPhysicalBounds();
   farleaf::micro::RegisterAll(&data);
+  farleaf::micro::RegisterFabricPieces(arguments.tree.bootstrap);
+  farleaf::micro::RegisterCodecPieces();
   farleaf::micro::RegisterLsmPieces();
   farleaf::micro::RegisterTableBenchmarks();
-  benchmark::RunSpecifiedBenchmarks();
+  farleaf::micro::BoundReporter reporter;
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+  reporter.PrintBounds(std::cout);
   benchmark::Shutdown();
   return 0;
 }

@@ -1,5 +1,4 @@
-// The data that the micro benchmarks share: the keys of a tree, its separators, and leaves of 1
-// KiB.
+// What the micro benchmarks share: a seed, the keys of a tree, its separators, and leaves of 1 KiB.
 //
 // Thread rule: immutable after construction.
 #pragma once
@@ -11,6 +10,8 @@
 
 namespace farleaf::micro {
 
+inline constexpr uint64_t kSeed = 1;
+inline constexpr size_t kLineBytes = 64;  ///< of the processor's caches
 inline constexpr size_t kLeafBytes = 1024;
 inline constexpr size_t kLeafImageBytes = kLeafBytes - 8;  ///< what is copied and checksummed
 inline constexpr uint64_t kKeysPerLeaf =
