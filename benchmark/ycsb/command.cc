@@ -39,6 +39,8 @@ constexpr const char* kFooter =
     "  farleaf.kvmix=s|m|l|sd|md|ld          pairs of 33, 123 or 1023 bytes, or mixes of them\n"
     "  farleaf.tree=NAME                     the tree (default: YCSB's table)\n"
     "  farleaf.zipfian=ycsb|records          ranks of YCSB's 10^10 items, or of those there are\n"
+    "  farleaf.hotspot_shift_operations=N    requestdistribution=shiftinghotspot: after so many\n"
+    "                                        operations the hot spot moves on by its length\n"
     "  farleaf.allow_errors=true             failed operations do not end the run\n"
     "  farleaf.operation_timeout_ms=N        deadline of one operation (default 10000)\n"
     "Exit code: 0, 1 if an operation failed or a value was wrong, 2 for bad arguments, 130 if\n"

@@ -37,6 +37,16 @@ OperationGenerator::OperationGenerator(PhaseState* phase, const GeneratorOptions
   } else if (workload_.request_distribution == RequestDistribution::kLatest) {
     FARLEAF_CHECK(options.latest);
     latest_ = *options.latest;
+  } else if (workload_.request_distribution == RequestDistribution::kHotSpot ||
+             workload_.request_distribution == RequestDistribution::kShiftingHotSpot) {
+    hot_spot_.emplace(HotSpotOptions{.first = first,
+                                     .count = workload_.insert_count,
+                                     .data_fraction = workload_.hot_data_fraction,
+                                     .operation_fraction = workload_.hot_operation_fraction});
+  } else if (workload_.request_distribution == RequestDistribution::kExponential) {
+    exponential_.emplace(
+        workload_.exponential_percentile,
+        static_cast<double>(workload_.record_count) * workload_.exponential_fraction);
   }
   next_sequential_ = workload_.insert_count * options.thread / options.threads;
   if (workload_.scan_length_distribution == ScanLengthDistribution::kZipfian) {
@@ -70,6 +80,12 @@ uint64_t OperationGenerator::ChooseNumber() {
       latest_->Grow(end - first);
       return end - 1 - latest_->Next(random_);
     }
+    case RequestDistribution::kHotSpot:
+      return hot_spot_->Next(random_);
+    case RequestDistribution::kShiftingHotSpot:
+      return hot_spot_->Next(random_, turn() / workload_.hot_shift_operations);
+    case RequestDistribution::kExponential:
+      return ChooseExponential();
     case RequestDistribution::kZipfian:
       break;
   }
@@ -79,6 +95,14 @@ uint64_t OperationGenerator::ChooseNumber() {
   uint64_t number = zipfian_->Next(random_);
   for (int draws = 1; number >= end && draws < kDrawsMax; ++draws) number = zipfian_->Next(random_);
   return number < end ? number : first + (number - first) % (end - first);
+}
+
+uint64_t OperationGenerator::ChooseExponential() {
+  // As in YCSB, ages beyond the oldest record are drawn again.
+  const uint64_t end = run_.inserts.end(), count = end - workload_.insert_start;
+  uint64_t age = exponential_->Next(random_);
+  for (int draws = 1; age >= count && draws < kDrawsMax; ++draws) age = exponential_->Next(random_);
+  return end - 1 - age % count;
 }
 
 uint64_t OperationGenerator::ChooseScanLength() {
@@ -107,9 +131,8 @@ bool OperationGenerator::Next(Operation* operation) {
   operation->counts = &stats_[static_cast<size_t>(operation->kind)].fabric;
   operation->due_ns = 0;
   if (options_.interval_ns > 0) {
-    const double turn = static_cast<double>(issued_ * options_.threads + options_.thread);
     operation->due_ns = phase_.start_ns.load(std::memory_order_relaxed) +
-                        static_cast<uint64_t>(turn * options_.interval_ns);
+                        static_cast<uint64_t>(static_cast<double>(turn()) * options_.interval_ns);
   }
   ++issued_;
   return true;

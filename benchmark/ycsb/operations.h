@@ -92,6 +92,10 @@ class OperationGenerator final : public OperationSource {
  private:
   OpKind ChooseKind();
   uint64_t ChooseNumber();
+  /// The newest number that there is, less a draw.
+  uint64_t ChooseExponential();
+  /// Of the run: which operation of all threads' the next one is, if they are equally fast.
+  uint64_t turn() const { return issued_ * options_.threads + options_.thread; }
   uint64_t ChooseScanLength();
   bool MustBePresent(uint64_t number, uint64_t present_end) const;
   Return Classify(const Operation& operation);
@@ -109,6 +113,8 @@ class OperationGenerator final : public OperationSource {
   Random random_;
   std::optional<ScrambledZipfian> zipfian_;
   std::optional<Zipfian> latest_;
+  std::optional<HotSpot> hot_spot_;
+  std::optional<Exponential> exponential_;
   std::optional<Zipfian> scan_lengths_;
   double cumulative_[kOpKinds] = {};
   uint64_t next_sequential_ = 0;

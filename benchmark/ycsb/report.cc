@@ -173,6 +173,19 @@ Json PhaseToJson(const PhaseResult& result) {
   return json;
 }
 
+void DistributionToJson(const WorkloadOptions& workload, Json* json) {
+  const bool shifts = workload.request_distribution == RequestDistribution::kShiftingHotSpot;
+  if (shifts || workload.request_distribution == RequestDistribution::kHotSpot) {
+    (*json)["hot_data_fraction"] = workload.hot_data_fraction;
+    (*json)["hot_operation_fraction"] = workload.hot_operation_fraction;
+  }
+  if (shifts) (*json)["hot_shift_operations"] = workload.hot_shift_operations;
+  if (workload.request_distribution == RequestDistribution::kExponential) {
+    (*json)["exponential_percentile"] = workload.exponential_percentile;
+    (*json)["exponential_fraction"] = workload.exponential_fraction;
+  }
+}
+
 Json ConfigurationToJson(const RunConfiguration& configuration) {
   const WorkloadOptions& workload = configuration.workload;
   Json mix;
@@ -223,6 +236,7 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["operation_count"] = workload.operation_count;
   json["request_distribution"] = workload.request_distribution_name();
   if (workload.zipfian_ranks == ZipfianRanks::kRecords) json["zipfian_ranks"] = "records";
+  DistributionToJson(workload, &json);
   json["insert_order"] = workload.insert_order == InsertOrder::kHashed ? "hashed" : "ordered";
   json["scan_length"] = {workload.scan_length_min, workload.scan_length_max};
   json["proportions"] = std::move(mix);

@@ -10,7 +10,8 @@ namespace {
 
 constexpr uint64_t kRecordsMax = uint64_t{1} << 40;
 constexpr std::string_view kZipfianRanks[] = {"ycsb", "records"};
-constexpr std::string_view kRequestDistributions[] = {"zipfian", "uniform", "latest", "sequential"};
+constexpr std::string_view kRequestDistributions[] = {
+    "zipfian", "uniform", "latest", "sequential", "hotspot", "shiftinghotspot", "exponential"};
 constexpr std::string_view kScanDistributions[] = {"uniform", "zipfian"};
 constexpr std::string_view kInsertOrders[] = {"hashed", "ordered"};
 constexpr std::string_view kKeyLayouts[] = {"fixed8", "bytes"};
@@ -73,6 +74,38 @@ void ReadRecords(PropertyReader& reader, WorkloadOptions* options) {
   ReadKvMix(reader, options);
 }
 
+void ReadHotSpot(PropertyReader& reader, WorkloadOptions* options) {
+  options->hot_data_fraction = reader.Proportion("hotspotdatafraction", 0.2);
+  options->hot_operation_fraction = reader.Proportion("hotspotopnfraction", 0.8);
+  options->hot_shift_operations =
+      reader.Integer("farleaf.hotspot_shift_operations", 0, 1, UINT64_MAX >> 8);
+  options->exponential_percentile = reader.Number("exponential.percentile", 95, 0.001, 99.999);
+  options->exponential_fraction = reader.Number("exponential.frac", 0.8571428571, 0, 1000);
+  if (options->exponential_fraction == 0) reader.Refuse("exponential.frac", "must be above 0");
+}
+
+/// Whether there is a key for each operation of the run phase.
+void CheckHotSpot(PropertyReader& reader, const WorkloadOptions& options) {
+  const bool shifts = options.request_distribution == RequestDistribution::kShiftingHotSpot;
+  if (!shifts && options.request_distribution != RequestDistribution::kHotSpot) return;
+  const uint64_t count = options.insert_count;
+  const uint64_t hot_count = HotSpot::HotCount(count, options.hot_data_fraction);
+  if (hot_count == 0 && options.hot_operation_fraction > 0) {
+    reader.Refuse("hotspotdatafraction", "no key of " + std::to_string(count) +
+                                             " is hot: expected a larger fraction, or "
+                                             "hotspotopnfraction=0");
+  }
+  if (hot_count == count && options.hot_operation_fraction < 1) {
+    reader.Refuse("hotspotdatafraction",
+                  "every key is hot: expected a smaller fraction, or hotspotopnfraction=1");
+  }
+  if (shifts && options.hot_shift_operations == 0) {
+    reader.Refuse("farleaf.hotspot_shift_operations",
+                  "requestdistribution=shiftinghotspot needs the number of operations after which "
+                  "the hot spot moves on");
+  }
+}
+
 void ReadMix(PropertyReader& reader, WorkloadOptions* options) {
   auto set = [&](OpKind kind, const char* name, double fallback) {
     options->proportions[static_cast<size_t>(kind)] = reader.Proportion(name, fallback);
@@ -85,6 +118,7 @@ void ReadMix(PropertyReader& reader, WorkloadOptions* options) {
   options->request_distribution = EnumOf<RequestDistribution>(
       reader.Choice("requestdistribution", "uniform", kRequestDistributions),
       kRequestDistributions);
+  ReadHotSpot(reader, options);
   options->zipfian_ranks =
       EnumOf<ZipfianRanks>(reader.Choice("farleaf.zipfian", "ycsb", kZipfianRanks), kZipfianRanks);
   options->scan_length_distribution = EnumOf<ScanLengthDistribution>(
@@ -142,6 +176,7 @@ Result<WorkloadOptions> ParseWorkload(const Properties& properties, bool has_run
     double sum = 0;
     for (double proportion : options.proportions) sum += proportion;
     if (sum <= 0) reader.Refuse("readproportion", "all proportions are 0: nothing to run");
+    CheckHotSpot(reader, options);
   }
   if (!reader.status().ok()) return reader.status();
   *unknown = reader.Unknown();
