@@ -41,6 +41,10 @@ constexpr const char* kFooter =
     "  farleaf.zipfian=ycsb|records          ranks of YCSB's 10^10 items, or of those there are\n"
     "  farleaf.hotspot_shift_operations=N    requestdistribution=shiftinghotspot: after so many\n"
     "                                        operations the hot spot moves on by its length\n"
+    "  farleaf.trace=FILE                    the run phase replays its operations, one a line:\n"
+    "                                        [@MICROSECONDS] READ KEY, UPDATE KEY [BYTES],\n"
+    "                                        INSERT KEY [BYTES], SCAN KEY ROWS, RMW KEY [BYTES]\n"
+    "  farleaf.trace_own_values=true         each value that it reads must be the benchmark's\n"
     "  farleaf.allow_errors=true             failed operations do not end the run\n"
     "  farleaf.operation_timeout_ms=N        deadline of one operation (default 10000)\n"
     "Exit code: 0, 1 if an operation failed or a value was wrong, 2 for bad arguments, 130 if\n"
@@ -188,6 +192,34 @@ Status ParsePhases(const std::string& text, std::vector<Phase>* phases) {
   return Status::Ok();
 }
 
+/// Reads all of the trace once, so that a fault in it is told before anything runs.
+Status CheckTrace(CommandLine* line) {
+  RunConfiguration& run = line->configuration;
+  WorkloadOptions& workload = run.workload;
+  const bool loads = line->phases.front() == Phase::kLoad;
+  if (workload.record_count == 0 && (loads || run.warmup > 0)) {
+    return Status::InvalidArgument(std::string("property recordcount is not set: ") +
+                                   (loads ? "the load phase" : "--warmup") +
+                                   " has to know how many records there are");
+  }
+  if (line->phases.back() != Phase::kRun) return Status::Ok();
+  const TraceFormat format{.key_layout = workload.key_layout,
+                           .value_bytes = workload.value_bytes()};
+  auto trace = SummarizeTraceFile(workload.trace_file, format, run.threads);
+  if (!trace.ok()) return trace.status().WithContext("property farleaf.trace");
+  if (trace->timed && run.rate > 0) {
+    return Status::InvalidArgument("--rate: the operations of " + trace->file +
+                                   " have times of their own");
+  }
+  workload.operation_count = trace->operations;
+  for (size_t i = 0; i < kOpKinds; ++i) {
+    workload.proportions[i] =
+        static_cast<double>(trace->of_kind[i]) / static_cast<double>(trace->operations);
+  }
+  run.trace = std::move(*trace);
+  return Status::Ok();
+}
+
 Status ParseProperties(const RawFlags& raw, CommandLine* line) {
   Properties properties;
   for (const std::string& file : raw.files) FARLEAF_RETURN_IF_ERROR(properties.LoadFile(file));
@@ -198,7 +230,8 @@ Status ParseProperties(const RawFlags& raw, CommandLine* line) {
   auto workload = ParseWorkload(properties, runs, &line->unknown_properties);
   if (!workload.ok()) return workload.status();
   line->configuration.workload = std::move(*workload);
-  return Status::Ok();
+  if (line->configuration.workload.trace_file.empty()) return Status::Ok();
+  return CheckTrace(line);
 }
 
 TargetOptions TargetOptionsOf(const CommandLine& line) {
@@ -228,8 +261,9 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .access = run.access,
           .program = run.program,
           .records = run.workload.record_count,
-          .skewed = run.workload.request_distribution == RequestDistribution::kZipfian ||
-                    run.workload.request_distribution == RequestDistribution::kLatest};
+          .skewed = !run.trace &&
+                    (run.workload.request_distribution == RequestDistribution::kZipfian ||
+                     run.workload.request_distribution == RequestDistribution::kLatest)};
 }
 
 /// Prints what the phase left to be said, and returns the exit code so far.

@@ -23,7 +23,22 @@ Enum EnumOf(std::string_view name, std::span<const std::string_view> names) {
   return static_cast<Enum>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
+/// Of a workload whose run phase is a trace.
+void ReadTrace(PropertyReader& reader, WorkloadOptions* options) {
+  options->trace_file = reader.Text("farleaf.trace", "");
+  if (reader.Has("farleaf.trace") && options->trace_file.empty()) {
+    reader.Refuse("farleaf.trace", "expected a file's name");
+  }
+  options->trace_own_values = reader.Flag("farleaf.trace_own_values", false);
+}
+
 void ReadCounts(PropertyReader& reader, WorkloadOptions* options) {
+  // How many records there are before a trace need not be known.
+  if (!options->trace_file.empty() && !reader.Has("recordcount")) {
+    options->operation_count = reader.Integer("operationcount", 0, 0, UINT64_MAX >> 8);
+    options->execution_time_s_max = reader.Integer("maxexecutiontime", 0, 0, 1'000'000);
+    return;
+  }
   options->record_count = reader.Integer("recordcount", 0, 1, kRecordsMax);
   if (options->record_count == 0) reader.Refuse("recordcount", "say how many records there are");
   options->operation_count = reader.Integer("operationcount", 0, 0, UINT64_MAX >> 8);
@@ -41,6 +56,9 @@ void ReadCounts(PropertyReader& reader, WorkloadOptions* options) {
 void ReadKvMix(PropertyReader& reader, WorkloadOptions* options) {
   options->kv_mix = EnumOf<KvMix>(reader.Choice("farleaf.kvmix", "none", kKvMixNames), kKvMixNames);
   if (options->kv_mix == KvMix::kNone) return;
+  if (!options->trace_file.empty()) {
+    reader.Refuse("farleaf.kvmix", "farleaf.trace tells how large its values are");
+  }
   const std::string mix = "farleaf.kvmix=" + std::string(KvMixName(options->kv_mix));
   if (options->key_layout != KeyLayout::kBytes) reader.Refuse("farleaf.keys", mix + " needs bytes");
   for (const char* name : {"fieldcount", "fieldlength"}) {
@@ -142,6 +160,7 @@ std::string_view OpKindName(OpKind kind) {
 std::string_view PhaseName(Phase phase) { return phase == Phase::kLoad ? "load" : "run"; }
 
 std::string_view WorkloadOptions::request_distribution_name() const {
+  if (!trace_file.empty()) return "trace";
   return kRequestDistributions[static_cast<size_t>(request_distribution)];
 }
 
@@ -161,6 +180,7 @@ Result<WorkloadOptions> ParseWorkload(const Properties& properties, bool has_run
   if (!workload.ends_with("CoreWorkload")) {
     reader.Refuse("workload", "only YCSB's CoreWorkload is known here");
   }
+  ReadTrace(reader, &options);
   ReadCounts(reader, &options);
   ReadRecords(reader, &options);
   ReadMix(reader, &options);
@@ -169,7 +189,7 @@ Result<WorkloadOptions> ParseWorkload(const Properties& properties, bool has_run
   options.allow_errors = reader.Flag("farleaf.allow_errors", false);
   options.operation_timeout_ms =
       reader.Integer("farleaf.operation_timeout_ms", 10'000, 1, 3'600'000);
-  if (has_run_phase) {
+  if (has_run_phase && options.trace_file.empty()) {
     if (options.operation_count == 0) {
       reader.Refuse("operationcount", "the run phase needs at least 1 operation");
     }

@@ -64,6 +64,8 @@ struct WorkloadOptions {
   std::string tree = "usertable";
   bool allow_errors = false;
   uint64_t operation_timeout_ms = 10'000;
+  std::string trace_file;         ///< not empty: the run phase replays it
+  bool trace_own_values = false;  ///< all that it may read has been written by this benchmark
 
   /// Without a mix.
   uint64_t value_bytes() const {
