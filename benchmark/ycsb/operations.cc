@@ -216,7 +216,9 @@ void OperationGenerator::Done(const Operation& operation) {
     auto problem = operation.answered ? FindProblem(operation) : std::nullopt;
     if (problem) Fail(Describe(operation) + ": " + *problem);
   }
-  if (is_insert && options_.mix == Mix::kRun && !player_) run_.inserts.Acknowledge(operation.key_number);
+  if (is_insert && options_.mix == Mix::kRun && !player_) {
+    run_.inserts.Acknowledge(operation.key_number);
+  }
 }
 
 void OperationGenerator::CountUserBytes(const Operation& operation, KindStats* stats) const {

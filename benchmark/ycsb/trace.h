@@ -10,8 +10,8 @@
 //                                     and none is before the line above
 //
 // What stands in a line is separated by blanks or tabs. A KEY of byte strings is its text, where
-// \xNN is the byte NN and \\ a backslash; blanks and control characters have to be written so. A key
-// of fixed8 is a decimal number, stored as its 8 bytes, big-endian: key number N of
+// \xNN is the byte NN and \\ a backslash; blanks and control characters have to be written so. A
+// key of fixed8 is a decimal number, stored as its 8 bytes, big-endian: key number N of
 // insertorder=ordered.
 //
 // A key's lines all belong to one thread, so that they stay in the file's order.

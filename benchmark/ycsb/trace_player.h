@@ -1,7 +1,12 @@
-// TracePlayer: one thread's part of a trace as operations, and what may be said against their results.
+// TracePlayer: one thread's part of a trace as operations, and what may be said against their
+// results.
 //
-// Of the data before the trace nothing is known. A key that is not there is no fault, and neither is a
-// value that nothing marks as the benchmark's, unless farleaf.trace_own_values says that all are.
+// Of the data before the trace nothing is known. A key that is not there is no fault, and neither is
+// a value that nothing marks as the benchmark's, unless farleaf.trace_own_values says that all
+// are.
+//
+// With many operations in flight, those of a key still run one after another: one that was handed
+// out is Blocked while an earlier one of its key has not ended.
 //
 // Thread rule: one owner, the thread that runs the operations.
 #pragma once
@@ -31,8 +36,9 @@ class TracePlayer {
   TracePlayer(const TraceSummary* trace, const RecordCodec* codec,
               const TracePlayerOptions& options);
 
-  /// The thread's next operation; operation 0 of the trace is due at `start_ns`. Fails if the file is no
-  /// longer what the summary was made of. REQUIRES: fewer calls than operations of the thread.
+  /// The thread's next operation; time 0 of the trace is `start_ns`. Fails if the file
+  /// is no longer what the summary was made of. REQUIRES: fewer calls before than operations of the
+  /// thread.
   Status Next(uint64_t start_ns, Operation* operation);
   /// An operation of the same key that was handed out before has not ended.
   bool Blocked(const Operation& operation) const;

@@ -52,6 +52,16 @@ struct SimulatedTargetTest : ::testing::Test {
     std::ifstream file(path);
     return nlohmann::json::parse(file);
   }
+  /// The Return= lines of the last phase.
+  std::string Returns() const {
+    std::string returns;
+    std::istringstream lines(out.str());
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("# phase")) returns.clear();
+      if (line.find("Return=") != std::string::npos) returns += line + "\n";
+    }
+    return returns;
+  }
   std::string PaperModel() const {
     std::ifstream file(kModels + "/rf_tree_paper.toml");
     std::stringstream text;

@@ -113,7 +113,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"READ a\x01", kEscapes + "found 'a.'"},
         BadLine{"READ " + std::string(4097, 'k'),
                 "expected a key of at most 4096 bytes, found one of 4097"},
-        BadLine{"READ user1", "expected a key of fixed8, a decimal number of 64 bits, found 'user1'",
+        BadLine{"READ user1",
+                "expected a key of fixed8, a decimal number of 64 bits, found 'user1'",
                 kFixed8Format},
         BadLine{"READ 18446744073709551616",
                 "expected a key of fixed8, a decimal number of 64 bits, found "

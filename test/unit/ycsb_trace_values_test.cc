@@ -1,4 +1,5 @@
-// Values that a trace writes: which of them are told from damage, and from what others have written.
+// Values that a trace writes: which of them are told from damage, and from what others have
+// written.
 #include <gtest/gtest.h>
 
 #include "benchmark/ycsb/trace_values.h"
