@@ -1,5 +1,7 @@
 #include "benchmark/ycsb/command.h"
 
+#include <poll.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
@@ -193,7 +195,7 @@ Status ParsePhases(const std::string& text, std::vector<Phase>* phases) {
 }
 
 /// Reads all of the trace once, so that a fault in it is told before anything runs.
-Status CheckTrace(CommandLine* line) {
+Status CheckTrace(CommandLine* line, int interrupt_fd) {
   RunConfiguration& run = line->configuration;
   WorkloadOptions& workload = run.workload;
   const bool loads = line->phases.front() == Phase::kLoad;
@@ -205,7 +207,10 @@ Status CheckTrace(CommandLine* line) {
   if (line->phases.back() != Phase::kRun) return Status::Ok();
   const TraceFormat format{.key_layout = workload.key_layout,
                            .value_bytes = workload.value_bytes()};
-  auto trace = SummarizeTraceFile(workload.trace_file, format, run.threads);
+  auto trace = SummarizeTraceFile(workload.trace_file, format, run.threads, [interrupt_fd] {
+    pollfd interrupt{interrupt_fd, POLLIN, 0};  // one below 0 is not looked at
+    return ::poll(&interrupt, 1, 0) > 0;
+  });
   if (!trace.ok()) return trace.status().WithContext("property farleaf.trace");
   if (trace->timed && run.rate > 0) {
     return Status::InvalidArgument("--rate: the operations of " + trace->file +
@@ -220,7 +225,7 @@ Status CheckTrace(CommandLine* line) {
   return Status::Ok();
 }
 
-Status ParseProperties(const RawFlags& raw, CommandLine* line) {
+Status ParseProperties(const RawFlags& raw, int interrupt_fd, CommandLine* line) {
   Properties properties;
   for (const std::string& file : raw.files) FARLEAF_RETURN_IF_ERROR(properties.LoadFile(file));
   for (const std::string& assignment : raw.assignments) {
@@ -231,7 +236,7 @@ Status ParseProperties(const RawFlags& raw, CommandLine* line) {
   if (!workload.ok()) return workload.status();
   line->configuration.workload = std::move(*workload);
   if (line->configuration.workload.trace_file.empty()) return Status::Ok();
-  return CheckTrace(line);
+  return CheckTrace(line, interrupt_fd);
 }
 
 TargetOptions TargetOptionsOf(const CommandLine& line) {
@@ -318,7 +323,7 @@ int RunPhases(const CommandLine& line, const CommandDeps& deps, const Clock* clo
 
 }  // namespace
 
-Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
+Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments, int interrupt_fd) {
   CommandLine line;
   line.configuration.operations_max = kOperationsMaxDefault;
   RawFlags raw;
@@ -365,12 +370,16 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
         "--target is missing: local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, "
         "sim:MODEL-FILE, lsm:DIR, rocksdb:DIR or blobdb:DIR");
   }
-  FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, &line));
+  FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, interrupt_fd, &line));
   return line;
 }
 
 int RunCommand(std::span<const std::string> arguments, const CommandDeps& deps) {
-  auto line = ParseCommandLine(arguments);
+  auto line = ParseCommandLine(arguments, deps.interrupt_fd);
+  if (!line.ok() && line.status().code() == StatusCode::kUnavailable) {
+    *deps.error << "ycsb: " << line.status().message() << "\n";
+    return kExitInterrupted;
+  }
   if (!line.ok()) {
     *deps.error << "ycsb: " << line.status().message() << "\nTry ycsb --help.\n";
     return kExitUsage;

@@ -24,7 +24,8 @@ OperationGenerator::OperationGenerator(PhaseState* phase, const GeneratorOptions
     player_.emplace(options.trace, &run_.codec,
                     TracePlayerOptions{.thread = options.thread,
                                        .interval_ns = options.interval_ns,
-                                       .own_values = workload_.trace_own_values});
+                                       .own_values = workload_.trace_own_values,
+                                       .stop = &phase_.stop});
     return;
   }
   double sum = 0;
@@ -134,10 +135,9 @@ bool OperationGenerator::Next(Operation* operation) {
 }
 
 bool OperationGenerator::MakeTraced(Operation* operation) {
-  const Status status =
-      player_->Next(phase_.start_ns.load(std::memory_order_relaxed), operation);
-  if (!status.ok()) Fail(status.ToString());
-  return status.ok();
+  const auto made = player_->Next(phase_.start_ns.load(std::memory_order_relaxed), operation);
+  if (!made.ok()) Fail(made.status().ToString());
+  return made.ok() && *made;
 }
 
 bool OperationGenerator::Blocked(const Operation& operation) const {

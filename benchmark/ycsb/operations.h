@@ -95,7 +95,7 @@ class OperationGenerator final : public OperationSource {
   uint64_t done() const { return done_.load(std::memory_order_relaxed); }
 
  private:
-  /// False: the trace cannot be read any more.
+  /// False: stopped, or the trace cannot be read any more.
   bool MakeTraced(Operation* operation);
   void MakeChosen(Operation* operation);
   std::string Describe(const Operation& operation) const;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kTraceBlockBytes = 256 << 10;
 static_assert(kTraceBlockBytes > kTraceLineBytesMax);
+constexpr uint64_t kInterruptedEvery = 8192;
 constexpr uint64_t kTraceHashSeed = 0x7472616365;
 constexpr std::string_view kBlanks = " \t";
 
@@ -217,7 +218,8 @@ Status TraceReader::At(std::string_view problem) const {
 
 uint64_t TraceKeyHash(std::string_view key) { return HashKey(key, kTraceHashSeed); }
 
-Result<TraceSummary> SummarizeTrace(TraceReader& reader, uint64_t threads) {
+Result<TraceSummary> SummarizeTrace(TraceReader& reader, uint64_t threads,
+                                    const TraceInterrupted& interrupted) {
   TraceSummary summary;
   summary.of_thread.resize(threads);
   TracedOperation operation;
@@ -225,7 +227,9 @@ Result<TraceSummary> SummarizeTrace(TraceReader& reader, uint64_t threads) {
     auto more = reader.Next(&operation);
     if (!more.ok()) return more.status();
     if (!*more) break;
-    ++summary.operations;
+    if (++summary.operations % kInterruptedEvery == 0 && interrupted && interrupted()) {
+      return Status::Unavailable(reader.source() + ": interrupted while it was checked");
+    }
     ++summary.of_kind[static_cast<size_t>(operation.kind)];
     ++summary.of_thread[TraceThread(TraceKeyHash(operation.key), threads)];
     summary.timed = operation.at_us.has_value();
@@ -238,10 +242,11 @@ Result<TraceSummary> SummarizeTrace(TraceReader& reader, uint64_t threads) {
 }
 
 Result<TraceSummary> SummarizeTraceFile(const std::string& path, const TraceFormat& format,
-                                        uint64_t threads) {
+                                        uint64_t threads,
+                                        const TraceInterrupted& interrupted) {
   auto reader = TraceReader::Open(path, format);
   if (!reader.ok()) return reader.status();
-  auto summary = SummarizeTrace(**reader, threads);
+  auto summary = SummarizeTrace(**reader, threads, interrupted);
   if (!summary.ok()) return summary;
   summary->file = path;
   summary->format = format;

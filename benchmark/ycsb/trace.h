@@ -20,6 +20,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <istream>
 #include <memory>
 #include <optional>
@@ -103,9 +104,13 @@ struct TraceSummary {
   bool timed = false;
   uint64_t last_at_us = 0;
 };
-/// Fails as TraceReader does, and if there is no operation.
-Result<TraceSummary> SummarizeTrace(TraceReader& reader, uint64_t threads);
+/// Asked every few thousand lines, so that a long trace can be left.
+using TraceInterrupted = std::function<bool()>;
+/// Fails as TraceReader does, and if there is no operation. Unavailable: interrupted.
+Result<TraceSummary> SummarizeTrace(TraceReader& reader, uint64_t threads,
+                                    const TraceInterrupted& interrupted = {});
 Result<TraceSummary> SummarizeTraceFile(const std::string& path, const TraceFormat& format,
-                                        uint64_t threads);
+                                        uint64_t threads,
+                                        const TraceInterrupted& interrupted = {});
 
 }  // namespace farleaf::ycsb

@@ -12,7 +12,7 @@ Status TracePlayer::Changed() const {
   return Status::InvalidArgument("trace " + trace_.file + " has changed since it was checked");
 }
 
-Status TracePlayer::Next(uint64_t start_ns, Operation* operation) {
+Result<bool> TracePlayer::Next(uint64_t start_ns, Operation* operation) {
   if (!reader_) {
     auto reader = TraceReader::Open(trace_.file, trace_.format);
     if (!reader.ok()) return reader.status();
@@ -20,6 +20,7 @@ Status TracePlayer::Next(uint64_t start_ns, Operation* operation) {
   }
   uint64_t hash = 0;
   do {
+    if (options_.stop && options_.stop->load(std::memory_order_relaxed)) return false;
     auto more = reader_->Next(&next_);
     if (!more.ok()) return more.status();
     if (!*more || next_.at_us.has_value() != trace_.timed) return Changed();
@@ -43,7 +44,7 @@ Status TracePlayer::Next(uint64_t start_ns, Operation* operation) {
     operation->due_ns = std::max<uint64_t>(start_ns + static_cast<uint64_t>(after_ns), 1);
   }
   running_.emplace(hash, next_.line);
-  return Status::Ok();
+  return true;
 }
 
 bool TracePlayer::Blocked(const Operation& operation) const {

@@ -1,8 +1,8 @@
 // TracePlayer: one thread's part of a trace as operations, and what may be said against their
 // results.
 //
-// Of the data before the trace nothing is known. A key that is not there is no fault, and neither is
-// a value that nothing marks as the benchmark's, unless farleaf.trace_own_values says that all
+// Of the data before the trace nothing is known. A key that is not there is no fault, and neither
+// is a value that nothing marks as the benchmark's, unless farleaf.trace_own_values says that all
 // are.
 //
 // With many operations in flight, those of a key still run one after another: one that was handed
@@ -11,6 +11,7 @@
 // Thread rule: one owner, the thread that runs the operations.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,6 +29,7 @@ struct TracePlayerOptions {
   uint64_t thread = 0;
   double interval_ns = 0;   ///< of an untimed trace: between its operations; 0: closed loop
   bool own_values = false;  ///< foreign values are faults
+  const std::atomic<bool>* stop = nullptr;  ///< true: nothing more is wanted
 };
 
 class TracePlayer {
@@ -36,10 +38,10 @@ class TracePlayer {
   TracePlayer(const TraceSummary* trace, const RecordCodec* codec,
               const TracePlayerOptions& options);
 
-  /// The thread's next operation; time 0 of the trace is `start_ns`. Fails if the file
-  /// is no longer what the summary was made of. REQUIRES: fewer calls before than operations of the
-  /// thread.
-  Status Next(uint64_t start_ns, Operation* operation);
+  /// The thread's next operation; time 0 of the trace is `start_ns`. False: stopped, which may be
+  /// while lines of other threads are passed over. Fails if the file is no longer what the summary
+  /// was made of. REQUIRES: fewer calls before than operations of the thread.
+  Result<bool> Next(uint64_t start_ns, Operation* operation);
   /// An operation of the same key that was handed out before has not ended.
   bool Blocked(const Operation& operation) const;
   void Ended(const Operation& operation);

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -197,18 +198,25 @@ TEST_F(ClientTargetTest, ATraceHasTheOutcomesOfItsOrder) {
       file << kinds[random.Below(4)] << random.Below(50) * 100 << "\n";
     }
   }
+  std::atomic<uint64_t> begun{0};
   std::set<std::string> outcomes;
   for (const auto& [threads, in_flight] : {std::pair("1", "1"), {"1", "16"}, {"3", "4"}}) {
-    const std::string tree = std::string("farleaf.tree=t") + threads + "x" + in_flight;
+    const std::string tree = std::string("t") + threads + "x" + in_flight;
+    // Where operations take different times, those in flight would overtake each other.
+    host.Add(tree, server::protocol::TreeLayout::kFixed8)
+        .set_before([&begun](index::OpContext& op) -> index::Task<Status> {
+          co_await op.worker.Sleep(Mix64(begun.fetch_add(1)) % 20'000);
+          co_return Status::Ok();
+        });
     out.str("");
     const std::vector<std::string> arguments = {"-p",
-                                                "recordcount=3000",
+                                                "recordcount=1000",
                                                 "--target",
                                                 url,
                                                 "--phase",
                                                 "load,run",
                                                 "-p",
-                                                tree,
+                                                "farleaf.tree=" + tree,
                                                 "-p",
                                                 "insertorder=ordered",
                                                 "-p",
@@ -235,7 +243,7 @@ TEST_F(ClientTargetTest, ATraceHasTheOutcomesOfItsOrder) {
   }
   std::filesystem::remove(file_name);
   ASSERT_EQ(outcomes.size(), 1u) << *outcomes.begin() << *outcomes.rbegin();
-  // Keys from 3000 on are not loaded, so that it hangs on the order which operations find them.
+  // Keys from 1000 on are not loaded, so that it hangs on the order which operations find them.
   for (const char* found : {"[READ], Return=NOT_FOUND", "[INSERT], Return=EXISTS"}) {
     EXPECT_NE(outcomes.begin()->find(found), std::string::npos) << *outcomes.begin();
   }

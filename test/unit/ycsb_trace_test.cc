@@ -1,11 +1,13 @@
 // Traces: what a line may say, what is told when it does not, and what a replay sends and measures.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "benchmark/ycsb/command.h"
@@ -345,6 +347,7 @@ struct TraceTest : ::testing::Test {
   ManualClock clock;
   RecordingTarget::Journal journal;
   std::ostringstream out, error;
+  int interrupt_fd = -1;
   const std::string file =
       (std::filesystem::path(::testing::TempDir()) /
        (std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + ".trace"))
@@ -369,7 +372,8 @@ struct TraceTest : ::testing::Test {
                        },
                        .clock = &clock,
                        .out = &out,
-                       .error = &error});
+                       .error = &error,
+                       .interrupt_fd = interrupt_fd});
   }
   double Figure(const std::string& line) const {
     const size_t at = out.str().rfind(line + ", ");
@@ -569,9 +573,41 @@ TEST_F(TraceTest, FileThatBecameShorterFailsTheRun) {
   const RecordCodec codec(KeyLayout::kBytes, InsertOrder::kHashed, 1, 1000);
   TracePlayer player(&*summary, &codec, {});
   Operation operation;
-  EXPECT_TRUE(player.Next(0, &operation).ok());
-  EXPECT_EQ(player.Next(0, &operation).message(),
+  const auto first = player.Next(0, &operation);
+  EXPECT_TRUE(first.ok() && *first) << first.status();
+  EXPECT_EQ(player.Next(0, &operation).status().message(),
             "trace " + file + " has changed since it was checked");
+}
+
+TEST_F(TraceTest, StopEndsTheSearchForLinesOfAThread) {
+  Trace("READ a\nREAD a\n");
+  const auto summary = SummarizeTraceFile(file, kByteFormat, 1);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  const RecordCodec codec(KeyLayout::kBytes, InsertOrder::kHashed, 1, 1000);
+  std::atomic<bool> stop{false};
+  TracePlayer player(&*summary, &codec, {.stop = &stop});
+  Operation operation;
+  auto made = player.Next(0, &operation);
+  EXPECT_TRUE(made.ok() && *made);
+  stop.store(true);
+  made = player.Next(0, &operation);
+  EXPECT_TRUE(made.ok() && !*made);
+}
+
+TEST_F(TraceTest, CheckOfALongTraceCanBeInterrupted) {
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += "READ a\n";
+  Trace(text);
+  int fds[2];
+  ASSERT_EQ(::pipe(fds), 0);
+  ASSERT_EQ(::write(fds[1], "x", 1), 1);
+  interrupt_fd = fds[0];
+  EXPECT_EQ(Replay(), kExitInterrupted);
+  EXPECT_EQ(error.str(), "ycsb: property farleaf.trace: " + file +
+                             ": interrupted while it was checked\n");
+  EXPECT_EQ(journal.sessions, 0u);
+  ::close(fds[0]);
+  ::close(fds[1]);
 }
 
 // --- on an index, with the loop that real targets use ---
