@@ -145,6 +145,7 @@ Task<void> ProgramTarget::Loop(Worker& worker, ComputeServer& compute_server,
   Operation& operation = running.operation;
   while (source.Next(&operation)) {
     if (operation.due_ns != 0) co_await WaitUntilDue(worker, source, operation.due_ns);
+    if (source.Blocked(operation)) co_await WaitUntilUnblocked(worker, source, operation);
     if (!source.Begin(&operation)) break;
     const uint64_t hash = Mix64(operation.key_number);
     running.leaf = hash % layout_.leaves;

@@ -26,6 +26,7 @@ class SimulatedTarget::PricedSource final : public OperationSource {
     if (now_and_then_ != nullptr && ++taken_ % kOperationsBetween == 0) (*now_and_then_)();
     return below_->Next(operation);
   }
+  bool Blocked(const Operation& operation) const override { return below_->Blocked(operation); }
   bool Begin(Operation* operation) override {
     if (!below_->Begin(operation)) return false;
     target_->world_->Charge(target_->operation_ns(operation->kind));

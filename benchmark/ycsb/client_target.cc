@@ -94,6 +94,8 @@ class ClientSession final : public Session {
       if (slot->due_ns > now_ns && !source_->stopped()) {
         next_ns = std::min(next_ns, slot->due_ns);
         waiting_.push_back(slot);
+      } else if (source_->Blocked(*slot) && !source_->stopped()) {
+        waiting_.push_back(slot);
       } else if (source_->Begin(slot)) {
         ++running_;
         Start(slot);

@@ -1,5 +1,7 @@
 #include "benchmark/ycsb/command.h"
 
+#include <poll.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
@@ -39,6 +41,12 @@ constexpr const char* kFooter =
     "  farleaf.kvmix=s|m|l|sd|md|ld          pairs of 33, 123 or 1023 bytes, or mixes of them\n"
     "  farleaf.tree=NAME                     the tree (default: YCSB's table)\n"
     "  farleaf.zipfian=ycsb|records          ranks of YCSB's 10^10 items, or of those there are\n"
+    "  farleaf.hotspot_shift_operations=N    requestdistribution=shiftinghotspot: after so many\n"
+    "                                        operations the hot spot moves on by its length\n"
+    "  farleaf.trace=FILE                    the run phase replays its operations, one a line:\n"
+    "                                        [@MICROSECONDS] READ KEY, UPDATE KEY [BYTES],\n"
+    "                                        INSERT KEY [BYTES], SCAN KEY ROWS, RMW KEY [BYTES]\n"
+    "  farleaf.trace_own_values=true         each value that it reads must be the benchmark's\n"
     "  farleaf.allow_errors=true             failed operations do not end the run\n"
     "  farleaf.operation_timeout_ms=N        deadline of one operation (default 10000)\n"
     "Exit code: 0, 1 if an operation failed or a value was wrong, 2 for bad arguments, 130 if\n"
@@ -186,7 +194,38 @@ Status ParsePhases(const std::string& text, std::vector<Phase>* phases) {
   return Status::Ok();
 }
 
-Status ParseProperties(const RawFlags& raw, CommandLine* line) {
+/// Reads all of the trace once, so that a fault in it is told before anything runs.
+Status CheckTrace(CommandLine* line, int interrupt_fd) {
+  RunConfiguration& run = line->configuration;
+  WorkloadOptions& workload = run.workload;
+  const bool loads = line->phases.front() == Phase::kLoad;
+  if (workload.record_count == 0 && (loads || run.warmup > 0)) {
+    return Status::InvalidArgument(std::string("property recordcount is not set: ") +
+                                   (loads ? "the load phase" : "--warmup") +
+                                   " has to know how many records there are");
+  }
+  if (line->phases.back() != Phase::kRun) return Status::Ok();
+  const TraceFormat format{.key_layout = workload.key_layout,
+                           .value_bytes = workload.value_bytes()};
+  auto trace = SummarizeTraceFile(workload.trace_file, format, run.threads, [interrupt_fd] {
+    pollfd interrupt{interrupt_fd, POLLIN, 0};  // one below 0 is not looked at
+    return ::poll(&interrupt, 1, 0) > 0;
+  });
+  if (!trace.ok()) return trace.status().WithContext("property farleaf.trace");
+  if (trace->timed && run.rate > 0) {
+    return Status::InvalidArgument("--rate: the operations of " + trace->file +
+                                   " have times of their own");
+  }
+  workload.operation_count = trace->operations;
+  for (size_t i = 0; i < kOpKinds; ++i) {
+    workload.proportions[i] =
+        static_cast<double>(trace->of_kind[i]) / static_cast<double>(trace->operations);
+  }
+  run.trace = std::move(*trace);
+  return Status::Ok();
+}
+
+Status ParseProperties(const RawFlags& raw, int interrupt_fd, CommandLine* line) {
   Properties properties;
   for (const std::string& file : raw.files) FARLEAF_RETURN_IF_ERROR(properties.LoadFile(file));
   for (const std::string& assignment : raw.assignments) {
@@ -196,7 +235,8 @@ Status ParseProperties(const RawFlags& raw, CommandLine* line) {
   auto workload = ParseWorkload(properties, runs, &line->unknown_properties);
   if (!workload.ok()) return workload.status();
   line->configuration.workload = std::move(*workload);
-  return Status::Ok();
+  if (line->configuration.workload.trace_file.empty()) return Status::Ok();
+  return CheckTrace(line, interrupt_fd);
 }
 
 TargetOptions TargetOptionsOf(const CommandLine& line) {
@@ -226,8 +266,9 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .access = run.access,
           .program = run.program,
           .records = run.workload.record_count,
-          .skewed = run.workload.request_distribution == RequestDistribution::kZipfian ||
-                    run.workload.request_distribution == RequestDistribution::kLatest};
+          .skewed = !run.trace &&
+                    (run.workload.request_distribution == RequestDistribution::kZipfian ||
+                     run.workload.request_distribution == RequestDistribution::kLatest)};
 }
 
 /// Prints what the phase left to be said, and returns the exit code so far.
@@ -237,7 +278,7 @@ int Judge(const PhaseResult& result, const WorkloadOptions& workload, std::ostre
   }
   const auto& inserts = result.kinds[static_cast<size_t>(OpKind::kInsert)];
   const uint64_t existing = inserts.returns[static_cast<size_t>(Return::kExists)];
-  if (existing > 0 && !result.failed) {
+  if (existing > 0 && !result.failed && workload.trace_file.empty()) {
     error << "ycsb: " << existing
           << " inserts found their key there already (Return=EXISTS): tree '" << workload.tree
           << "' holds more than recordcount=" << workload.record_count
@@ -282,7 +323,7 @@ int RunPhases(const CommandLine& line, const CommandDeps& deps, const Clock* clo
 
 }  // namespace
 
-Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
+Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments, int interrupt_fd) {
   CommandLine line;
   line.configuration.operations_max = kOperationsMaxDefault;
   RawFlags raw;
@@ -329,12 +370,16 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
         "--target is missing: local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, "
         "sim:MODEL-FILE, lsm:DIR, rocksdb:DIR or blobdb:DIR");
   }
-  FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, &line));
+  FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, interrupt_fd, &line));
   return line;
 }
 
 int RunCommand(std::span<const std::string> arguments, const CommandDeps& deps) {
-  auto line = ParseCommandLine(arguments);
+  auto line = ParseCommandLine(arguments, deps.interrupt_fd);
+  if (!line.ok() && line.status().code() == StatusCode::kUnavailable) {
+    *deps.error << "ycsb: " << line.status().message() << "\n";
+    return kExitInterrupted;
+  }
   if (!line.ok()) {
     *deps.error << "ycsb: " << line.status().message() << "\nTry ycsb --help.\n";
     return kExitUsage;

@@ -33,8 +33,10 @@ struct CommandLine {
 };
 
 /// `arguments` are without the program's name. InvalidArgument names the flag or the property;
-/// NotFound a workload file that is not there.
-Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments);
+/// NotFound a workload file or a trace that is not there. `interrupt_fd`, readable, ends the check
+/// of a long trace: Unavailable.
+Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments,
+                                     int interrupt_fd = -1);
 
 struct CommandDeps {
   std::function<Result<std::unique_ptr<Target>>(const std::string& url, const TargetOptions&,

@@ -79,4 +79,28 @@ ScrambledZipfian::ScrambledZipfian(uint64_t first, uint64_t count, ZipfianRanks 
   FARLEAF_CHECK(count > 0);
 }
 
+HotSpot::HotSpot(const HotSpotOptions& options)
+    : options_(options), hot_count_(HotCount(options.count, options.data_fraction)) {
+  FARLEAF_CHECK(hot_count_ > 0 || options.operation_fraction == 0, options.count);
+  FARLEAF_CHECK(hot_count_ < options.count || options.operation_fraction == 1, options.count);
+}
+
+uint64_t HotSpot::Next(Random& random, uint64_t shifts) const {
+  const bool hot = random.Uniform() < options_.operation_fraction;
+  const uint64_t from_hot_start =
+      hot ? random.Below(hot_count_) : hot_count_ + random.Below(options_.count - hot_count_);
+  const auto moved = static_cast<unsigned __int128>(shifts) * hot_count_ + from_hot_start;
+  return options_.first + static_cast<uint64_t>(moved % options_.count);
+}
+
+Exponential::Exponential(double percentile, double range)
+    : mean_(-range / std::log(1 - percentile / 100)) {
+  FARLEAF_CHECK(percentile > 0 && percentile < 100 && range > 0, percentile, range);
+}
+
+uint64_t Exponential::Next(Random& random) const {
+  constexpr double kMax = 0x1p62;
+  return static_cast<uint64_t>(std::min(-std::log(1 - random.Uniform()) * mean_, kMax));
+}
+
 }  // namespace farleaf::ycsb

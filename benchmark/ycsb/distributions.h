@@ -1,5 +1,6 @@
 // YCSB's number generators: zipfian (Gray et al., "Quickly generating billion-record synthetic
-// databases", 1994, with YCSB's constant 0.99), scrambled zipfian and latest.
+// databases", 1994, with YCSB's constant 0.99), scrambled zipfian and latest, hot spots, and
+// exponential.
 //
 // Thread rule: one owner each; the same seed gives the same sequence.
 #pragma once
@@ -54,6 +55,44 @@ class ScrambledZipfian {
  private:
   Zipfian ranks_;
   uint64_t first_, count_;
+};
+
+struct HotSpotOptions {
+  uint64_t first = 0, count = 0;  ///< numbers of [first, first + count) are drawn
+  double data_fraction = 0;       ///< of them in the hot interval, in [0, 1]
+  double operation_fraction = 0;  ///< of draws that fall into it, in [0, 1]
+};
+
+/// An interval of neighbouring numbers is drawn from more often than the rest, both uniformly:
+/// YCSB's HotspotIntegerGenerator, where the interval stays at the lower end.
+class HotSpot {
+ public:
+  /// Numbers in the hot interval: the fraction of `count`, rounded down.
+  static uint64_t HotCount(uint64_t count, double data_fraction) {
+    return static_cast<uint64_t>(static_cast<double>(count) * data_fraction);
+  }
+  /// REQUIRES: a number to draw on each side that operations fall on.
+  explicit HotSpot(const HotSpotOptions& options);
+
+  /// With the hot interval moved up by its own length `shifts` times. What of it is past the end is
+  /// at the beginning.
+  uint64_t Next(Random& random, uint64_t shifts = 0) const;
+
+ private:
+  HotSpotOptions options_;
+  uint64_t hot_count_ = 0;
+};
+
+/// Whole numbers from 0 on, of which `percentile` % are below `range` (YCSB's
+/// ExponentialGenerator).
+class Exponential {
+ public:
+  /// REQUIRES: 0 < percentile < 100, range > 0.
+  Exponential(double percentile, double range);
+  uint64_t Next(Random& random) const;
+
+ private:
+  double mean_;
 };
 
 }  // namespace farleaf::ycsb

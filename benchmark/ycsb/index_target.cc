@@ -12,6 +12,7 @@ using dsm::Task;
 using dsm::Worker;
 
 constexpr uint64_t kSleepNsMax = 50 * kNsPerMs;  // so that a stop is noticed
+constexpr uint64_t kBlockedSleepNs = kNsPerUs;
 constexpr uint64_t kUpkeepNsMax = 2 * kNsPerSecond, kUpkeepPauseNs = 10 * kNsPerMs;
 
 void Take(Result<bool>&& result, Operation* operation) {
@@ -68,12 +69,21 @@ Task<void> WaitUntilDue(Worker& worker, OperationSource& source, uint64_t due_ns
   }
 }
 
+Task<void> WaitUntilUnblocked(Worker& worker, const OperationSource& source,
+                              const Operation& operation) {
+  // Not 0: in virtual time nothing would pass.
+  while (source.Blocked(operation) && !source.stopped()) co_await worker.Sleep(kBlockedSleepNs);
+}
+
 Task<void> RunOperations(OperationLoop deps) {
   constexpr uint64_t kYieldEvery = 256;  // operations that may not have waited for anything
   Operation operation;
   for (uint64_t begun = 1; deps.source.Next(&operation); ++begun) {
     if (begun % kYieldEvery == 0) co_await deps.worker.Sleep(0);
     if (operation.due_ns != 0) co_await WaitUntilDue(deps.worker, deps.source, operation.due_ns);
+    if (deps.source.Blocked(operation)) {
+      co_await WaitUntilUnblocked(deps.worker, deps.source, operation);
+    }
     if (!deps.source.Begin(&operation)) break;
     OpContext op{deps.worker, *operation.counts, operation.deadline_ns};
     switch (operation.kind) {

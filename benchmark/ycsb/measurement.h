@@ -69,6 +69,7 @@ struct PhaseResult {
   bool counts_fabric = true;          ///< false: the target cannot tell
   std::vector<std::string> problems;  ///< wrong values, missing keys, first failures
   bool failed = false;
+  uint64_t unverified_values = 0;  ///< of a trace: read, and nobody can tell who wrote them
   uint64_t pool_bytes_used = 0;   ///< 0: the target cannot tell
   uint64_t pool_bytes_grown = 0;  ///< in this phase
   nlohmann::ordered_json cache;   ///< Target::DescribeCache

@@ -22,4 +22,8 @@ dsm::Task<void> RunOperations(OperationLoop loop);
 /// Until `due_ns`, or the source has been stopped.
 dsm::Task<void> WaitUntilDue(dsm::Worker& worker, OperationSource& source, uint64_t due_ns);
 
+/// Until the operation may begin, or the source has been stopped.
+dsm::Task<void> WaitUntilUnblocked(dsm::Worker& worker, const OperationSource& source,
+                                   const Operation& operation);
+
 }  // namespace farleaf::ycsb

@@ -10,11 +10,6 @@ namespace {
 
 constexpr int kDrawsMax = 1000;
 
-std::string Describe(const Operation& operation) {
-  return std::string(OpKindName(operation.kind)) + " of key " + Printable(operation.key) +
-         " (number " + std::to_string(operation.key_number) + ")";
-}
-
 }  // namespace
 
 OperationGenerator::OperationGenerator(PhaseState* phase, const GeneratorOptions& options)
@@ -25,6 +20,14 @@ OperationGenerator::OperationGenerator(PhaseState* phase, const GeneratorOptions
       random_(Mix64(options.seed) +
               Mix64(options.thread * 4 + static_cast<uint64_t>(options.mix))) {
   if (options.mix != Mix::kRun) return;
+  if (options.trace) {
+    player_.emplace(options.trace, &run_.codec,
+                    TracePlayerOptions{.thread = options.thread,
+                                       .interval_ns = options.interval_ns,
+                                       .own_values = workload_.trace_own_values,
+                                       .stop = &phase_.stop});
+    return;
+  }
   double sum = 0;
   for (size_t i = 0; i < kOpKinds; ++i) {
     sum += workload_.proportions[i];
@@ -37,6 +40,16 @@ OperationGenerator::OperationGenerator(PhaseState* phase, const GeneratorOptions
   } else if (workload_.request_distribution == RequestDistribution::kLatest) {
     FARLEAF_CHECK(options.latest);
     latest_ = *options.latest;
+  } else if (workload_.request_distribution == RequestDistribution::kHotSpot ||
+             workload_.request_distribution == RequestDistribution::kShiftingHotSpot) {
+    hot_spot_.emplace(HotSpotOptions{.first = first,
+                                     .count = workload_.insert_count,
+                                     .data_fraction = workload_.hot_data_fraction,
+                                     .operation_fraction = workload_.hot_operation_fraction});
+  } else if (workload_.request_distribution == RequestDistribution::kExponential) {
+    exponential_.emplace(
+        workload_.exponential_percentile,
+        static_cast<double>(workload_.record_count) * workload_.exponential_fraction);
   }
   next_sequential_ = workload_.insert_count * options.thread / options.threads;
   if (workload_.scan_length_distribution == ScanLengthDistribution::kZipfian) {
@@ -70,6 +83,12 @@ uint64_t OperationGenerator::ChooseNumber() {
       latest_->Grow(end - first);
       return end - 1 - latest_->Next(random_);
     }
+    case RequestDistribution::kHotSpot:
+      return hot_spot_->Next(random_);
+    case RequestDistribution::kShiftingHotSpot:
+      return hot_spot_->Next(random_, turn() / workload_.hot_shift_operations);
+    case RequestDistribution::kExponential:
+      return ChooseExponential();
     case RequestDistribution::kZipfian:
       break;
   }
@@ -81,14 +100,51 @@ uint64_t OperationGenerator::ChooseNumber() {
   return number < end ? number : first + (number - first) % (end - first);
 }
 
+uint64_t OperationGenerator::ChooseExponential() {
+  // As in YCSB, ages beyond the oldest record are drawn again.
+  const uint64_t end = run_.inserts.end(), count = end - workload_.insert_start;
+  uint64_t age = exponential_->Next(random_);
+  for (int draws = 1; age >= count && draws < kDrawsMax; ++draws) age = exponential_->Next(random_);
+  return end - 1 - age % count;
+}
+
 uint64_t OperationGenerator::ChooseScanLength() {
   const uint64_t min = workload_.scan_length_min;
   if (scan_lengths_) return min + scan_lengths_->Next(random_);
   return min + random_.Below(workload_.scan_length_max - min + 1);
 }
 
+std::string OperationGenerator::Describe(const Operation& operation) const {
+  const std::string place =
+      player_ ? options_.trace->file + " line " + std::to_string(operation.trace_line)
+              : "number " + std::to_string(operation.key_number);
+  return std::string(OpKindName(operation.kind)) + " of key " + Printable(operation.key) + " (" +
+         place + ")";
+}
+
 bool OperationGenerator::Next(Operation* operation) {
   if (issued_ >= options_.operations || stopped()) return false;
+  if (!player_) {
+    MakeChosen(operation);
+  } else if (!MakeTraced(operation)) {
+    return false;
+  }
+  operation->counts = &stats_[static_cast<size_t>(operation->kind)].fabric;
+  ++issued_;
+  return true;
+}
+
+bool OperationGenerator::MakeTraced(Operation* operation) {
+  const auto made = player_->Next(phase_.start_ns.load(std::memory_order_relaxed), operation);
+  if (!made.ok()) Fail(made.status().ToString());
+  return made.ok() && *made;
+}
+
+bool OperationGenerator::Blocked(const Operation& operation) const {
+  return player_ && player_->Blocked(operation);
+}
+
+void OperationGenerator::MakeChosen(Operation* operation) {
   operation->kind = ChooseKind();
   if (options_.mix == Mix::kLoad) {
     operation->key_number = options_.first_number + issued_;
@@ -104,15 +160,11 @@ bool OperationGenerator::Next(Operation* operation) {
   } else if (operation->kind == OpKind::kScan) {
     operation->scan_length = ChooseScanLength();
   }
-  operation->counts = &stats_[static_cast<size_t>(operation->kind)].fabric;
   operation->due_ns = 0;
   if (options_.interval_ns > 0) {
-    const double turn = static_cast<double>(issued_ * options_.threads + options_.thread);
     operation->due_ns = phase_.start_ns.load(std::memory_order_relaxed) +
-                        static_cast<uint64_t>(turn * options_.interval_ns);
+                        static_cast<uint64_t>(static_cast<double>(turn()) * options_.interval_ns);
   }
-  ++issued_;
-  return true;
 }
 
 bool OperationGenerator::Begin(Operation* operation) {
@@ -127,6 +179,7 @@ bool OperationGenerator::Begin(Operation* operation) {
 
 bool OperationGenerator::Modify(const Operation& operation, std::string_view current,
                                 std::string* replacement) {
+  if (player_) return player_->Modify(operation, current, replacement);
   if (run_.codec.Check(operation.key, current)) return false;
   run_.codec.MakeValue(operation.key, operation.key_number, run_.codec.VersionOf(current) + 1,
                        replacement);
@@ -142,6 +195,7 @@ Return OperationGenerator::Classify(const Operation& operation) {
 
 void OperationGenerator::Done(const Operation& operation) {
   const uint64_t now_ns = run_.clock.NowNs();
+  if (player_) player_->Ended(operation);
   KindStats& stats = stats_[static_cast<size_t>(operation.kind)];
   const Return returned = Classify(operation);
   ++stats.returns[static_cast<size_t>(returned)];
@@ -162,7 +216,9 @@ void OperationGenerator::Done(const Operation& operation) {
     auto problem = operation.answered ? FindProblem(operation) : std::nullopt;
     if (problem) Fail(Describe(operation) + ": " + *problem);
   }
-  if (is_insert && options_.mix == Mix::kRun) run_.inserts.Acknowledge(operation.key_number);
+  if (is_insert && options_.mix == Mix::kRun && !player_) {
+    run_.inserts.Acknowledge(operation.key_number);
+  }
 }
 
 void OperationGenerator::CountUserBytes(const Operation& operation, KindStats* stats) const {
@@ -185,7 +241,8 @@ void OperationGenerator::CountUserBytes(const Operation& operation, KindStats* s
     case OpKind::kReadModifyWrite:
       if (!operation.found) return;
       stats->user_bytes_read += key_bytes + operation.found_value.size();
-      stats->user_bytes_written += key_bytes + run_.codec.ValueBytes(operation.key);
+      stats->user_bytes_written +=
+          key_bytes + (player_ ? operation.value.size() : run_.codec.ValueBytes(operation.key));
       return;
   }
 }
@@ -203,7 +260,8 @@ bool OperationGenerator::MustBePresent(uint64_t number, uint64_t present_end) co
   return number >= workload_.record_count && number < present_end;
 }
 
-std::optional<std::string> OperationGenerator::FindProblem(const Operation& operation) const {
+std::optional<std::string> OperationGenerator::FindProblem(const Operation& operation) {
+  if (player_) return player_->FindProblem(operation);
   switch (operation.kind) {
     case OpKind::kScan:
       return FindScanProblem(operation);

@@ -17,6 +17,7 @@
 #include "benchmark/ycsb/measurement.h"
 #include "benchmark/ycsb/record.h"
 #include "benchmark/ycsb/target.h"
+#include "benchmark/ycsb/trace_player.h"
 #include "benchmark/ycsb/workload.h"
 #include "dsm/base/clock.h"
 #include "dsm/base/random.h"
@@ -71,6 +72,7 @@ struct GeneratorOptions {
   uint64_t first_number = 0;        ///< kLoad: the first key number of this thread
   double interval_ns = 0;           ///< open loop: between operations of all threads; 0: closed
   const Zipfian* latest = nullptr;  ///< for RequestDistribution::kLatest; copied
+  const TraceSummary* trace = nullptr;  ///< kRun: replayed, instead of the workload's operations
 };
 
 class OperationGenerator final : public OperationSource {
@@ -78,6 +80,7 @@ class OperationGenerator final : public OperationSource {
   OperationGenerator(PhaseState* phase, const GeneratorOptions& options);
 
   bool Next(Operation* operation) override;
+  bool Blocked(const Operation& operation) const override;
   bool Begin(Operation* operation) override;
   bool Modify(const Operation& operation, std::string_view current,
               std::string* replacement) override;
@@ -85,18 +88,28 @@ class OperationGenerator final : public OperationSource {
   bool stopped() const override { return phase_.stop.load(std::memory_order_relaxed); }
 
   const StatsByKind& stats() const { return stats_; }
+  /// Of a trace: values read that may be right or wrong.
+  uint64_t unverified() const { return player_ ? player_->unverified() : 0; }
   const CompletionGaps& gaps() const { return gaps_; }
   /// For progress; any thread.
   uint64_t done() const { return done_.load(std::memory_order_relaxed); }
 
  private:
+  /// False: stopped, or the trace cannot be read any more.
+  bool MakeTraced(Operation* operation);
+  void MakeChosen(Operation* operation);
+  std::string Describe(const Operation& operation) const;
   OpKind ChooseKind();
   uint64_t ChooseNumber();
+  /// The newest number that there is, less a draw.
+  uint64_t ChooseExponential();
+  /// Of the run: which operation of all threads' the next one is, if they are equally fast.
+  uint64_t turn() const { return issued_ * options_.threads + options_.thread; }
   uint64_t ChooseScanLength();
   bool MustBePresent(uint64_t number, uint64_t present_end) const;
   Return Classify(const Operation& operation);
   /// nullopt, or what is wrong with an operation that did not fail.
-  std::optional<std::string> FindProblem(const Operation& operation) const;
+  std::optional<std::string> FindProblem(const Operation& operation);
   std::optional<std::string> FindScanProblem(const Operation& operation) const;
   std::optional<std::string> FindGap(const Operation& operation) const;
   void CountUserBytes(const Operation& operation, KindStats* stats) const;
@@ -109,6 +122,9 @@ class OperationGenerator final : public OperationSource {
   Random random_;
   std::optional<ScrambledZipfian> zipfian_;
   std::optional<Zipfian> latest_;
+  std::optional<HotSpot> hot_spot_;
+  std::optional<Exponential> exponential_;
+  std::optional<TracePlayer> player_;
   std::optional<Zipfian> scan_lengths_;
   double cumulative_[kOpKinds] = {};
   uint64_t next_sequential_ = 0;

@@ -1,5 +1,7 @@
 #include "benchmark/ycsb/properties.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <fstream>
 #include <sstream>
@@ -96,11 +98,15 @@ uint64_t PropertyReader::Integer(const std::string& name, uint64_t fallback, uin
 }
 
 double PropertyReader::Proportion(const std::string& name, double fallback) {
+  return Number(name, fallback, 0, 1);
+}
+
+double PropertyReader::Number(const std::string& name, double fallback, double min, double max) {
   const std::string* text = Find(name);
   if (!text) return fallback;
   double value = 0;
-  if (Parse(*text, &value) && value >= 0 && value <= 1) return value;
-  Refuse(name, "expected a number from 0 to 1");
+  if (Parse(*text, &value) && value >= min && value <= max) return value;
+  Refuse(name, fmt::format("expected a number from {} to {}", min, max));
   return fallback;
 }
 

@@ -42,6 +42,8 @@ class PropertyReader {
   bool Has(const std::string& name) const { return values_.contains(name); }
   /// An integer in [min, max].
   uint64_t Integer(const std::string& name, uint64_t fallback, uint64_t min, uint64_t max);
+  /// A number in [min, max].
+  double Number(const std::string& name, double fallback, double min, double max);
   /// A number in [0, 1].
   double Proportion(const std::string& name, double fallback);
   bool Flag(const std::string& name, bool fallback);

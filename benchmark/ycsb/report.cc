@@ -151,6 +151,7 @@ Json PhaseToJson(const PhaseResult& result) {
   if (result.longest_stall_ns > 0) overall["longest_stall_us"] = Us(result.longest_stall_ns);
   if (result.peak_resident_bytes > 0) overall["max_rss_bytes"] = result.peak_resident_bytes;
   overall["errors"] = result.errors();
+  if (result.unverified_values > 0) overall["unverified_values"] = result.unverified_values;
   overall["warmup_operations"] = result.warmup_operations;
   overall["interrupted"] = result.interrupted;
   overall["failed"] = result.failed;
@@ -173,6 +174,19 @@ Json PhaseToJson(const PhaseResult& result) {
   return json;
 }
 
+void DistributionToJson(const WorkloadOptions& workload, Json* json) {
+  const bool shifts = workload.request_distribution == RequestDistribution::kShiftingHotSpot;
+  if (shifts || workload.request_distribution == RequestDistribution::kHotSpot) {
+    (*json)["hot_data_fraction"] = workload.hot_data_fraction;
+    (*json)["hot_operation_fraction"] = workload.hot_operation_fraction;
+  }
+  if (shifts) (*json)["hot_shift_operations"] = workload.hot_shift_operations;
+  if (workload.request_distribution == RequestDistribution::kExponential) {
+    (*json)["exponential_percentile"] = workload.exponential_percentile;
+    (*json)["exponential_fraction"] = workload.exponential_fraction;
+  }
+}
+
 Json ConfigurationToJson(const RunConfiguration& configuration) {
   const WorkloadOptions& workload = configuration.workload;
   Json mix;
@@ -184,7 +198,7 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   if (!configuration.program.empty()) json["program"] = configuration.program;
   json["threads"] = configuration.threads;
   json["in_flight"] = configuration.in_flight;
-  json["loop"] = configuration.rate > 0 ? "open" : "closed";
+  json["loop"] = configuration.open_loop() ? "open" : "closed";
   json["rate_ops_per_second"] = configuration.rate;
   json["warmup"] = configuration.warmup;
   if (configuration.settle_s > 0) json["settle_s"] = configuration.settle_s;
@@ -223,6 +237,13 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["operation_count"] = workload.operation_count;
   json["request_distribution"] = workload.request_distribution_name();
   if (workload.zipfian_ranks == ZipfianRanks::kRecords) json["zipfian_ranks"] = "records";
+  if (configuration.trace) {
+    json["trace"] = {{"file", configuration.trace->file},
+                     {"timed", configuration.trace->timed},
+                     {"last_at_us", configuration.trace->last_at_us}};
+  } else {
+    DistributionToJson(workload, &json);
+  }
   json["insert_order"] = workload.insert_order == InsertOrder::kHashed ? "hashed" : "ordered";
   json["scan_length"] = {workload.scan_length_min, workload.scan_length_max};
   json["proportions"] = std::move(mix);
@@ -235,7 +256,7 @@ void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
                std::ostream& out) {
   fmt::print(out, "# phase {}: target {}, {} threads x {} in flight, {} loop, seed {}{}\n",
              PhaseName(result.phase), configuration.target, configuration.threads,
-             configuration.in_flight, configuration.rate > 0 ? "open" : "closed",
+             configuration.in_flight, configuration.open_loop() ? "open" : "closed",
              configuration.seed, result.interrupted ? ", interrupted" : "");
   fmt::print(out, "[OVERALL], RunTime(ms), {}\n", result.elapsed_ns / 1'000'000);
   fmt::print(out, "[OVERALL], Throughput(ops/sec), {:.1f}\n", result.ops_per_second());
@@ -249,6 +270,9 @@ void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
     fmt::print(out, "[OVERALL], MaxRss(bytes), {}\n", result.peak_resident_bytes);
   }
   fmt::print(out, "[OVERALL], Errors, {}\n", result.errors());
+  if (result.unverified_values > 0) {
+    fmt::print(out, "[OVERALL], UnverifiedValues, {}\n", result.unverified_values);
+  }
   if (result.confidence_percent > 0) {
     fmt::print(out, "[OVERALL], ThroughputCI95(+-%), {:.3f}\n", result.confidence_percent);
   }

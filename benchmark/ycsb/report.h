@@ -4,24 +4,28 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
 
 #include "benchmark/ycsb/measurement.h"
 #include "benchmark/ycsb/target.h"
+#include "benchmark/ycsb/trace.h"
 #include "benchmark/ycsb/workload.h"
 
 namespace farleaf::ycsb {
 
 struct RunConfiguration {
   WorkloadOptions workload;
+  std::optional<TraceSummary> trace;  ///< what the run phase replays
   std::string target;
   ClientAccess access;
   uint64_t threads = 1;
   uint64_t in_flight = 1;
   uint64_t seed = 1;
   double rate = 0;  ///< operations per second, open loop; 0: closed loop
+  bool open_loop() const { return rate > 0 || (trace && trace->timed); }
   uint64_t warmup = 0;
   double settle_s =
       0;  ///< a store's background work is waited for so long at most, after each phase

@@ -127,7 +127,10 @@ Result<PhaseResult> Runner::Run(Phase phase) {
 std::vector<std::unique_ptr<OperationGenerator>> Runner::MakeGenerators(PhaseState* state, Mix mix,
                                                                         uint64_t operations) {
   const RunConfiguration& configuration = options_.configuration;
-  if (mix == Mix::kRun && workload_.request_distribution == RequestDistribution::kLatest) {
+  const TraceSummary* trace =
+      mix == Mix::kRun && configuration.trace ? &*configuration.trace : nullptr;
+  if (mix == Mix::kRun && !trace &&
+      workload_.request_distribution == RequestDistribution::kLatest) {
     // Summed once and copied by each thread.
     const uint64_t items = inserts_.end() - workload_.insert_start;
     if (!latest_) latest_.emplace(items);
@@ -142,7 +145,8 @@ std::vector<std::unique_ptr<OperationGenerator>> Runner::MakeGenerators(PhaseSta
     options.thread = thread;
     options.threads = configuration.threads;
     options.seed = configuration.seed;
-    options.operations = end - begin;
+    options.operations = trace ? trace->of_thread[thread] : end - begin;
+    options.trace = trace;
     options.first_number = workload_.insert_start + begin;
     options.interval_ns = configuration.rate > 0 && mix != Mix::kWarmup
                               ? static_cast<double>(kNsPerSecond) / configuration.rate
@@ -173,6 +177,7 @@ Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
   result.elapsed_ns = *std::max_element(crew.end_ns.begin(), crew.end_ns.end()) - crew.start_ns;
   for (const auto& generator : crew.generators) {
     for (size_t i = 0; i < kOpKinds; ++i) result.kinds[i].Merge(generator->stats()[i]);
+    result.unverified_values += generator->unverified();
   }
   result.problems = state.problems.Copy();
   result.failed = state.failed.load();

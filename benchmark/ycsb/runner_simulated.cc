@@ -127,6 +127,7 @@ Result<PhaseResult> Runner::RunSimulated(Mix mix, uint64_t operations) {
   result.simulation["events"] = simulation.events() - begin_events;
   for (const auto& generator : generators) {
     for (size_t i = 0; i < kOpKinds; ++i) result.kinds[i].Merge(generator->stats()[i]);
+    result.unverified_values += generator->unverified();
   }
   result.problems = state.problems.Copy();
   result.failed = state.failed.load();

@@ -31,8 +31,9 @@ struct Operation {
   // Filled in by OperationSource::Next:
   OpKind kind = OpKind::kRead;
   std::string key;  ///< SCAN: the first key
-  uint64_t key_number = 0;
-  std::string value;  ///< INSERT, UPDATE: what to write
+  uint64_t key_number = 0;  ///< of a trace: the key's hash
+  uint64_t trace_line = 0;  ///< of a trace
+  std::string value;  ///< INSERT, UPDATE: what to write; of a trace READ-MODIFY-WRITE, too
   uint64_t scan_length = 0;
   uint64_t due_ns = 0;  ///< do not start before; 0 in a closed loop
   dsm::FabricCounts* counts = nullptr;
@@ -53,6 +54,9 @@ class OperationSource {
   virtual ~OperationSource() = default;
   /// False when no operation is left.
   virtual bool Next(Operation* operation) = 0;
+  /// The operation must not begin yet, though it is due: another of its key has not ended. It is asked
+  /// again when operations of the session have ended.
+  virtual bool Blocked(const Operation& /*operation*/) const { return false; }
   /// Immediately before the operation starts. False if the phase has been stopped meanwhile: the
   /// operation is then dropped.
   virtual bool Begin(Operation* operation) = 0;

@@ -10,7 +10,8 @@ namespace {
 
 constexpr uint64_t kRecordsMax = uint64_t{1} << 40;
 constexpr std::string_view kZipfianRanks[] = {"ycsb", "records"};
-constexpr std::string_view kRequestDistributions[] = {"zipfian", "uniform", "latest", "sequential"};
+constexpr std::string_view kRequestDistributions[] = {
+    "zipfian", "uniform", "latest", "sequential", "hotspot", "shiftinghotspot", "exponential"};
 constexpr std::string_view kScanDistributions[] = {"uniform", "zipfian"};
 constexpr std::string_view kInsertOrders[] = {"hashed", "ordered"};
 constexpr std::string_view kKeyLayouts[] = {"fixed8", "bytes"};
@@ -22,7 +23,22 @@ Enum EnumOf(std::string_view name, std::span<const std::string_view> names) {
   return static_cast<Enum>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
+/// Of a workload whose run phase is a trace.
+void ReadTrace(PropertyReader& reader, WorkloadOptions* options) {
+  options->trace_file = reader.Text("farleaf.trace", "");
+  if (reader.Has("farleaf.trace") && options->trace_file.empty()) {
+    reader.Refuse("farleaf.trace", "expected a file's name");
+  }
+  options->trace_own_values = reader.Flag("farleaf.trace_own_values", false);
+}
+
 void ReadCounts(PropertyReader& reader, WorkloadOptions* options) {
+  // How many records there are before a trace need not be known.
+  if (!options->trace_file.empty() && !reader.Has("recordcount")) {
+    options->operation_count = reader.Integer("operationcount", 0, 0, UINT64_MAX >> 8);
+    options->execution_time_s_max = reader.Integer("maxexecutiontime", 0, 0, 1'000'000);
+    return;
+  }
   options->record_count = reader.Integer("recordcount", 0, 1, kRecordsMax);
   if (options->record_count == 0) reader.Refuse("recordcount", "say how many records there are");
   options->operation_count = reader.Integer("operationcount", 0, 0, UINT64_MAX >> 8);
@@ -40,6 +56,9 @@ void ReadCounts(PropertyReader& reader, WorkloadOptions* options) {
 void ReadKvMix(PropertyReader& reader, WorkloadOptions* options) {
   options->kv_mix = EnumOf<KvMix>(reader.Choice("farleaf.kvmix", "none", kKvMixNames), kKvMixNames);
   if (options->kv_mix == KvMix::kNone) return;
+  if (!options->trace_file.empty()) {
+    reader.Refuse("farleaf.kvmix", "farleaf.trace tells how large its values are");
+  }
   const std::string mix = "farleaf.kvmix=" + std::string(KvMixName(options->kv_mix));
   if (options->key_layout != KeyLayout::kBytes) reader.Refuse("farleaf.keys", mix + " needs bytes");
   for (const char* name : {"fieldcount", "fieldlength"}) {
@@ -73,6 +92,38 @@ void ReadRecords(PropertyReader& reader, WorkloadOptions* options) {
   ReadKvMix(reader, options);
 }
 
+void ReadHotSpot(PropertyReader& reader, WorkloadOptions* options) {
+  options->hot_data_fraction = reader.Proportion("hotspotdatafraction", 0.2);
+  options->hot_operation_fraction = reader.Proportion("hotspotopnfraction", 0.8);
+  options->hot_shift_operations =
+      reader.Integer("farleaf.hotspot_shift_operations", 0, 1, UINT64_MAX >> 8);
+  options->exponential_percentile = reader.Number("exponential.percentile", 95, 0.001, 99.999);
+  options->exponential_fraction = reader.Number("exponential.frac", 0.8571428571, 0, 1000);
+  if (options->exponential_fraction == 0) reader.Refuse("exponential.frac", "must be above 0");
+}
+
+/// Whether there is a key for each operation of the run phase.
+void CheckHotSpot(PropertyReader& reader, const WorkloadOptions& options) {
+  const bool shifts = options.request_distribution == RequestDistribution::kShiftingHotSpot;
+  if (!shifts && options.request_distribution != RequestDistribution::kHotSpot) return;
+  const uint64_t count = options.insert_count;
+  const uint64_t hot_count = HotSpot::HotCount(count, options.hot_data_fraction);
+  if (hot_count == 0 && options.hot_operation_fraction > 0) {
+    reader.Refuse("hotspotdatafraction", "no key of " + std::to_string(count) +
+                                             " is hot: expected a larger fraction, or "
+                                             "hotspotopnfraction=0");
+  }
+  if (hot_count == count && options.hot_operation_fraction < 1) {
+    reader.Refuse("hotspotdatafraction",
+                  "every key is hot: expected a smaller fraction, or hotspotopnfraction=1");
+  }
+  if (shifts && options.hot_shift_operations == 0) {
+    reader.Refuse("farleaf.hotspot_shift_operations",
+                  "requestdistribution=shiftinghotspot needs the number of operations after which "
+                  "the hot spot moves on");
+  }
+}
+
 void ReadMix(PropertyReader& reader, WorkloadOptions* options) {
   auto set = [&](OpKind kind, const char* name, double fallback) {
     options->proportions[static_cast<size_t>(kind)] = reader.Proportion(name, fallback);
@@ -85,6 +136,7 @@ void ReadMix(PropertyReader& reader, WorkloadOptions* options) {
   options->request_distribution = EnumOf<RequestDistribution>(
       reader.Choice("requestdistribution", "uniform", kRequestDistributions),
       kRequestDistributions);
+  ReadHotSpot(reader, options);
   options->zipfian_ranks =
       EnumOf<ZipfianRanks>(reader.Choice("farleaf.zipfian", "ycsb", kZipfianRanks), kZipfianRanks);
   options->scan_length_distribution = EnumOf<ScanLengthDistribution>(
@@ -108,6 +160,7 @@ std::string_view OpKindName(OpKind kind) {
 std::string_view PhaseName(Phase phase) { return phase == Phase::kLoad ? "load" : "run"; }
 
 std::string_view WorkloadOptions::request_distribution_name() const {
+  if (!trace_file.empty()) return "trace";
   return kRequestDistributions[static_cast<size_t>(request_distribution)];
 }
 
@@ -127,6 +180,7 @@ Result<WorkloadOptions> ParseWorkload(const Properties& properties, bool has_run
   if (!workload.ends_with("CoreWorkload")) {
     reader.Refuse("workload", "only YCSB's CoreWorkload is known here");
   }
+  ReadTrace(reader, &options);
   ReadCounts(reader, &options);
   ReadRecords(reader, &options);
   ReadMix(reader, &options);
@@ -135,13 +189,14 @@ Result<WorkloadOptions> ParseWorkload(const Properties& properties, bool has_run
   options.allow_errors = reader.Flag("farleaf.allow_errors", false);
   options.operation_timeout_ms =
       reader.Integer("farleaf.operation_timeout_ms", 10'000, 1, 3'600'000);
-  if (has_run_phase) {
+  if (has_run_phase && options.trace_file.empty()) {
     if (options.operation_count == 0) {
       reader.Refuse("operationcount", "the run phase needs at least 1 operation");
     }
     double sum = 0;
     for (double proportion : options.proportions) sum += proportion;
     if (sum <= 0) reader.Refuse("readproportion", "all proportions are 0: nothing to run");
+    CheckHotSpot(reader, options);
   }
   if (!reader.status().ok()) return reader.status();
   *unknown = reader.Unknown();

@@ -24,7 +24,15 @@ std::string_view OpKindName(OpKind kind);
 enum class Phase : uint8_t { kLoad, kRun };
 std::string_view PhaseName(Phase phase);
 
-enum class RequestDistribution : uint8_t { kZipfian, kUniform, kLatest, kSequential };
+enum class RequestDistribution : uint8_t {
+  kZipfian,
+  kUniform,
+  kLatest,
+  kSequential,
+  kHotSpot,
+  kShiftingHotSpot,
+  kExponential
+};
 enum class ScanLengthDistribution : uint8_t { kUniform, kZipfian };
 enum class InsertOrder : uint8_t { kHashed, kOrdered };
 enum class KeyLayout : uint8_t { kFixed8, kBytes };
@@ -36,6 +44,11 @@ struct WorkloadOptions {
   uint64_t insert_count = 0;                   ///< records of the load phase
   std::array<double, kOpKinds> proportions{};  ///< by OpKind; they need not sum to 1
   RequestDistribution request_distribution = RequestDistribution::kUniform;
+  double hot_data_fraction = 0.2, hot_operation_fraction = 0.8;
+  /// kShiftingHotSpot: operations of all threads until the hot interval moves on by its length.
+  uint64_t hot_shift_operations = 0;
+  double exponential_percentile = 95;  ///< of requests are for the newest records:
+  double exponential_fraction = 0.8571428571;  ///< of record_count
   ScanLengthDistribution scan_length_distribution = ScanLengthDistribution::kUniform;
   uint64_t scan_length_min = 1;
   uint64_t scan_length_max = 1000;
@@ -51,6 +64,8 @@ struct WorkloadOptions {
   std::string tree = "usertable";
   bool allow_errors = false;
   uint64_t operation_timeout_ms = 10'000;
+  std::string trace_file;         ///< not empty: the run phase replays it
+  bool trace_own_values = false;  ///< all that it may read has been written by this benchmark
 
   /// Without a mix.
   uint64_t value_bytes() const {

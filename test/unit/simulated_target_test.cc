@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "benchmark/simulated/model_file.h"
@@ -51,6 +52,16 @@ struct SimulatedTargetTest : ::testing::Test {
     EXPECT_EQ(Ycsb(workload, target, std::move(more)), kExitOk) << error.str();
     std::ifstream file(path);
     return nlohmann::json::parse(file);
+  }
+  /// The Return= lines of the last phase.
+  std::string Returns() const {
+    std::string returns;
+    std::istringstream lines(out.str());
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("# phase")) returns.clear();
+      if (line.find("Return=") != std::string::npos) returns += line + "\n";
+    }
+    return returns;
   }
   std::string PaperModel() const {
     std::ifstream file(kModels + "/rf_tree_paper.toml");
@@ -126,6 +137,38 @@ TEST_F(SimulatedTargetTest, RunEndsWhenItsThroughputIsKnown) {
                                "--operations-max", "30000"});
   EXPECT_EQ(ended["overall"]["count"], 30000);
   EXPECT_GT(ended["overall"].value("throughput_ci95_percent", 100.0), 0.001);
+}
+
+TEST_F(SimulatedTargetTest, ATraceHasTheOutcomesOfItsOrder) {
+  const std::string trace = folder / "t.trace";
+  {
+    std::ofstream file(trace);
+    Random random(12);
+    const char* const kinds[] = {"READ ", "UPDATE ", "INSERT ", "RMW "};
+    for (int i = 0; i < 2'000; ++i) {
+      file << kinds[random.Below(4)] << random.Below(50) * 100 << "\n";
+    }
+  }
+  const std::vector<std::string> replay = {"--phase", "load,run", "-p", "insertorder=ordered", "-p",
+                                           "farleaf.trace=" + trace, "-p",
+                                           "farleaf.trace_own_values=true"};
+  const std::string target = "sim:" + kModels + "/rf_tree_paper.toml";
+  std::set<std::string> outcomes;
+  for (const auto& [threads, in_flight] : {std::pair("1", "1"), {"1", "16"}, {"7", "4"}}) {
+    auto arguments = replay;
+    arguments.insert(arguments.end(), {"--threads", threads, "--in-flight", in_flight});
+    ASSERT_EQ(Ycsb('a', target, arguments), kExitOk) << error.str();
+    outcomes.insert(Returns());
+  }
+  ASSERT_EQ(outcomes.size(), 1u) << *outcomes.begin() << *outcomes.rbegin();
+  // Keys from 3000 on are not loaded, so that it hangs on the order which operations find them.
+  for (const char* found : {"[READ], Return=NOT_FOUND", "[INSERT], Return=OK",
+                            "[UPDATE], Return=NOT_FOUND", "[INSERT], Return=EXISTS"}) {
+    EXPECT_NE(outcomes.begin()->find(found), std::string::npos) << *outcomes.begin();
+  }
+  auto program = replay;
+  program.insert(program.end(), {"--program", "sherman", "--in-flight", "8"});
+  EXPECT_EQ(Ycsb('a', target, program), kExitOk) << error.str();
 }
 
 TEST_F(SimulatedTargetTest, OpenLoopKeepsItsRate) {

@@ -5,15 +5,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "benchmark/ycsb/command.h"
 #include "benchmark/ycsb/pool_target.h"
+#include "dsm/base/random.h"
 #include "dsm/bootstrap/in_process_directory.h"
 #include "server/frontend/native_server.h"
 #include "server/memory_server.h"
@@ -182,6 +185,68 @@ TEST_F(ClientTargetTest, OpenLoopThroughTheClientHoldsItsRate) {
   ASSERT_EQ(Ycsb('c', url, {"--phase", "load"}), kExitOk) << error.str();
   ASSERT_EQ(Ycsb('c', url, {"-p", "operationcount=300", "--rate", "1000"}), kExitOk) << error.str();
   EXPECT_GE(Figure("[OVERALL], RunTime(ms)"), 299);
+}
+
+TEST_F(ClientTargetTest, ATraceHasTheOutcomesOfItsOrder) {
+  const auto file_name =
+      std::filesystem::temp_directory_path() / ("ycsb_targets_test." + std::to_string(::getpid()));
+  {
+    std::ofstream file(file_name);
+    Random random(12);
+    const char* const kinds[] = {"READ ", "UPDATE ", "INSERT ", "RMW "};
+    for (int i = 0; i < 2'000; ++i) {
+      file << kinds[random.Below(4)] << random.Below(50) * 100 << "\n";
+    }
+  }
+  std::atomic<uint64_t> begun{0};
+  std::set<std::string> outcomes;
+  for (const auto& [threads, in_flight] : {std::pair("1", "1"), {"1", "16"}, {"3", "4"}}) {
+    const std::string tree = std::string("t") + threads + "x" + in_flight;
+    // Where operations take different times, those in flight would overtake each other.
+    host.Add(tree, server::protocol::TreeLayout::kFixed8)
+        .set_before([&begun](index::OpContext& op) -> index::Task<Status> {
+          co_await op.worker.Sleep(Mix64(begun.fetch_add(1)) % 20'000);
+          co_return Status::Ok();
+        });
+    out.str("");
+    const std::vector<std::string> arguments = {"-p",
+                                                "recordcount=1000",
+                                                "--target",
+                                                url,
+                                                "--phase",
+                                                "load,run",
+                                                "-p",
+                                                "farleaf.tree=" + tree,
+                                                "-p",
+                                                "insertorder=ordered",
+                                                "-p",
+                                                "farleaf.trace=" + file_name.string(),
+                                                "-p",
+                                                "farleaf.trace_own_values=true",
+                                                "--status-interval",
+                                                "0",
+                                                "--threads",
+                                                threads,
+                                                "--in-flight",
+                                                in_flight};
+    ASSERT_EQ(RunCommand(
+                  arguments,
+                  {.open_target = OpenTarget, .clock = &clock, .out = &out, .error = &error}),
+              kExitOk)
+        << error.str();
+    std::string returns;
+    std::istringstream lines(out.str());
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("Return=") != std::string::npos) returns += line + "\n";
+    }
+    outcomes.insert(returns);
+  }
+  std::filesystem::remove(file_name);
+  ASSERT_EQ(outcomes.size(), 1u) << *outcomes.begin() << *outcomes.rbegin();
+  // Keys from 1000 on are not loaded, so that it hangs on the order which operations find them.
+  for (const char* found : {"[READ], Return=NOT_FOUND", "[INSERT], Return=EXISTS"}) {
+    EXPECT_NE(outcomes.begin()->find(found), std::string::npos) << *outcomes.begin();
+  }
 }
 
 TEST_F(ClientTargetTest, TreeOfTheOtherLayoutIsRefusedWithTheRemedy) {

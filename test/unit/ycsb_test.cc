@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadProperty{"insertproportion", "nan", "from 0 to 1"},
                       BadProperty{"scanproportion", "half", "from 0 to 1"},
                       BadProperty{"readmodifywriteproportion", "", "from 0 to 1"},
-                      BadProperty{"requestdistribution", "hotspot", "zipfian, uniform, latest"},
+                      BadProperty{"requestdistribution", "binomial", "zipfian, uniform, latest"},
                       BadProperty{"scanlengthdistribution", "latest", "uniform, zipfian"},
                       BadProperty{"minscanlength", "0", "from 1 to"},
                       BadProperty{"maxscanlength", "0", "from 1 to"},
