@@ -8,7 +8,7 @@
     panel = "workload"             # a field: a panel for each value; panels = {a = "Workload A"}: their order and titles
     x = "clients"                  # a field, or "percentile" or "part" with melt
     melt = ["p50", "p99"]          # each becomes a row with `value`; x or series is then "melted"; melted = {p50 = "50 %"}: labels
-    y = "throughput"               # a field; y_factor = 0.001
+    y = "throughput"               # a field; y_factor = 0.001; x_factor
     low, high                      # fields of an interval around y
     series = "system"              # a field, or several joined by ", "; labels = {tree = "this tree"}: their order and names
     x_label, y_label, x_scale, y_scale (linear, log, log2, category), line (a level drawn across), columns, panel_size = [w, h]
@@ -58,6 +58,7 @@ def points_of(figure, rows):
                 continue
             factor = figure.get("y_factor", 1)
             ends = [row.get(figure[end]) * factor if end in figure and row.get(figure[end]) is not None else None for end in ("low", "high")]
+            x = x * figure["x_factor"] if "x_factor" in figure else x
             yield str(panel), [row[field] for field in fields], x, y * factor, *ends
 
 
@@ -197,7 +198,7 @@ def finish(axis, figure, panel):
             setter("log", base=2)
             values = sorted({x for line in axis.get_lines() for x in line.get_xdata()})
             axis.set_xticks(values, [f"{value:g}" for value in values])
-            axis.minorticks_off()
+            axis.tick_params(axis="x", which="minor", bottom=False)
     if figure.get("y_scale", "linear") == "linear":
         axis.set_ylim(bottom=0)
     if "line" in figure:

@@ -38,7 +38,7 @@ def rows_of(rounds, field):
             for key in there[0]:
                 values = [one[key] for one in there if one.get(key) is not None]
                 if key != "operation" and values:
-                    row[key] = statistics.median(values)
+                    row[key] = values[0] if isinstance(values[0], bool) else statistics.median(values)
             for key in ("throughput", "cpu_us", "p99", "p999"):
                 if key in there[0]:
                     row[f"{key}_low"], row[f"{key}_high"] = min(one[key] for one in there), max(one[key] for one in there)

@@ -1,7 +1,8 @@
 """ycsb on pools: each case is a pool of its own, in which all systems run in turns, `rounds` times, each on trees of its own.
 
 Parameters: fabrics, memory_servers, clients (processes of ycsb at a time), threads (of each), in_flight, workloads, distributions, records,
-operations (of each process), warmup, rounds, region_mib (of each memory server), and systems: a name, and options of ycsb."""
+operations (of each process), warmup, rounds, region_mib (of each memory server), and systems: a name, and options of ycsb. All lists are combined
+with one another, or, with sweeps, each sweep's lists only, where the first value of the others stands: [[parameters.sweeps]] threads = [1, 2]."""
 
 import itertools
 
@@ -9,12 +10,17 @@ from bench import Skipped, ratios, runners, servers, ycsb
 
 
 class Pool(runners.Runner):
+    AXES = ("fabric", "memory_servers", "clients", "threads", "in_flight")
+
     def cases(self):
-        for fabric, memory, clients, threads, in_flight in itertools.product(self.fabrics, self.memory_servers, self.clients, self.threads, self.in_flight):
-            for workload in self.workloads:
-                for distribution in self.distributions if workload != "load" else ["any"]:
-                    yield {"fabric": fabric, "memory_servers": memory, "clients": clients, "threads": threads, "in_flight": in_flight,
-                           "workload": workload, "distribution": distribution}
+        lists = dict(zip(self.AXES, (self.fabrics, self.memory_servers, self.clients, self.threads, self.in_flight)))
+        for sweep in self.parameters.get("sweeps", [{}]):
+            of_sweep = {axis: sweep.get(axis, values[:1] if sweep and axis != "fabric" else values) for axis, values in lists.items()}
+            for values in itertools.product(*of_sweep.values()):
+                for workload in self.workloads:
+                    for distribution in self.distributions if workload != "load" else ["any"]:
+                        yield {**({"sweep": "+".join(sweep)} if sweep else {}), **dict(zip(self.AXES, values)), "workload": workload,
+                               "distribution": distribution}
 
     def run(self, case):
         rounds = {name: [] for name in self.systems}

@@ -74,7 +74,7 @@ def rows_of(phases):
     for kind in kinds:
         parts = [phase["operations"][kind] for phase in phases if kind in phase["operations"]]
         count = sum(part["count"] for part in parts)
-        row = {**common, "operation": kind, "share": count / max(total, 1)}
+        row = {**common, "operation": kind, "share": count / max(total, 1), "first": kind == kinds[0], "main": count >= 0.4 * total}
         row |= {name: max(part["latency_us"][name] for part in parts) for name in PERCENTILES}
         for field, name in (("round_trips_per_op", "round_trips"), ("atomics_per_op", "atomics"), ("bytes_read_per_op", "bytes_read"),
                             ("bytes_written_per_op", "bytes_written")):
