@@ -19,6 +19,7 @@ def parse(arguments):
         "report (run what is missing, plot, DIR/report.html) · readme (README.md's results from DIR's JSON). "
         "Exit code: 0; 1: readme --check found README.md different; 2: wrong arguments; 3: a case failed, the others are there."))
     parser.add_argument("command", choices=["list", "run", "plot", "report", "readme"])
+    parser.add_argument("directory", type=pathlib.Path, nargs="?", metavar="DIR", help="readme: whose JSON; none: benchmark/results.json")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="minutes on a laptop instead of hours")
     size.add_argument("--tiny", action="store_true", help="seconds, which show that it works and nothing else (the tests)")
@@ -30,6 +31,8 @@ def parse(arguments):
     parser.add_argument("--figures", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help="readme: change nothing, fail if README.md says something else")
     options = parser.parse_args(arguments)
+    if options.directory and options.command != "readme":
+        parser.error(f"{options.command} takes no argument; --out {options.directory}?")
     options.mode = "tiny" if options.tiny else "quick" if options.quick else "full"
     options.out = options.out or REPOSITORY / "results" / ("bench" if options.mode == "full" else f"bench-{options.mode}")
     known = experiments.names()
@@ -151,7 +154,7 @@ def main(arguments):
             list_experiments(options)
             return 0
         if options.command == "readme":
-            return readme.main(options)
+            return readme.main(options.directory, options.check)
         complete = run(options) if options.command in ("run", "report") else True
         if options.command in ("plot", "report"):
             plot(options)

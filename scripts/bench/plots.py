@@ -11,7 +11,8 @@
     y = "throughput"               # a field; y_factor = 0.001; x_factor
     low, high                      # fields of an interval around y
     series = "system"              # a field, or several joined by ", "; labels = {tree = "this tree"}: their order and names
-    x_label, y_label, x_scale, y_scale (linear, log, log2, category), line (a level drawn across), columns, panel_size = [w, h]
+    x_label, y_label, x_scale, y_scale (linear, log, log2, category), line (a level drawn across), y_max (the most
+    that the axis shows), columns, panel_size = [w, h]
 
 Rows that lack a field are left out; a figure without any row says so in its place. Colours are Okabe's and Ito's, which the colour-blind
 tell apart, each with a marker and a kind of line, and bars with a hatch."""
@@ -201,6 +202,8 @@ def finish(axis, figure, panel):
             axis.tick_params(axis="x", which="minor", bottom=False)
     if figure.get("y_scale", "linear") == "linear":
         axis.set_ylim(bottom=0)
+        if "y_max" in figure:
+            axis.set_ylim(top=min(figure["y_max"], axis.get_ylim()[1]))
     if "line" in figure:
         axis.axhline(figure["line"], color="#444444", linewidth=0.9)
 

@@ -11,7 +11,7 @@ import pathlib
 from bench import hosts
 
 RUNNERS = {"simulated": "runner_simulated", "pool": "runner_pool", "front_ends": "runner_front_ends", "stores": "runner_stores",
-           "rivals": "runner_rivals", "pieces": "runner_pieces", "series": "runner_series"}
+           "rivals": "runner_rivals", "pieces": "runner_pieces", "series": "runner_series", "operations": "runner_operations"}
 
 
 @dataclasses.dataclass
@@ -33,6 +33,11 @@ class Runner:
             return self.__dict__["parameters"][name]
         except KeyError:
             raise AttributeError(f"parameters.toml has no {name}") from None
+
+    @property
+    def fabrics(self):
+        """The experiment's, or, on a rack, the rack's."""
+        return self.parameters["fabrics"] if self.context.rack.is_local else list(self.context.rack.fabrics)
 
     def cases(self):
         raise NotImplementedError

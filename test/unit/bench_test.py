@@ -12,7 +12,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
-from bench import Failed, Skipped, check_report, cli, experiments, hosts, machine, plots, ratios, report, results, runners, ycsb  # noqa: E402
+from bench import Failed, Skipped, check_report, cli, experiments, hosts, machine, plots, ratios, readme, report, results, runners, ycsb  # noqa: E402
 
 FIGURE = {"name": "f", "title": "F", "kind": "lines", "panel": "workload", "x": "clients", "y": "rate", "series": "system",
           "labels": {"tree": "this tree", "other": "the other"}}
@@ -197,6 +197,41 @@ class Experiments(unittest.TestCase):
 
     def test_quick_stays_within_its_budget(self):
         self.assertLess(sum(experiments.load(name, "quick").seconds for name in experiments.names()), 15 * 60)
+
+
+class Readme(unittest.TestCase):
+    def setUp(self):
+        self.directory = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.readme, summary = self.directory / "README.md", self.directory / "results.json"
+        self.readme.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n")
+        for name, value in (("README", self.readme), ("SUMMARY", summary), ("REPOSITORY", self.directory)):
+            self.enterContext(mock.patch.object(readme, name, value))
+        run = {"commit": "abc", "date": "2026-01-01", "command": "scripts/bench.py",
+               "machine": {"cpu": "P", "cores": 2, "memory_gib": 4, "system": "S"}}
+        row = {"request": "GET", "depth": 16, "server": "farleaf-redis", "rival": "redis", "cpu_us": 1.25, "cpu_us_ratio": 0.5, "cpu_us_ratio_low": 0.4,
+               "cpu_us_ratio_high": 0.6, "requests_per_second_ratio": 2.0, "cpu_us_of_nothing": 3}
+        data = {"mode": "full", "configuration": {"rounds": 3, "depths": [1]}, "cases": [{"case": {"depths": "16"}, "rows": [row]}], "run": run}
+        (self.directory / "rivals.json").write_text(json.dumps(data))
+
+    def test_section_is_rewritten_between_the_markers_and_checked(self):
+        self.assertEqual(readme.main(self.directory, False), 0)
+        text = self.readme.read_text()
+        self.assertTrue(text.startswith(f"before\n{readme.BEGIN}\n") and text.endswith(f"{readme.END}\nafter\n"))
+        self.assertIn("| GET, 16 in flight | Farleaf, Redis protocol | redis | 1.25 | 0.50 (0.40 to 0.60) | 2.00 |", text)
+        self.assertNotIn("old", text)
+        self.assertEqual(readme.main(None, True), 0)
+        self.readme.write_text(text.replace("0.50", "0.49"))
+        with mock.patch("sys.stderr"):
+            self.assertEqual(readme.main(None, True), 1)
+        self.assertIn("0.49", self.readme.read_text())
+        self.assertEqual(readme.main(None, False), 0)
+        self.assertEqual(self.readme.read_text(), text)
+
+    def test_a_readme_without_markers_and_a_directory_without_results_are_refused(self):
+        with mock.patch("sys.stderr"):
+            self.assertEqual(readme.main(self.directory / "nothing", False), 2)
+            self.readme.write_text(f"{readme.BEGIN}")
+            self.assertEqual(readme.main(self.directory, False), 2)
 
 
 class Racks(unittest.TestCase):
