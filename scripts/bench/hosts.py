@@ -73,6 +73,12 @@ class Host:
     def read(self, path):
         return self.output(["cat", path])
 
+    def write(self, path, text):
+        done = subprocess.run(self.command(["sh", "-c", f"cat >{shlex.quote(path)}"]), input=text, text=True, capture_output=True, check=False,
+                              timeout=SCRATCH_TIMEOUT_S)
+        if done.returncode != 0:
+            raise Failed(f"{self.ssh or 'here'}: {path}: {done.stderr.strip()}")
+
     def exists(self, path):
         return self.run(["test", "-s", path], SCRATCH_TIMEOUT_S).returncode == 0
 

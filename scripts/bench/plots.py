@@ -12,7 +12,7 @@
     low, high                      # fields of an interval around y
     series = "system"              # a field, or several joined by ", "; labels = {tree = "this tree"}: their order and names
     x_label, y_label, x_scale, y_scale (linear, log, log2, category), line (a level drawn across), y_max (the most
-    that the axis shows), columns, panel_size = [w, h]
+    that the axis shows), optional = true (left out where no row fits), columns, panel_size = [w, h]
 
 Rows that lack a field are left out; a figure without any row says so in its place. Colours are Okabe's and Ito's, which the colour-blind
 tell apart, each with a marker and a kind of line, and bars with a hatch."""

@@ -80,6 +80,11 @@ def figure_html(experiment, figure, svg):
            f'<figcaption>{text(figure.get("caption", ""))}</figcaption></figure>'
 
 
+def is_shown(figure, svgs):
+    """Optional figures are of what only larger runs do."""
+    return svgs.get(figure["name"]) or not figure.get("optional")
+
+
 def notes_of(data):
     parts = []
     for kind, title in (("failed", "Failed"), ("skipped", "Not run here")):
@@ -96,7 +101,7 @@ def section_of(experiment, data, svgs):
     run = data["run"]
     badge = f'<span class="badge {experiment.basis}">{experiment.basis}</span>'
     parts = [f'<section><h2 id="{experiment.name}">{text(experiment.title)} {badge}</h2><p>{text(experiment.about)}</p>', notes_of(data)]
-    parts += [figure_html(experiment, figure, svgs.get(figure["name"])) for figure in experiment.figures]
+    parts += [figure_html(experiment, figure, svgs.get(figure["name"])) for figure in experiment.figures if is_shown(figure, svgs)]
     if experiment.missing:
         parts.append(f"<p><b>Not shown:</b> {text(experiment.missing)}</p>")
     parts.append(data_table(experiment, data))
@@ -111,11 +116,11 @@ def section_of(experiment, data, svgs):
 
 
 def summary_rows(shown_experiments):
-    for experiment, data, _ in shown_experiments:
+    for experiment, data, svgs in shown_experiments:
         counts = {kind: sum(kind in case for case in data["cases"]) for kind in ("rows", "failed", "skipped")}
         state = ", ".join(f"{count} {name}" for name, count in (("ran", counts["rows"]), ("failed", counts["failed"]), ("not run here", counts["skipped"]))
                           if count)
-        yield {"experiment": experiment.title, "basis": experiment.basis, "figures": len(experiment.figures), "cases": state,
+        yield {"experiment": experiment.title, "basis": experiment.basis, "figures": sum(svgs.get(figure["name"]) is not None for figure in experiment.figures), "cases": state,
                "seconds": data["run"]["seconds"], "commit": data["run"]["commit"]}
 
 

@@ -50,7 +50,8 @@ class Pool(runners.Runner):
         run = {**options, "phase": "run", "warmup": self.warmup}
         results = ycsb.run_all([(host, started.directory(host), target, case["workload"], values, {**run, "seed": self.seed + i})
                                 for i, host in enumerate(clients)])
-        rows = list(ycsb.rows_of([ycsb.phase_of(result) for result in results]))
+        together = ycsb.merged(clients[0], started.directory(clients[0]), results)
+        rows = list(ycsb.rows_of([ycsb.phase_of(result) for result in together]))
         caches = [result["phases"]["run"].get("cache", {}) for result in results]
         for row in rows:
             row["cache_bytes_used"] = max((cache.get("Bytes", 0) for cache in caches), default=0)

@@ -19,28 +19,30 @@ class Series(runners.Runner):
             values = {"recordcount": self.records, "operationcount": self.operations} | self.parameters.get("properties", {})
             result = ycsb.run(client, directory, target.format(directory=directory), self.workload, values,
                               {"threads": self.threads, "seed": self.seed, "phase": "load,run", "rate": self.rate, "interval": self.interval})
-            return rows_of(ycsb.phase_of(result), self.interval)
+            return list(rows_of(ycsb.phase_of(result)))
         finally:
             client.remove(directory)
 
 
-def rows_of(phase, interval):
-    """A row for each interval; fields by what they are called in the series."""
+def rows_of(phase):
+    """A row for each interval, of all kinds of operation: series has a list of intervals for each kind. Throughputs add up, and of a
+    percentile the largest of the kinds' counts."""
     series = phase.get("series")
     if not series:
         raise Failed("the run's JSON has no series")
-    return [row_of(entry, number, interval) for number, entry in enumerate(series, 1)]
-
-
-def row_of(entry, number, interval):
-    at = entry.get("seconds", entry.get("second", entry.get("end_s", entry.get("time_s", number * interval))))
-    row = {"second": at, "throughput": entry.get("ops_per_second", entry.get("throughput"))}
-    latency = entry.get("latency_us", entry)
-    if "operations" in entry and isinstance(entry["operations"], dict):
-        kinds = [kind.get("latency_us", kind) for kind in entry["operations"].values()]
-        latency = {name: max(kind[name] for kind in kinds if name in kind) for name in ("p50", "p99", "p999") if any(name in kind for kind in kinds)}
-    row |= {name: latency[name] for name in ("p50", "p99", "p999") if name in latency}
-    return row
+    kinds = [intervals for intervals in series.values() if isinstance(intervals, list)]
+    by_second = {}
+    for intervals in kinds:
+        for one in intervals:
+            by_second.setdefault(one["second"], []).append(one)
+    if "last_interval_s" in series and series["last_interval_s"] < series["interval_s"] and len(by_second) > 1:
+        by_second.pop(max(by_second))  # only begun: a rate over little
+    for second, parts in sorted(by_second.items()):
+        row = {"second": second, "throughput": sum(one["ops_per_s"] for one in parts)}
+        for name in ("p50", "p99", "p999", "max"):
+            values = [one[f"{name}_us"] for one in parts if one.get(f"{name}_us") is not None]
+            row[name] = max(values) if values else None
+        yield row
 
 
 def make(parameters, context):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 from bench import REPOSITORY, Failed, Skipped
 
@@ -56,6 +57,18 @@ def run_all(runs):
             process.stop()
 
 
+def merged(host, directory, results):
+    """The results of processes that ran at a time as one, percentiles of all operations together, where ycsb can (`ycsb merge`); else as
+    they are."""
+    if len(results) < 2 or "ycsb merge" not in host.run([host.program("ycsb"), "--help"]).stdout:
+        return results
+    files = [f"{directory}/merge-{next(run_numbers)}.json" for _ in results]
+    for path, result in zip(files, results):
+        host.write(path, json.dumps(result))
+    host.output([host.program("ycsb"), "merge", f"{directory}/merged.json", *files])
+    return [json.loads(host.read(f"{directory}/merged.json"))]
+
+
 def phase_of(result, name="run"):
     phase = result["phases"][name]
     if phase["overall"].get("problems"):
@@ -84,8 +97,8 @@ def rows_of(phases):
 
 
 def require_target(host, scheme):
-    """Skips where this ycsb does not know it."""
-    if scheme not in host.run([host.program("ycsb"), "--help"]).stdout:
+    """Skips where this ycsb does not know it; pool:memcached:// is another one."""
+    if not re.search(rf"(?<![\w:+]){re.escape(scheme)}", host.run([host.program("ycsb"), "--help"]).stdout):
         raise Skipped(f"this ycsb knows no target {scheme}")
 
 

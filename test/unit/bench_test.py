@@ -12,7 +12,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
-from bench import Failed, Skipped, check_report, cli, experiments, hosts, machine, plots, ratios, readme, report, results, runners, ycsb  # noqa: E402
+from bench import Failed, Skipped, check_report, cli, experiments, hosts, machine, plots, ratios, readme, report, results, runner_series, runners, ycsb  # noqa: E402
 
 FIGURE = {"name": "f", "title": "F", "kind": "lines", "panel": "workload", "x": "clients", "y": "rate", "series": "system",
           "labels": {"tree": "this tree", "other": "the other"}}
@@ -83,6 +83,18 @@ class Processes(unittest.TestCase):
         self.assertEqual((one["throughput"], one["p99"], one["count"]), (30.0, 5.0, 4))
         self.assertAlmostEqual(one["round_trips"], (1 + 9) / 4)
         self.assertAlmostEqual(one["cpu_us"], (1 + 9) / 4)
+
+
+class Series(unittest.TestCase):
+    def test_kinds_of_one_interval_are_one_row_and_the_last_one_only_if_it_is_whole(self):
+        def one(second, rate, p99):
+            return {"second": second, "ops_per_s": rate, "p50_us": None, "p99_us": p99, "p999_us": p99, "max_us": p99}
+        series = {"interval_s": 1.0, "last_interval_s": 1.0, "READ": [one(0, 10, 1.0), one(1, 5, None)], "UPDATE": [one(0, 2, 3.0), one(1, 0, None)]}
+        rows = list(runner_series.rows_of({"series": series}))
+        self.assertEqual([(row["second"], row["throughput"], row["p99"], row["p50"]) for row in rows], [(0, 12, 3.0, None), (1, 5, None, None)])
+        self.assertEqual(len(list(runner_series.rows_of({"series": series | {"last_interval_s": 0.2}}))), 1)
+        with self.assertRaises(Failed):
+            list(runner_series.rows_of({}))
 
 
 class FakeRunner(runners.Runner):
