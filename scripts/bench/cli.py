@@ -5,6 +5,7 @@ import concurrent.futures
 import datetime
 import json
 import pathlib
+import signal
 import sys
 import time
 
@@ -147,8 +148,13 @@ def list_experiments(options):
         print(f"{name:<24} {full.basis:<9} quick {quick.seconds:>4.0f} s, full {full.seconds:>6.0f} s  {full.title}")
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
 def main(arguments):
     options = parse(arguments)
+    signal.signal(signal.SIGTERM, interrupt)  # as Ctrl-C: servers are stopped
     try:
         if options.command == "list":
             list_experiments(options)

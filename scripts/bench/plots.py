@@ -98,8 +98,10 @@ def draw(figure, rows):
     lines = math.ceil(len(arranged) / columns)
     width, height = figure.get("panel_size", [3.1, 2.3])
     with plt.rc_context(SETTINGS | {"svg.hashsalt": figure["name"]}):
-        legend_lines = math.ceil(len(series) / 4)
-        picture, grid = plt.subplots(lines, columns, figsize=(width * columns + 0.4, height * lines + 0.25 * legend_lines + 0.35), squeeze=False)
+        longest = max(len(label) for label in series)
+        legend_columns = max(1, min(4, int((width * columns + 0.4) / (0.55 + 0.066 * longest))))
+        legend_lines = math.ceil(len(series) / legend_columns)
+        picture, grid = plt.subplots(lines, columns, figsize=(width * columns + 0.4, height * lines + 0.2 * legend_lines + 0.35), squeeze=False)
         flat = [axis for line in grid for axis in line]
         for axis, (panel, of_panel) in zip(flat, arranged.items()):
             {"lines": draw_lines, "bars": draw_bars, "stacked": draw_stacked}[figure.get("kind", "lines")](axis, figure, of_panel, series)
@@ -114,8 +116,8 @@ def draw(figure, rows):
         handles = {label: handle for axis in flat for handle, label in zip(*axis.get_legend_handles_labels())}
         shown = [label for label in series if label in handles]
         if len(shown) > 1 or figure.get("legend"):
-            picture.legend([handles[label] for label in shown], shown, loc="upper center", ncols=min(4, len(shown)), fontsize=8.5)
-        picture.tight_layout(rect=(0, 0, 1, 1 - (0.25 * legend_lines + 0.05) / picture.get_figheight() if len(shown) > 1 else 1))
+            picture.legend([handles[label] for label in shown], shown, loc="upper center", ncols=min(legend_columns, len(shown)), fontsize=8.5)
+        picture.tight_layout(rect=(0, 0, 1, 1 - (0.2 * legend_lines + 0.1) / picture.get_figheight() if len(shown) > 1 else 1))
         svg, pdf = io.StringIO(), io.BytesIO()
         picture.savefig(svg, format="svg", metadata={"Date": None})
         picture.savefig(pdf, format="pdf", metadata={"CreationDate": None})

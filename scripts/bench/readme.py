@@ -115,7 +115,7 @@ def stores_of(one):
             at = {row["workload"]: row for row in rows if row["mix"] == mix and row["store"] == store}
             if at:
                 lines.append([mix, label(store), *(ratio(at[name], "throughput") if name in at else "-" for name in workloads)])
-    text = (f"**Stores on disk**: throughput as a ratio to RocksDB's, {configuration['records']:,} pairs, {configuration['operations']:,} operations, growth factor 8, equal budgets, "
+    text = (f"**Stores on disk**: throughput as a ratio to RocksDB's, {configuration['data_mib']} MiB of pairs, {configuration['operations']:,} operations, growth factor 8, equal budgets, "
             f"geometric mean of {configuration['rounds']} rounds in turns with its 95 % interval.")
     return [text, "", *markdown(["mix", "store", *workloads], lines, 2)]
 

@@ -1,8 +1,8 @@
 """Stores on disk side by side: for each case (sizes of pairs, threads, growth factor) all stores are loaded with the same pairs and run the
 workloads, in turns, with equal budgets. Device bytes are a user byte, of the phase and of what follows it.
 
-Parameters: stores (targets of ycsb), mixes, threads, growth (lists; with sweeps, as runner_pool), workloads (load first), records, operations, rounds,
-cache_share, memtable_share (the data's size divided by them), settle (seconds at most)."""
+Parameters: stores (targets of ycsb), mixes, threads, growth (lists; with sweeps, as runner_pool), workloads (load first), data_mib (as many pairs
+of a mix as make so much), operations, rounds, cache_share, memtable_share (the data's size divided by them), settle (seconds at most)."""
 
 import itertools
 
@@ -48,13 +48,14 @@ class Stores(runners.Runner):
             inserted += counts.pop() if workload != "load" else 0
 
     def phase(self, client, directory, case, store, workload, inserted):
-        size = self.records * PAIR_BYTES[case["mix"]]
+        size = self.data_mib << 20
+        records = size // PAIR_BYTES[case["mix"]]
         budgets = f"cache_mb={max(1, size // self.cache_share >> 20)}&memtable_mb={max(1, size // self.memtable_share >> 20)}&growth={case['growth']}"
-        values = {"farleaf.kvmix": case["mix"], "recordcount": self.records + inserted,
+        values = {"farleaf.kvmix": case["mix"], "recordcount": records + inserted,
                   "operationcount": self.operations // 20 + 1 if workload == "e" else self.operations}
         phase = "load" if workload == "load" else "run"
         options = {"phase": phase, "threads": case["threads"], "seed": self.seed, "settle": self.settle,
-                   **({"warmup": self.records // 20 + 1} if phase == "run" else {})}
+                   **({"warmup": records // 20 + 1} if phase == "run" else {})}
         result = ycsb.run(client, directory, f"{store}:{directory}/{store}?{budgets}", workload, values, options)
         return ycsb.phase_of(result, phase)
 
