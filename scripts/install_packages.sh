@@ -21,8 +21,8 @@ farleaf_rdma_vm_packages=(
   iproute2 rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest
 )
 
-# What the plots of scripts/figures need besides.
-farleaf_figures_packages=(python3-matplotlib)
+# What scripts/bench.py and the plots of scripts/figures need besides; chromium is for the test that looks at a report.
+farleaf_figures_packages=(python3-matplotlib chromium)
 
 # install_packages [PACKAGE...]: those, or farleaf_packages.
 install_packages() {

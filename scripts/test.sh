@@ -30,7 +30,7 @@ while (($# > 0)); do
   shift
 done
 
-install_packages
+install_packages "${farleaf_packages[@]}" "${farleaf_figures_packages[@]}"
 
 summary=()
 failed=()

@@ -7,7 +7,7 @@ import re
 import sys
 import tomllib
 
-import simulated_runs as runs
+from bench import simulated_runs as runs
 
 SCRIPT = "bounds"
 # What papers on these trees conclude from: (name, workload, keys, [systems]); of two systems the ratio counts.

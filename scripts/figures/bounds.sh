@@ -26,4 +26,4 @@ cd "$(dirname "$0")/../.."
 case "${1:-}" in
   -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' scripts/figures/bounds.sh; exit 0 ;;
 esac
-exec python3 scripts/figures/bounds.py "$@"
+PYTHONPATH=scripts exec python3 scripts/figures/bounds.py "$@"

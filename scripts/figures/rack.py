@@ -4,7 +4,7 @@
 import argparse
 import sys
 
-import simulated_runs as runs
+from bench import simulated_runs as runs
 
 SCRIPT = "rack"
 DISTRIBUTIONS = ["zipfian", "uniform"]

@@ -4,7 +4,7 @@
 import argparse
 import sys
 
-import simulated_runs as runs
+from bench import simulated_runs as runs
 
 SCRIPT = "rf_tree"
 DISTRIBUTIONS = {"zipfian": (6, 9), "uniform": (7, 10)}

@@ -31,4 +31,4 @@ esac
 # One that has matplotlib, if there is one.
 python=python3
 "$python" -c 'import matplotlib' 2>/dev/null || ! /usr/bin/python3 -c 'import matplotlib' 2>/dev/null || python=/usr/bin/python3
-exec "$python" scripts/figures/rf_tree.py "$@"
+PYTHONPATH=scripts exec "$python" scripts/figures/rf_tree.py "$@"

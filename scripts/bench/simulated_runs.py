@@ -1,4 +1,4 @@
-"""Runs of ycsb in virtual time, which the scripts beside this file make figures and tables of.
+"""Runs of ycsb in virtual time, which bench.py and the scripts of scripts/figures make figures and tables of.
 
 A run is a case: {"model", "workload", "distribution", "system", "clients"}. Its result is kept in OUT/runs, so that an interrupted
 call goes on where it was.
