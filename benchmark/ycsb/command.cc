@@ -1,14 +1,13 @@
 #include "benchmark/ycsb/command.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <fstream>
 #include <optional>
 
 #include "benchmark/ycsb/cpu_clock.h"
 #include "benchmark/ycsb/properties.h"
 #include "benchmark/ycsb/runner.h"
-#include "index/blink/geometry.h"
+#include "benchmark/ycsb/target_flags.h"
 
 namespace farleaf::ycsb {
 
@@ -19,9 +18,7 @@ constexpr uint64_t kOperationsMaxDefault = 20'000'000;
 
 struct RawFlags {
   std::vector<std::string> files, assignments;
-  std::string phase = "run", cache = "on", share_reads = "on", combine_writes = "on",
-              hand_over = "on", in_place = "on", small_write_backs = "on", back_off = "on",
-              clock = "wall";
+  std::string phase = "run", clock = "wall";
   std::optional<double> confidence_percent;
 };
 
@@ -54,22 +51,7 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
       ->allow_extra_args(false);
   app.add_option("--phase", raw->phase, "load, run or load,run")->capture_default_str();
   app.add_option("--target", run.target, "Where to send the operations")->type_name("TARGET");
-  app.add_option("--password-file", run.access.password_file,
-                 "farleaf: its first line is the compute server's password")
-      ->type_name("FILE");
-  CLI::Option* const tls =
-      app.add_flag("--tls", run.access.tls, "farleaf: speak TLS with the compute server");
-  // Whoever names a certificate does not mean the password to go in clear.
-  app.add_option("--tls-ca", run.access.tls_ca_file,
-                 "Who has to have signed its certificate; if not given, the machine's authorities")
-      ->type_name("FILE")
-      ->needs(tls);
-  app.add_option("--tls-certificate", run.access.tls_certificate_file, "Of this client")
-      ->type_name("FILE")
-      ->needs(tls);
-  app.add_option("--tls-key", run.access.tls_key_file, "Of this client's certificate")
-      ->type_name("FILE")
-      ->needs(tls);
+  DeclareAccessFlags(app, &run.access);
   app.add_option("--threads", run.threads, "Threads")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{1}, uint64_t{1000}));
@@ -90,68 +72,7 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 86400.0));
-  app.add_flag(
-      "--sorted-leaves", run.sorted_leaves,
-      "A tree of fixed8 that is created has sorted leaves, which are read whole, not parted "
-      "ones");
-  app.add_flag("--hashed-leaves", run.hashed_leaves,
-               "The entries of parted leaves that this process writes are placed by a hash, not in "
-               "the order of keys; not with client: targets");
-  app.add_option("--leaf-bytes", run.leaf_bytes,
-                 "Page of a leaf in a tree that is created; 0: the default of its layout")
-      ->capture_default_str()
-      ->check(CLI::Range(uint32_t{0}, index::kPageBytesMax));
-  app.add_option("--node-bytes", run.node_bytes, "The same of an internal node")
-      ->capture_default_str()
-      ->check(CLI::Range(uint32_t{0}, index::kPageBytesMax));
-  app.add_option("--cache", raw->cache, "Search-layer cache of the tree")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--cache-bytes", run.cache_bytes,
-                 "The most memory that it is to take; 0: no bound")
-      ->capture_default_str()
-      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 50));
-  app.add_option("--value-hint-bytes", run.value_hint_bytes,
-                 "The most memory for where values out of line are, 26 bytes a value met; 0: none")
-      ->capture_default_str()
-      ->check(CLI::Range(uint64_t{0}, index::kRememberedBytesMax));
-  app.add_option("--value-list-bytes", run.value_list_bytes,
-                 "The same for scans, some 12 bytes a value of the leaves scanned; 0: none")
-      ->capture_default_str()
-      ->check(CLI::Range(uint64_t{0}, index::kRememberedBytesMax));
-  app.add_option("--scan-leaves-max", run.scan_leaves_max,
-                 "Leaves that a scan reads ahead in one round trip")
-      ->capture_default_str()
-      ->check(CLI::Range(uint32_t{1}, uint32_t{256}));
-  app.add_option("--share-reads", raw->share_reads,
-                 "Gets of a thread that want the same part of a leaf at a time share a READ")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--combine-writes", raw->combine_writes,
-                 "Writes of a leaf that wait for its lock are written back together")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--hand-over", raw->hand_over,
-                 "A leaf's lock goes on to another write of this process without the network")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option(
-         "--in-place", raw->in_place,
-         "Over shared memory, gets look at leaves where they are (values of byte strings are also "
-         "replaced there)")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--small-write-backs", raw->small_write_backs,
-                 "Of a page that is written to, what changed is written back, not all of it")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--back-off", raw->back_off,
-                 "Who finds a page locked by another compute server waits longer each time")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--program", run.program,
-                 "sim: the verb program of another design, its name or file")
-      ->type_name("PROGRAM");
+  DeclareTreeFlags(app, &run);
   app.add_option("--confidence", raw->confidence_percent,
                  "sim: the run phase goes on beyond operationcount until the 95 % confidence "
                  "interval of its throughput is within +-PERCENT; 0: operationcount is all (1)")
@@ -230,23 +151,6 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
                     run.workload.request_distribution == RequestDistribution::kLatest};
 }
 
-/// Prints what the phase left to be said, and returns the exit code so far.
-int Judge(const PhaseResult& result, const WorkloadOptions& workload, std::ostream& error) {
-  for (const std::string& problem : result.problems) {
-    error << "ycsb: " << PhaseName(result.phase) << ": " << problem << "\n";
-  }
-  const auto& inserts = result.kinds[static_cast<size_t>(OpKind::kInsert)];
-  const uint64_t existing = inserts.returns[static_cast<size_t>(Return::kExists)];
-  if (existing > 0 && !result.failed) {
-    error << "ycsb: " << existing
-          << " inserts found their key there already (Return=EXISTS): tree '" << workload.tree
-          << "' holds more than recordcount=" << workload.record_count
-          << " records; load a fresh tree for exact INSERT figures\n";
-  }
-  if (result.failed) return kExitFailed;
-  return result.interrupted ? kExitInterrupted : kExitOk;
-}
-
 int RunPhases(const CommandLine& line, const CommandDeps& deps, const Clock* clock, Target* target,
               std::ofstream* json) {
   Runner runner({.configuration = line.configuration,
@@ -266,7 +170,7 @@ int RunPhases(const CommandLine& line, const CommandDeps& deps, const Clock* clo
     PrintText(line.configuration, *result, *deps.out);
     deps.out->flush();
     results.push_back(std::move(*result));
-    code = Judge(results.back(), line.configuration.workload, *deps.error);
+    code = Judge(results.back(), line.configuration.workload, PhaseName(phase), *deps.error);
     if (code != kExitOk) break;
   }
   if (json->is_open()) {
@@ -303,13 +207,6 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
     return Status::InvalidArgument(failure.what());
   }
   FARLEAF_RETURN_IF_ERROR(ParsePhases(raw.phase, &line.phases));
-  line.configuration.cache = raw.cache == "on";
-  line.configuration.share_reads = raw.share_reads == "on";
-  line.configuration.combine_writes = raw.combine_writes == "on";
-  line.configuration.hand_over = raw.hand_over == "on";
-  line.configuration.in_place = raw.in_place == "on";
-  line.configuration.small_write_backs = raw.small_write_backs == "on";
-  line.configuration.back_off = raw.back_off == "on";
   line.cpu_clock = raw.clock == "cpu";
   if (line.cpu_clock && line.configuration.threads > 1) {
     return Status::InvalidArgument(

@@ -11,15 +11,11 @@
 
 #include "benchmark/ycsb/report.h"
 #include "benchmark/ycsb/target.h"
+#include "benchmark/ycsb/verdict.h"
 #include "dsm/base/clock.h"
 #include "dsm/base/result.h"
 
 namespace farleaf::ycsb {
-
-inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;  ///< wrong values, failed operations, target out of reach
-inline constexpr int kExitUsage = 2;   ///< bad flags or properties
-inline constexpr int kExitInterrupted = 130;  ///< results are of the part that ran
 
 struct CommandLine {
   bool help = false;      ///< only print help_text
