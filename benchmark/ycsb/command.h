@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -22,6 +23,9 @@ struct CommandLine {
   std::string help_text;  ///< the help, or with --version the version
   RunConfiguration configuration;
   std::vector<Phase> phases;
+  std::optional<RunConfiguration> against;  ///< of the target to compare with
+  std::string against_args;
+  uint64_t rounds = 10;  ///< as often as the target goes first, the other one does
   std::string json_path;
   bool cpu_clock = false;
   double status_interval_s = 2;

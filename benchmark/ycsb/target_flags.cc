@@ -84,4 +84,29 @@ void DeclareTreeFlags(CLI::App& app, RunConfiguration* run) {
       ->type_name("PROGRAM");
 }
 
+Status ParseTargetFlags(const std::string& text, RunConfiguration* run) {
+  constexpr std::string_view kTreeProperty = "farleaf.tree=";
+  CLI::App app;
+  app.set_help_flag();
+  DeclareAccessFlags(app, &run->access);
+  DeclareTreeFlags(app, run);
+  std::vector<std::string> assignments;
+  app.add_option("-p", assignments)->allow_extra_args(false);
+  try {
+    app.parse(text);
+  } catch (const CLI::ParseError& failure) {
+    return Status::InvalidArgument(std::string(failure.what()) +
+                                   ": only flags of access and of the tree may differ");
+  }
+  for (const std::string& assignment : assignments) {
+    if (!assignment.starts_with(kTreeProperty) || assignment.size() == kTreeProperty.size()) {
+      return Status::InvalidArgument("-p " + assignment +
+                                     ": only farleaf.tree=NAME may differ: both targets get the "
+                                     "same operations");
+    }
+    run->workload.tree = assignment.substr(kTreeProperty.size());
+  }
+  return Status::Ok();
+}
+
 }  // namespace farleaf::ycsb

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "benchmark/ycsb/report.h"
 #include "benchmark/ycsb/target.h"
+#include "dsm/base/status.h"
 
 namespace farleaf::ycsb {
 
@@ -16,5 +18,9 @@ namespace farleaf::ycsb {
 void DeclareAccessFlags(CLI::App& app, ClientAccess* access);
 /// Of trees, caches and verb programs.
 void DeclareTreeFlags(CLI::App& app, RunConfiguration* run);
+
+/// Sets in `run` what `text` gives of the flags above, as a shell would split it, and -p farleaf.tree=NAME. InvalidArgument
+/// names what is none of them.
+Status ParseTargetFlags(const std::string& text, RunConfiguration* run);
 
 }  // namespace farleaf::ycsb
