@@ -3,14 +3,15 @@
 #include <poll.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
+#include "benchmark/ycsb/comparison_run.h"
 #include "benchmark/ycsb/cpu_clock.h"
 #include "benchmark/ycsb/properties.h"
 #include "benchmark/ycsb/runner.h"
-#include "index/blink/geometry.h"
+#include "benchmark/ycsb/target_flags.h"
 
 namespace farleaf::ycsb {
 
@@ -21,10 +22,9 @@ constexpr uint64_t kOperationsMaxDefault = 20'000'000;
 
 struct RawFlags {
   std::vector<std::string> files, assignments;
-  std::string phase = "run", cache = "on", share_reads = "on", combine_writes = "on",
-              hand_over = "on", in_place = "on", small_write_backs = "on", back_off = "on",
-              clock = "wall";
+  std::string phase = "run", clock = "wall";
   std::optional<double> confidence_percent;
+  std::optional<std::string> against;
 };
 
 constexpr const char* kFooter =
@@ -62,22 +62,20 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
       ->allow_extra_args(false);
   app.add_option("--phase", raw->phase, "load, run or load,run")->capture_default_str();
   app.add_option("--target", run.target, "Where to send the operations")->type_name("TARGET");
-  app.add_option("--password-file", run.access.password_file,
-                 "farleaf: its first line is the compute server's password")
-      ->type_name("FILE");
-  CLI::Option* const tls =
-      app.add_flag("--tls", run.access.tls, "farleaf: speak TLS with the compute server");
-  // Whoever names a certificate does not mean the password to go in clear.
-  app.add_option("--tls-ca", run.access.tls_ca_file,
-                 "Who has to have signed its certificate; if not given, the machine's authorities")
-      ->type_name("FILE")
-      ->needs(tls);
-  app.add_option("--tls-certificate", run.access.tls_certificate_file, "Of this client")
-      ->type_name("FILE")
-      ->needs(tls);
-  app.add_option("--tls-key", run.access.tls_key_file, "Of this client's certificate")
-      ->type_name("FILE")
-      ->needs(tls);
+  CLI::Option* const against =
+      app.add_option("--against", raw->against,
+                     "Another target, which runs in turns with --target: ratios and how well they "
+                     "are known")
+          ->type_name("TARGET");
+  app.add_option("--against-args", line->against_args,
+                 "What is different for it: flags of access, tree and cache, -p farleaf.tree=NAME")
+      ->type_name("'--FLAG ...'")
+      ->needs(against);
+  app.add_option("--rounds", line->rounds, "Run phases of each of the two")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{3}, uint64_t{1000}))
+      ->needs(against);
+  DeclareAccessFlags(app, &run.access);
   app.add_option("--threads", run.threads, "Threads")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{1}, uint64_t{1000}));
@@ -98,71 +96,11 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 86400.0));
-  app.add_flag(
-      "--sorted-leaves", run.sorted_leaves,
-      "A tree of fixed8 that is created has sorted leaves, which are read whole, not parted "
-      "ones");
-  app.add_flag("--hashed-leaves", run.hashed_leaves,
-               "The entries of parted leaves that this process writes are placed by a hash, not in "
-               "the order of keys; not with client: targets");
-  app.add_option("--leaf-bytes", run.leaf_bytes,
-                 "Page of a leaf in a tree that is created; 0: the default of its layout")
-      ->capture_default_str()
-      ->check(CLI::Range(uint32_t{0}, index::kPageBytesMax));
-  app.add_option("--node-bytes", run.node_bytes, "The same of an internal node")
-      ->capture_default_str()
-      ->check(CLI::Range(uint32_t{0}, index::kPageBytesMax));
-  app.add_option("--cache", raw->cache, "Search-layer cache of the tree")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--cache-bytes", run.cache_bytes,
-                 "The most memory that it is to take; 0: no bound")
-      ->capture_default_str()
-      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 50));
-  app.add_option("--value-hint-bytes", run.value_hint_bytes,
-                 "The most memory for where values out of line are, 26 bytes a value met; 0: none")
-      ->capture_default_str()
-      ->check(CLI::Range(uint64_t{0}, index::kRememberedBytesMax));
-  app.add_option("--value-list-bytes", run.value_list_bytes,
-                 "The same for scans, some 12 bytes a value of the leaves scanned; 0: none")
-      ->capture_default_str()
-      ->check(CLI::Range(uint64_t{0}, index::kRememberedBytesMax));
-  app.add_option("--scan-leaves-max", run.scan_leaves_max,
-                 "Leaves that a scan reads ahead in one round trip")
-      ->capture_default_str()
-      ->check(CLI::Range(uint32_t{1}, uint32_t{256}));
-  app.add_option("--share-reads", raw->share_reads,
-                 "Gets of a thread that want the same part of a leaf at a time share a READ")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--combine-writes", raw->combine_writes,
-                 "Writes of a leaf that wait for its lock are written back together")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--hand-over", raw->hand_over,
-                 "A leaf's lock goes on to another write of this process without the network")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option(
-         "--in-place", raw->in_place,
-         "Over shared memory, gets look at leaves where they are (values of byte strings are also "
-         "replaced there)")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--small-write-backs", raw->small_write_backs,
-                 "Of a page that is written to, what changed is written back, not all of it")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--back-off", raw->back_off,
-                 "Who finds a page locked by another compute server waits longer each time")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--program", run.program,
-                 "sim: the verb program of another design, its name or file")
-      ->type_name("PROGRAM");
+  DeclareTreeFlags(app, &run);
   app.add_option("--confidence", raw->confidence_percent,
                  "sim: the run phase goes on beyond operationcount until the 95 % confidence "
-                 "interval of its throughput is within +-PERCENT; 0: operationcount is all (1)")
+                 "interval of its throughput is within +-PERCENT; 0: operationcount is all "
+                 "(1; 0 with --against)")
       ->type_name("PERCENT")
       ->check(CLI::Range(0.0, 100.0));
   app.add_option("--operations-max", run.operations_max, "sim: but not beyond so many operations")
@@ -239,8 +177,48 @@ Status ParseProperties(const RawFlags& raw, int interrupt_fd, CommandLine* line)
   return CheckTrace(line, interrupt_fd);
 }
 
-TargetOptions TargetOptionsOf(const CommandLine& line) {
-  const RunConfiguration& run = line.configuration;
+bool Simulated(const std::string& target) { return target.starts_with("sim:"); }
+
+/// What stands behind a target's scheme, where that may name something two targets could share; else empty.
+std::string PlaceOf(const std::string& target) {
+  const std::string place = target.substr(target.find(':') + 1);
+  if (Simulated(target) || target.starts_with("local:")) return "";
+  std::error_code ignored;
+  const auto path =
+      std::filesystem::weakly_canonical(place.substr(0, place.find('?')), ignored).string();
+  return path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
+}
+
+/// Fills in `line->against`.
+Status ParseAgainst(const RawFlags& raw, CommandLine* line) {
+  const RunConfiguration& run = line->configuration;
+  if (raw.against->empty()) return Status::InvalidArgument("--against: a target is missing");
+  if (line->phases.back() != Phase::kRun) {
+    return Status::InvalidArgument(
+        "--against: it is the run phase that runs in turns: --phase run or load,run");
+  }
+  if (Simulated(run.target) != Simulated(*raw.against)) {
+    return Status::InvalidArgument("--against " + *raw.against +
+                                   ": a target in virtual time (sim:) can be compared with "
+                                   "another such only");
+  }
+  RunConfiguration against = run;
+  against.target = *raw.against;
+  const Status differs = ParseTargetFlags(line->against_args, &against);
+  if (!differs.ok()) return Status::InvalidArgument(std::string("--against-args: ").append(differs.message()));
+  const std::string place = PlaceOf(against.target);
+  if (line->phases.size() > 1 && !place.empty() && place == PlaceOf(run.target) &&
+      against.workload.tree == run.workload.tree) {
+    return Status::InvalidArgument("--against " + *raw.against +
+                                   ": the same place as --target's: both cannot be loaded there; "
+                                   "give it its own, or in a pool its own tree by --against-args "
+                                   "'-p farleaf.tree=NAME'");
+  }
+  line->against = std::move(against);
+  return Status::Ok();
+}
+
+TargetOptions TargetOptionsOf(const CommandLine& line, const RunConfiguration& run) {
   return {.tree = run.workload.tree,
           .key_layout = run.workload.key_layout,
           .create_tree = line.phases.front() == Phase::kLoad,
@@ -271,21 +249,14 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
                      run.workload.request_distribution == RequestDistribution::kLatest)};
 }
 
-/// Prints what the phase left to be said, and returns the exit code so far.
-int Judge(const PhaseResult& result, const WorkloadOptions& workload, std::ostream& error) {
-  for (const std::string& problem : result.problems) {
-    error << "ycsb: " << PhaseName(result.phase) << ": " << problem << "\n";
-  }
-  const auto& inserts = result.kinds[static_cast<size_t>(OpKind::kInsert)];
-  const uint64_t existing = inserts.returns[static_cast<size_t>(Return::kExists)];
-  if (existing > 0 && !result.failed && workload.trace_file.empty()) {
-    error << "ycsb: " << existing
-          << " inserts found their key there already (Return=EXISTS): tree '" << workload.tree
-          << "' holds more than recordcount=" << workload.record_count
-          << " records; load a fresh tree for exact INSERT figures\n";
-  }
-  if (result.failed) return kExitFailed;
-  return result.interrupted ? kExitInterrupted : kExitOk;
+int WriteJson(const nlohmann::ordered_json& document, const CommandLine& line,
+              const CommandDeps& deps, std::ofstream* json) {
+  if (!json->is_open()) return kExitOk;
+  *json << document.dump(2) << "\n";
+  json->flush();
+  if (*json) return kExitOk;
+  *deps.error << "ycsb: --json " << line.json_path << ": cannot be written\n";
+  return kExitFailed;
 }
 
 int RunPhases(const CommandLine& line, const CommandDeps& deps, const Clock* clock, Target* target,
@@ -307,18 +278,63 @@ int RunPhases(const CommandLine& line, const CommandDeps& deps, const Clock* clo
     PrintText(line.configuration, *result, *deps.out);
     deps.out->flush();
     results.push_back(std::move(*result));
-    code = Judge(results.back(), line.configuration.workload, *deps.error);
+    code = Judge(results.back(), line.configuration.workload, PhaseName(phase), *deps.error);
     if (code != kExitOk) break;
   }
-  if (json->is_open()) {
-    *json << ToJson(line.configuration, results).dump(2) << "\n";
-    json->flush();
-    if (!*json) {
-      *deps.error << "ycsb: --json " << line.json_path << ": cannot be written\n";
-      code = code == kExitOk ? kExitFailed : code;
-    }
+  const int written = WriteJson(ToJson(line.configuration, results), line, deps, json);
+  return code == kExitOk ? written : code;
+}
+
+/// A target and what it is called in messages.
+struct OpenedTarget {
+  std::string name;
+  std::unique_ptr<Target> target;
+};
+
+/// Opens `opened->target`, or says why not and returns the exit code.
+int Open(const CommandLine& line, const CommandDeps& deps, const Clock* clock,
+         const RunConfiguration& run, OpenedTarget* opened) {
+  auto target = deps.open_target(run.target, TargetOptionsOf(line, run), clock);
+  if (!target.ok()) {
+    *deps.error << "ycsb: " << opened->name << ": " << target.status() << "\n";
+    return target.status().code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
   }
-  return code;
+  opened->target = std::move(*target);
+  return kExitOk;
+}
+
+/// Returns the exit code, `code` so far.
+int Close(const CommandDeps& deps, const OpenedTarget& opened, int code) {
+  const Status closed = opened.target->Close();
+  if (closed.ok()) return code;
+  *deps.error << "ycsb: closing " << opened.name << ": " << closed << "\n";
+  return code == kExitOk ? kExitFailed : code;
+}
+
+int RunAgainst(const CommandLine& line, const CommandDeps& deps, const Clock* clock,
+               const OpenedTarget& target, std::ofstream* json) {
+  OpenedTarget against{.name = "--against " + line.against->target, .target = nullptr};
+  const std::string directory = target.target->DataDirectory();
+  if (!directory.empty() && PlaceOf(line.against->target) == PlaceOf(line.configuration.target)) {
+    *deps.error << "ycsb: " << against.name << ": data directory " << directory
+                << " is --target's: give it its own\n";
+    return kExitUsage;
+  }
+  const int opened = Open(line, deps, clock, *line.against, &against);
+  if (opened != kExitOk) return opened;
+  const ComparisonOutcome outcome = RunComparison(
+      {target.name, line.configuration, target.target.get()},
+      {against.name, *line.against, against.target.get()},
+      {.load = line.phases.size() > 1,
+       .rounds = line.rounds,
+       .against_args = line.against_args,
+       .status_interval_s = line.status_interval_s,
+       .interrupt_fd = deps.interrupt_fd,
+       .clock = clock,
+       .out = deps.out,
+       .error = deps.error});
+  const int written = WriteJson(outcome.json, line, deps, json);
+  return Close(deps, against, outcome.code == kExitOk ? written : outcome.code);
 }
 
 }  // namespace
@@ -344,25 +360,18 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments, int
     return Status::InvalidArgument(failure.what());
   }
   FARLEAF_RETURN_IF_ERROR(ParsePhases(raw.phase, &line.phases));
-  line.configuration.cache = raw.cache == "on";
-  line.configuration.share_reads = raw.share_reads == "on";
-  line.configuration.combine_writes = raw.combine_writes == "on";
-  line.configuration.hand_over = raw.hand_over == "on";
-  line.configuration.in_place = raw.in_place == "on";
-  line.configuration.small_write_backs = raw.small_write_backs == "on";
-  line.configuration.back_off = raw.back_off == "on";
   line.cpu_clock = raw.clock == "cpu";
   if (line.cpu_clock && line.configuration.threads > 1) {
     return Status::InvalidArgument(
         "--clock cpu: CPU time is added up over threads: use --threads 1");
   }
-  const bool simulated = line.configuration.target.starts_with("sim:");
+  const bool simulated = Simulated(line.configuration.target);
   if (raw.confidence_percent && !simulated) {
     return Status::InvalidArgument("--confidence: only targets in virtual time (sim:) stop by it");
   }
   if (simulated) {
     line.configuration.confidence_percent =
-        raw.confidence_percent.value_or(kSimulatedConfidencePercent);
+        raw.confidence_percent.value_or(raw.against ? 0 : kSimulatedConfidencePercent);
     line.configuration.free_load = line.phases.size() > 1;
   }
   if (line.configuration.target.empty()) {
@@ -371,6 +380,7 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments, int
         "sim:MODEL-FILE, lsm:DIR, rocksdb:DIR or blobdb:DIR");
   }
   FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, interrupt_fd, &line));
+  if (raw.against) FARLEAF_RETURN_IF_ERROR(ParseAgainst(raw, &line));
   return line;
 }
 
@@ -401,16 +411,12 @@ int RunCommand(std::span<const std::string> arguments, const CommandDeps& deps) 
   }
   const ProcessCpuClock cpu_clock;
   const Clock* clock = line->cpu_clock ? &cpu_clock : deps.clock;
-  auto target = deps.open_target(line->configuration.target, TargetOptionsOf(*line), clock);
-  if (!target.ok()) {
-    *deps.error << "ycsb: --target " << line->configuration.target << ": " << target.status()
-                << "\n";
-    return target.status().code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
-  }
-  const int code = RunPhases(*line, deps, clock, target->get(), &json);
-  const Status closed = (*target)->Close();
-  if (!closed.ok()) *deps.error << "ycsb: closing the target: " << closed << "\n";
-  return code == kExitOk && !closed.ok() ? kExitFailed : code;
+  OpenedTarget target{.name = "--target " + line->configuration.target, .target = nullptr};
+  const int opened = Open(*line, deps, clock, line->configuration, &target);
+  if (opened != kExitOk) return opened;
+  const int code = line->against ? RunAgainst(*line, deps, clock, target, &json)
+                                 : RunPhases(*line, deps, clock, target.target.get(), &json);
+  return Close(deps, target, code);
 }
 
 }  // namespace farleaf::ycsb

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -11,21 +12,20 @@
 
 #include "benchmark/ycsb/report.h"
 #include "benchmark/ycsb/target.h"
+#include "benchmark/ycsb/verdict.h"
 #include "dsm/base/clock.h"
 #include "dsm/base/result.h"
 
 namespace farleaf::ycsb {
-
-inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;  ///< wrong values, failed operations, target out of reach
-inline constexpr int kExitUsage = 2;   ///< bad flags or properties
-inline constexpr int kExitInterrupted = 130;  ///< results are of the part that ran
 
 struct CommandLine {
   bool help = false;      ///< only print help_text
   std::string help_text;  ///< the help, or with --version the version
   RunConfiguration configuration;
   std::vector<Phase> phases;
+  std::optional<RunConfiguration> against;  ///< of the target to compare with
+  std::string against_args;
+  uint64_t rounds = 10;  ///< as often as the target goes first, the other one does
   std::string json_path;
   bool cpu_clock = false;
   double status_interval_s = 2;

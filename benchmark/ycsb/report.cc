@@ -311,4 +311,10 @@ nlohmann::ordered_json ToJson(const RunConfiguration& configuration,
   return json;
 }
 
+nlohmann::ordered_json ToJson(const RunConfiguration& configuration) {
+  return ConfigurationToJson(configuration);
+}
+
+nlohmann::ordered_json ToJson(const PhaseResult& phase) { return PhaseToJson(phase); }
+
 }  // namespace farleaf::ycsb

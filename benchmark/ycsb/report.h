@@ -53,5 +53,7 @@ void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
 /// {configuration, phases: {load, run}, overall, operations}: the last two are the last phase's.
 nlohmann::ordered_json ToJson(const RunConfiguration& configuration,
                               std::span<const PhaseResult> phases);
+nlohmann::ordered_json ToJson(const RunConfiguration& configuration);
+nlohmann::ordered_json ToJson(const PhaseResult& phase);
 
 }  // namespace farleaf::ycsb

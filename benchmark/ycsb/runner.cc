@@ -119,6 +119,7 @@ Result<PhaseResult> Runner::Run(Phase phase) {
     auto warmed = RunMix(Mix::kWarmup, warmup);
     if (!warmed.ok() || warmed->failed || warmed->interrupted) return warmed;
   }
+  inserts_.ReclaimDropped();
   auto result = RunMix(Mix::kRun, workload_.operation_count);
   if (result.ok()) result->warmup_operations = warmup;
   return result;

@@ -34,6 +34,8 @@ class Runner {
   /// The Status is of the benchmark itself (a session cannot be opened); failed operations and
   /// wrong values are in the result. A run phase is preceded by the warm-up.
   Result<PhaseResult> Run(Phase phase);
+  /// Of the phases to come.
+  void set_seed(uint64_t seed) { options_.configuration.seed = seed; }
 
  private:
   struct Crew;  ///< the threads of one phase
