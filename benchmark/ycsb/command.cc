@@ -2,11 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
+#include <cmath>
 #include <optional>
 
 #include "benchmark/ycsb/cpu_clock.h"
 #include "benchmark/ycsb/properties.h"
+#include "benchmark/ycsb/result_files.h"
 #include "benchmark/ycsb/runner.h"
 #include "index/blink/geometry.h"
 
@@ -22,6 +23,7 @@ struct RawFlags {
   std::string phase = "run", cache = "on", share_reads = "on", combine_writes = "on",
               hand_over = "on", in_place = "on", small_write_backs = "on", back_off = "on",
               clock = "wall";
+  double interval_s = 0;
   std::optional<double> confidence_percent;
 };
 
@@ -165,6 +167,14 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
       ->capture_default_str()
       ->check(CLI::IsMember({"wall", "cpu"}));
   app.add_option("--json", line->json_path, "Write the results there as well")->type_name("FILE");
+  app.add_option("--interval", raw->interval_s,
+                 "Time series: throughput and latencies of every so many seconds; 0: none")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
+  app.add_option("--hdr-log", line->hdr_log_path,
+                 "Write HdrHistogram's log there: a line for each interval (or phase) and kind")
+      ->type_name("FILE");
   app.add_option("--status-interval", line->status_interval_s,
                  "Seconds between progress lines; 0: none")
       ->capture_default_str()
@@ -248,11 +258,12 @@ int Judge(const PhaseResult& result, const WorkloadOptions& workload, std::ostre
 }
 
 int RunPhases(const CommandLine& line, const CommandDeps& deps, const Clock* clock, Target* target,
-              std::ofstream* json) {
+              ResultFiles* files) {
   Runner runner({.configuration = line.configuration,
                  .status_interval_s = line.status_interval_s,
                  .interrupt_fd = deps.interrupt_fd,
-                 .progress = deps.error},
+                 .progress = deps.error,
+                 .unix_clock = clock == deps.clock ? deps.unix_clock : nullptr},
                 target, clock);
   std::vector<PhaseResult> results;
   int code = kExitOk;
@@ -269,13 +280,10 @@ int RunPhases(const CommandLine& line, const CommandDeps& deps, const Clock* clo
     code = Judge(results.back(), line.configuration.workload, *deps.error);
     if (code != kExitOk) break;
   }
-  if (json->is_open()) {
-    *json << ToJson(line.configuration, results).dump(2) << "\n";
-    json->flush();
-    if (!*json) {
-      *deps.error << "ycsb: --json " << line.json_path << ": cannot be written\n";
-      code = code == kExitOk ? kExitFailed : code;
-    }
+  const Status written = files->Write(ToJson(line.configuration, results), results);
+  if (!written.ok()) {
+    *deps.error << "ycsb: " << written.message() << "\n";
+    code = code == kExitOk ? kExitFailed : code;
   }
   return code;
 }
@@ -311,6 +319,10 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
   line.configuration.small_write_backs = raw.small_write_backs == "on";
   line.configuration.back_off = raw.back_off == "on";
   line.cpu_clock = raw.clock == "cpu";
+  line.configuration.series_interval_ns = static_cast<uint64_t>(std::llround(raw.interval_s * 1e9));
+  if (raw.interval_s > 0 && line.configuration.series_interval_ns < kIntervalNsMin) {
+    return Status::InvalidArgument("--interval: expected 0, or a microsecond (1e-6) and more");
+  }
   if (line.cpu_clock && line.configuration.threads > 1) {
     return Status::InvalidArgument(
         "--clock cpu: CPU time is added up over threads: use --threads 1");
@@ -346,13 +358,11 @@ int RunCommand(std::span<const std::string> arguments, const CommandDeps& deps) 
   for (const std::string& name : line->unknown_properties) {
     *deps.error << "ycsb: warning: property " << name << " is unknown and has no effect\n";
   }
-  std::ofstream json;
-  if (!line->json_path.empty()) {
-    json.open(line->json_path);
-    if (!json) {
-      *deps.error << "ycsb: --json " << line->json_path << ": cannot be opened for writing\n";
-      return kExitUsage;
-    }
+  ResultFiles files;
+  const Status opened = files.Open(line->json_path, line->hdr_log_path);
+  if (!opened.ok()) {
+    *deps.error << "ycsb: " << opened.message() << "\n";
+    return kExitUsage;
   }
   const ProcessCpuClock cpu_clock;
   const Clock* clock = line->cpu_clock ? &cpu_clock : deps.clock;
@@ -362,7 +372,7 @@ int RunCommand(std::span<const std::string> arguments, const CommandDeps& deps) 
                 << "\n";
     return target.status().code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
   }
-  const int code = RunPhases(*line, deps, clock, target->get(), &json);
+  const int code = RunPhases(*line, deps, clock, target->get(), &files);
   const Status closed = (*target)->Close();
   if (!closed.ok()) *deps.error << "ycsb: closing the target: " << closed << "\n";
   return code == kExitOk && !closed.ok() ? kExitFailed : code;

@@ -26,7 +26,7 @@ struct CommandLine {
   std::string help_text;  ///< the help, or with --version the version
   RunConfiguration configuration;
   std::vector<Phase> phases;
-  std::string json_path;
+  std::string json_path, hdr_log_path;
   bool cpu_clock = false;
   double status_interval_s = 2;
   std::vector<std::string> unknown_properties;
@@ -41,6 +41,7 @@ struct CommandDeps {
                                                 const Clock*)>
       open_target;
   const Clock* clock = nullptr;
+  const Clock* unix_clock = nullptr;  ///< time of day; null: results do not tell it
   std::ostream* out = nullptr;    ///< results
   std::ostream* error = nullptr;  ///< messages and progress
   int interrupt_fd = -1;          ///< readable: end early

@@ -17,6 +17,7 @@
 #include "benchmark/ycsb/measurement.h"
 #include "benchmark/ycsb/record.h"
 #include "benchmark/ycsb/target.h"
+#include "benchmark/ycsb/time_series.h"
 #include "benchmark/ycsb/workload.h"
 #include "dsm/base/clock.h"
 #include "dsm/base/random.h"
@@ -70,6 +71,7 @@ struct GeneratorOptions {
   uint64_t operations = 0;          ///< of this thread
   uint64_t first_number = 0;        ///< kLoad: the first key number of this thread
   double interval_ns = 0;           ///< open loop: between operations of all threads; 0: closed
+  uint64_t series_interval_ns = 0;  ///< 0: no time series
   const Zipfian* latest = nullptr;  ///< for RequestDistribution::kLatest; copied
 };
 
@@ -86,6 +88,8 @@ class OperationGenerator final : public OperationSource {
 
   const StatsByKind& stats() const { return stats_; }
   const CompletionGaps& gaps() const { return gaps_; }
+  /// Null without a time series.
+  IntervalRecorder* intervals() { return intervals_ ? &*intervals_ : nullptr; }
   /// For progress; any thread.
   uint64_t done() const { return done_.load(std::memory_order_relaxed); }
 
@@ -115,6 +119,7 @@ class OperationGenerator final : public OperationSource {
   uint64_t issued_ = 0;
   StatsByKind stats_;
   CompletionGaps gaps_;
+  std::optional<IntervalRecorder> intervals_;
   alignas(64) std::atomic<uint64_t> done_{0};
 };
 

@@ -23,6 +23,7 @@ struct RunConfiguration {
   uint64_t seed = 1;
   double rate = 0;  ///< operations per second, open loop; 0: closed loop
   uint64_t warmup = 0;
+  uint64_t series_interval_ns = 0;  ///< of the time series; 0: none
   double settle_s =
       0;  ///< a store's background work is waited for so long at most, after each phase
   bool sorted_leaves = false;  ///< of a tree that the load phase creates
