@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "benchmark/ycsb/cpu_clock.h"
+#include "benchmark/ycsb/merge.h"
 #include "benchmark/ycsb/properties.h"
 #include "benchmark/ycsb/result_files.h"
 #include "benchmark/ycsb/runner.h"
@@ -43,6 +44,7 @@ constexpr const char* kFooter =
     "  farleaf.zipfian=ycsb|records          ranks of YCSB's 10^10 items, or of those there are\n"
     "  farleaf.allow_errors=true             failed operations do not end the run\n"
     "  farleaf.operation_timeout_ms=N        deadline of one operation (default 10000)\n"
+    "ycsb merge OUT.json IN.json...         results of several processes, as one\n"
     "Exit code: 0, 1 if an operation failed or a value was wrong, 2 for bad arguments, 130 if\n"
     "interrupted (the results so far are printed).\n";
 
@@ -346,6 +348,9 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
 }
 
 int RunCommand(std::span<const std::string> arguments, const CommandDeps& deps) {
+  if (!arguments.empty() && arguments.front() == "merge") {
+    return RunMerge(arguments.subspan(1), *deps.out, *deps.error);
+  }
   auto line = ParseCommandLine(arguments);
   if (!line.ok()) {
     *deps.error << "ycsb: " << line.status().message() << "\nTry ycsb --help.\n";

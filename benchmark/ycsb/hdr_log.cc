@@ -12,7 +12,7 @@ namespace farleaf::ycsb {
 
 namespace {
 
-double Seconds(uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
+double Seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 /// As Java prints a Date.
 std::string DateOf(uint64_t unix_ns) {

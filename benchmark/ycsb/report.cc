@@ -281,9 +281,14 @@ void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
 
 nlohmann::ordered_json ToJson(const RunConfiguration& configuration,
                               std::span<const PhaseResult> phases) {
+  return ToJson(ConfigurationToJson(configuration), configuration.seed, phases);
+}
+
+nlohmann::ordered_json ToJson(nlohmann::ordered_json configuration, uint64_t seed,
+                              std::span<const PhaseResult> phases) {
   Json json;
-  json["configuration"] = ConfigurationToJson(configuration);
-  json["seed"] = configuration.seed;
+  json["configuration"] = std::move(configuration);
+  json["seed"] = seed;
   json["phases"] = Json::object();
   for (const PhaseResult& phase : phases) {
     Json one = PhaseToJson(phase);

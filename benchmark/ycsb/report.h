@@ -50,5 +50,8 @@ void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
 /// {configuration, phases: {load, run}, overall, operations}: the last two are the last phase's.
 nlohmann::ordered_json ToJson(const RunConfiguration& configuration,
                               std::span<const PhaseResult> phases);
+/// The same with a configuration that is JSON already.
+nlohmann::ordered_json ToJson(nlohmann::ordered_json configuration, uint64_t seed,
+                              std::span<const PhaseResult> phases);
 
 }  // namespace farleaf::ycsb

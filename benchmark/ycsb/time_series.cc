@@ -67,7 +67,7 @@ using Json = nlohmann::ordered_json;
 Json IntervalToJson(const TimeSeries& series, size_t interval, const IntervalStats& stats) {
   const uint64_t operations = stats.operations(), length_ns = series.length_ns(interval);
   Json json;
-  json["second"] = static_cast<double>(series.begin_ns(interval)) * 1e-9;
+  json["second"] = static_cast<double>(series.begin_ns(interval)) / 1e9;
   json["operations"] = operations;
   json["ops_per_s"] =
       length_ns ? static_cast<double>(operations) * 1e9 / static_cast<double>(length_ns) : 0;
@@ -75,7 +75,7 @@ Json IntervalToJson(const TimeSeries& series, size_t interval, const IntervalSta
   Histogram latency_ns;
   latency_ns.Merge(stats.latency_ns);
   const bool any = latency_ns.count() > 0;
-  const auto us = [any](uint64_t ns) { return any ? Json(static_cast<double>(ns) * 1e-3) : Json(); };
+  const auto us = [any](uint64_t ns) { return any ? Json(static_cast<double>(ns) / 1e3) : Json(); };
   json["p50_us"] = us(latency_ns.Quantile(0.5));
   json["p99_us"] = us(latency_ns.Quantile(0.99));
   json["p999_us"] = us(latency_ns.Quantile(0.999));
@@ -88,10 +88,10 @@ Json IntervalToJson(const TimeSeries& series, size_t interval, const IntervalSta
 
 Json SeriesToJson(const TimeSeries& series) {
   Json json;
-  json["interval_s"] = static_cast<double>(series.interval_ns) * 1e-9;
+  json["interval_s"] = static_cast<double>(series.interval_ns) / 1e9;
   if (series.intervals.empty()) return json;
   json["last_interval_s"] =
-      static_cast<double>(series.length_ns(series.intervals.size() - 1)) * 1e-9;
+      static_cast<double>(series.length_ns(series.intervals.size() - 1)) / 1e9;
   for (size_t i = 0; i < kOpKinds; ++i) {
     const auto kind = static_cast<OpKind>(i);
     if (!series.Has(kind)) continue;
