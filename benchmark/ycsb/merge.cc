@@ -300,6 +300,10 @@ int RunMerge(std::span<const std::string> arguments, std::ostream& out, std::ost
     error << "ycsb merge: warning: two processes had the same seed, and drew the same operations: "
              "give each its own --seed\n";
   }
+  if (std::find(merged->overlaps.begin(), merged->overlaps.end(), 0) != merged->overlaps.end()) {
+    error << "ycsb merge: warning: the processes were never all measuring at a time, and their "
+             "throughput is no one system's\n";
+  }
   ResultFiles files;
   Status written = files.Open(out_path, hdr_log_path);
   if (!written.ok()) return refuse(std::string(written.message()));
