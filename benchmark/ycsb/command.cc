@@ -7,6 +7,7 @@
 
 #include "benchmark/ycsb/cpu_clock.h"
 #include "benchmark/ycsb/merge.h"
+#include "benchmark/ycsb/processes.h"
 #include "benchmark/ycsb/properties.h"
 #include "benchmark/ycsb/result_files.h"
 #include "benchmark/ycsb/runner.h"
@@ -77,6 +78,10 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
   app.add_option("--threads", run.threads, "Threads")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{1}, uint64_t{1000}));
+  app.add_option("--processes", line->processes,
+                 "Client processes, each with so many threads; their results are merged")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{1}, uint64_t{256}));
   app.add_option("--in-flight", run.in_flight, "Operations in flight in each thread")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{1}, uint64_t{65536}));
@@ -260,7 +265,7 @@ int Judge(const PhaseResult& result, const WorkloadOptions& workload, std::ostre
 }
 
 int RunPhases(const CommandLine& line, const CommandDeps& deps, const Clock* clock, Target* target,
-              ResultFiles* files) {
+              const MeasureHooks& hooks) {
   Runner runner({.configuration = line.configuration,
                  .status_interval_s = line.status_interval_s,
                  .interrupt_fd = deps.interrupt_fd,
@@ -282,12 +287,28 @@ int RunPhases(const CommandLine& line, const CommandDeps& deps, const Clock* clo
     code = Judge(results.back(), line.configuration.workload, *deps.error);
     if (code != kExitOk) break;
   }
-  const Status written = files->Write(ToJson(line.configuration, results), results);
+  const Status written = hooks.deliver(results);
   if (!written.ok()) {
     *deps.error << "ycsb: " << written.message() << "\n";
     code = code == kExitOk ? kExitFailed : code;
   }
   return code;
+}
+
+int Measure(const CommandLine& line, const CommandDeps& deps, const MeasureHooks& hooks) {
+  const ProcessCpuClock cpu_clock;
+  const Clock* clock = line.cpu_clock ? &cpu_clock : deps.clock;
+  auto target = deps.open_target(line.configuration.target, TargetOptionsOf(line), clock);
+  if (!target.ok()) {
+    *deps.error << "ycsb: --target " << line.configuration.target << ": " << target.status()
+                << "\n";
+    return target.status().code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
+  }
+  if (hooks.opened) hooks.opened();
+  const int code = RunPhases(line, deps, clock, target->get(), hooks);
+  const Status closed = (*target)->Close();
+  if (!closed.ok()) *deps.error << "ycsb: closing the target: " << closed << "\n";
+  return code == kExitOk && !closed.ok() ? kExitFailed : code;
 }
 
 }  // namespace
@@ -344,6 +365,7 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
         "sim:MODEL-FILE, lsm:DIR, rocksdb:DIR or blobdb:DIR");
   }
   FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, &line));
+  if (line.processes > 1) FARLEAF_RETURN_IF_ERROR(CheckProcesses(line));
   return line;
 }
 
@@ -363,24 +385,17 @@ int RunCommand(std::span<const std::string> arguments, const CommandDeps& deps) 
   for (const std::string& name : line->unknown_properties) {
     *deps.error << "ycsb: warning: property " << name << " is unknown and has no effect\n";
   }
+  if (line->processes > 1) return RunProcesses(*line, deps, Measure);
   ResultFiles files;
   const Status opened = files.Open(line->json_path, line->hdr_log_path);
   if (!opened.ok()) {
     *deps.error << "ycsb: " << opened.message() << "\n";
     return kExitUsage;
   }
-  const ProcessCpuClock cpu_clock;
-  const Clock* clock = line->cpu_clock ? &cpu_clock : deps.clock;
-  auto target = deps.open_target(line->configuration.target, TargetOptionsOf(*line), clock);
-  if (!target.ok()) {
-    *deps.error << "ycsb: --target " << line->configuration.target << ": " << target.status()
-                << "\n";
-    return target.status().code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
-  }
-  const int code = RunPhases(*line, deps, clock, target->get(), &files);
-  const Status closed = (*target)->Close();
-  if (!closed.ok()) *deps.error << "ycsb: closing the target: " << closed << "\n";
-  return code == kExitOk && !closed.ok() ? kExitFailed : code;
+  const auto deliver = [&line, &files](std::span<const PhaseResult> phases) {
+    return files.Write(ToJson(line->configuration, phases), phases);
+  };
+  return Measure(*line, deps, {.opened = nullptr, .deliver = deliver});
 }
 
 }  // namespace farleaf::ycsb

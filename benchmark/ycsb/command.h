@@ -27,6 +27,7 @@ struct CommandLine {
   RunConfiguration configuration;
   std::vector<Phase> phases;
   std::string json_path, hdr_log_path;
+  uint64_t processes = 1;
   bool cpu_clock = false;
   double status_interval_s = 2;
   std::vector<std::string> unknown_properties;
