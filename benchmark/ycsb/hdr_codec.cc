@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <optional>
@@ -62,14 +63,17 @@ std::string CountsOf(const SparseHistogram& histogram) {
   size_t next = 0;
   uint64_t beyond = 0;  // of values that HdrHistogram does not know
   const auto append = [&](size_t index, uint64_t count) {
-    if (const size_t empty = index - next; empty == 1) AppendCount(0, &counts);
-    else if (empty > 1) AppendCount(-static_cast<int64_t>(empty), &counts);
+    const auto empty = static_cast<int64_t>(index - next);
+    if (empty > 0) AppendCount(empty == 1 ? 0 : -empty, &counts);
     AppendCount(static_cast<int64_t>(count), &counts);
     next = index + 1;
   };
   for (const SparseHistogram::Bucket& bucket : histogram.buckets) {
-    if (bucket.index < kBucketsMax - 1) append(bucket.index, bucket.count);
-    else beyond += bucket.count;
+    if (bucket.index < kBucketsMax - 1) {
+      append(bucket.index, bucket.count);
+    } else {
+      beyond += bucket.count;
+    }
   }
   if (beyond > 0) append(kBucketsMax - 1, beyond);
   return counts;
@@ -200,7 +204,8 @@ Result<SparseHistogram> DecodeHistogram(std::string_view text) {
   const uint64_t digits = TakeBig(&left, 4), lowest = TakeBig(&left, 8);
   TakeBig(&left, 8);  // the highest trackable value says nothing of what is there
   const auto ratio = std::bit_cast<double>(TakeBig(&left, 8));
-  if (digits != kSignificantDigits || lowest != kLowestValue || offset != 0 || ratio != kToDoubles) {
+  if (digits != kSignificantDigits || lowest != kLowestValue || offset != 0 ||
+      ratio != kToDoubles) {
     return Refuse("it is not of two significant digits from 1 on");
   }
   if (counts_bytes != left.size()) return Refuse("its counts are of another length");

@@ -80,7 +80,7 @@ class ProcessGroup {
   void Run() {
     for (uint64_t i = 0; i < line_.processes; ++i) {
       Start(i);
-      // One opens the target after another, so that the first makes the tree and the others find it.
+      // One opens the target after another, so that the first makes the tree and others find it.
       while (!children_.back().ended && children_.back().sent.empty()) TakeSome();
       if (!children_.back().ended) continue;
       Stop();

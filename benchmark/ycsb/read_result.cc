@@ -20,7 +20,8 @@ Status Refuse(const std::string& where, std::string_view what) {
 
 /// A whole number that was divided by `unit`.
 Result<uint64_t> Whole(const Json& json, const char* name, double unit, const std::string& where) {
-  const double value = json.contains(name) && json[name].is_number() ? json[name].get<double>() : -1;
+  const bool is_number = json.contains(name) && json[name].is_number();
+  const double value = is_number ? json[name].get<double>() : -1;
   if (value >= 0 && value * unit < kWholeMax) {
     return static_cast<uint64_t>(std::llround(value * unit));
   }

@@ -139,7 +139,8 @@ TEST(MergeTest, MergedResultsMergeAgain) {
   Histogram all;
   std::vector<NamedResult> results;
   for (uint64_t seed = 1; seed <= 4; ++seed) {
-    results.push_back(ResultOf({.seed = seed, .latency_ns_max = seed << 20, .interval_ms = 100}, &all));
+    results.push_back(
+        ResultOf({.seed = seed, .latency_ns_max = seed << 20, .interval_ms = 100}, &all));
   }
   std::vector<NamedResult> halves;
   for (size_t i = 0; i < 4; i += 2) {

@@ -46,7 +46,8 @@ TEST(ProcessesTest, SharesCoverEverythingOnce) {
 
 TEST(ProcessesTest, WhatIsForOneProcessIsRefused) {
   const auto refused = [](std::vector<std::string> more, const char* named) {
-    more.insert(more.end(), {"-p", "recordcount=10", "-p", "operationcount=10", "--processes", "2"});
+    more.insert(more.end(),
+                {"-p", "recordcount=10", "-p", "operationcount=10", "--processes", "2"});
     const auto line = ParseCommandLine(more);
     ASSERT_FALSE(line.ok()) << named;
     EXPECT_NE(line.status().message().find(named), std::string::npos) << line.status();

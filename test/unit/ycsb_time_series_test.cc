@@ -100,7 +100,8 @@ TEST(TimeSeriesTest, ThreadsAddUpToThePhase) {
     const TimeSeries series = Merge(threads, end_ns);
     Histogram sum;
     for (size_t i = 0; i < series.intervals.size(); ++i) {
-      const SparseHistogram& found = series.intervals[i][static_cast<size_t>(OpKind::kScan)].latency_ns;
+      const auto& scans = series.intervals[i][static_cast<size_t>(OpKind::kScan)];
+      const SparseHistogram& found = scans.latency_ns;
       const SparseHistogram wanted = expected[i].Sparse();
       EXPECT_EQ(found.buckets, wanted.buckets) << i;
       EXPECT_EQ(found.max, wanted.max) << i;
