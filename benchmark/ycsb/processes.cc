@@ -16,6 +16,7 @@
 
 #include "benchmark/ycsb/merge.h"
 #include "benchmark/ycsb/result_files.h"
+#include "benchmark/ycsb/share.h"
 #include "dsm/base/check.h"
 
 namespace farleaf::ycsb {
@@ -25,10 +26,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kReady = 'r';  // what a process sends first; all that follows is its result
-
-uint64_t ShareBegin(uint64_t total, uint64_t index, uint64_t processes) {
-  return static_cast<uint64_t>(static_cast<unsigned __int128>(total) * index / processes);
-}
 
 class FileDescriptor {
  public:

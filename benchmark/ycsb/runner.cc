@@ -10,6 +10,7 @@
 #include <latch>
 #include <thread>
 
+#include "benchmark/ycsb/share.h"
 #include "benchmark/ycsb/simulation.h"
 #include "dsm/base/check.h"
 
@@ -19,11 +20,6 @@ namespace {
 
 // A store has settled when it was found quiet so many times in a row: one job may be about to start another.
 constexpr int kQuietLooks = 10, kLookIntervalMs = 10;
-
-/// The part of `total` that falls to `thread`, and where it begins.
-uint64_t ShareBegin(uint64_t total, uint64_t thread, uint64_t threads) {
-  return static_cast<uint64_t>(static_cast<unsigned __int128>(total) * thread / threads);
-}
 
 std::string_view MixName(Mix mix) {
   return mix == Mix::kLoad ? "load" : mix == Mix::kRun ? "run" : "warm-up";
