@@ -5,9 +5,10 @@
 farleaf_packages=(
   build-essential cmake ninja-build pkg-config ccache
   libboost1.81-dev libssl-dev libisal-dev libfmt-dev libspdlog-dev
-  libjemalloc-dev liblz4-dev libzstd-dev libmemcached-dev libmemcached-tools memcached python3-pymemcache python3-prometheus-client
+  libjemalloc-dev liblz4-dev libzstd-dev zlib1g-dev libmemcached-dev libmemcached-tools memcached python3-pymemcache python3-prometheus-client
   redis-tools redis-server python3-redis
   librocksdb-dev
+  libhdrhistogram-java openjdk-17-jre-headless
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   libgtest-dev libbenchmark-dev libabsl-dev
   libibverbs-dev librdmacm-dev ibverbs-providers

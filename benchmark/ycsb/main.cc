@@ -4,6 +4,7 @@
 
 #include "benchmark/ycsb/command.h"
 #include "dsm/base/clock.h"
+#include "server/records/record.h"
 #include "server/shutdown.h"
 
 int main(int argc, char** argv) {
@@ -14,9 +15,11 @@ int main(int argc, char** argv) {
     return farleaf::ycsb::kExitFailed;
   }
   const farleaf::MonotonicClock clock;
+  const farleaf::server::WallClock unix_clock;
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return farleaf::ycsb::RunCommand(arguments, {.open_target = farleaf::ycsb::OpenTarget,
                                                .clock = &clock,
+                                               .unix_clock = &unix_clock,
                                                .out = &std::cout,
                                                .error = &std::cerr,
                                                .interrupt_fd = (*shutdown)->fd()});

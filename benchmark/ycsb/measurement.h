@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "benchmark/ycsb/process_usage.h"
+#include "benchmark/ycsb/time_series.h"
 #include "benchmark/ycsb/workload.h"
 #include "dsm/base/histogram.h"
 #include "dsm/base/status.h"
@@ -62,6 +63,7 @@ struct Settling {
 struct PhaseResult {
   Phase phase = Phase::kRun;
   StatsByKind kinds;
+  uint64_t start_unix_ns = 0;  ///< time of day at the phase's start; 0: it has none
   uint64_t elapsed_ns = 0;
   uint64_t cpu_ns = 0;  ///< of the whole process, user and system
   uint64_t warmup_operations = 0;
@@ -73,6 +75,7 @@ struct PhaseResult {
   uint64_t pool_bytes_used = 0;   ///< 0: the target cannot tell
   uint64_t pool_bytes_grown = 0;  ///< in this phase
   nlohmann::ordered_json cache;   ///< Target::DescribeCache
+  std::optional<TimeSeries> series;  ///< where one was asked for
   uint64_t longest_stall_ns = 0;  ///< in which no operation ended; 0: not measured
   uint64_t peak_resident_bytes = 0;
   // Of targets with a directory:

@@ -19,6 +19,7 @@ OperationGenerator::OperationGenerator(PhaseState* phase, const GeneratorOptions
       options_(options),
       random_(Mix64(options.seed) +
               Mix64(options.thread * 4 + static_cast<uint64_t>(options.mix))) {
+  if (options.series_interval_ns > 0) intervals_.emplace(options.series_interval_ns);
   if (options.mix != Mix::kRun) return;
   if (options.trace) {
     player_.emplace(options.trace, &run_.codec,
@@ -202,6 +203,7 @@ void OperationGenerator::Done(const Operation& operation) {
   gaps_.Complete(now_ns);
   done_.store(done_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   const bool is_insert = operation.kind == OpKind::kInsert;
+  std::optional<uint64_t> latency_ns;
   if (IsError(returned)) {
     if (is_insert) run_.insert_failed.store(true, std::memory_order_relaxed);
     phase_.problems.Add(Describe(operation) + ": " + operation.status.ToString());
@@ -210,11 +212,16 @@ void OperationGenerator::Done(const Operation& operation) {
       phase_.stop.store(true, std::memory_order_relaxed);
     }
   } else {
-    stats.latency_ns.Record(now_ns > operation.start_ns ? now_ns - operation.start_ns : 0);
+    latency_ns = now_ns > operation.start_ns ? now_ns - operation.start_ns : 0;
+    stats.latency_ns.Record(*latency_ns);
     if (operation.kind == OpKind::kScan) stats.rows += operation.rows.size();
     if (operation.answered) CountUserBytes(operation, &stats);
     auto problem = operation.answered ? FindProblem(operation) : std::nullopt;
     if (problem) Fail(Describe(operation) + ": " + *problem);
+  }
+  if (intervals_) {
+    const uint64_t start_ns = phase_.start_ns.load(std::memory_order_relaxed);
+    intervals_->Record(operation.kind, now_ns - start_ns, latency_ns);
   }
   if (is_insert && options_.mix == Mix::kRun && !player_) {
     run_.inserts.Acknowledge(operation.key_number);

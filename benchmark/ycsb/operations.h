@@ -17,6 +17,7 @@
 #include "benchmark/ycsb/measurement.h"
 #include "benchmark/ycsb/record.h"
 #include "benchmark/ycsb/target.h"
+#include "benchmark/ycsb/time_series.h"
 #include "benchmark/ycsb/trace_player.h"
 #include "benchmark/ycsb/workload.h"
 #include "dsm/base/clock.h"
@@ -71,6 +72,7 @@ struct GeneratorOptions {
   uint64_t operations = 0;          ///< of this thread
   uint64_t first_number = 0;        ///< kLoad: the first key number of this thread
   double interval_ns = 0;           ///< open loop: between operations of all threads; 0: closed
+  uint64_t series_interval_ns = 0;  ///< 0: no time series
   const Zipfian* latest = nullptr;  ///< for RequestDistribution::kLatest; copied
   const TraceSummary* trace = nullptr;  ///< kRun: replayed, instead of the workload's operations
 };
@@ -91,6 +93,8 @@ class OperationGenerator final : public OperationSource {
   /// Of a trace: values read that may be right or wrong.
   uint64_t unverified() const { return player_ ? player_->unverified() : 0; }
   const CompletionGaps& gaps() const { return gaps_; }
+  /// Null without a time series.
+  IntervalRecorder* intervals() { return intervals_ ? &*intervals_ : nullptr; }
   /// For progress; any thread.
   uint64_t done() const { return done_.load(std::memory_order_relaxed); }
 
@@ -131,6 +135,7 @@ class OperationGenerator final : public OperationSource {
   uint64_t issued_ = 0;
   StatsByKind stats_;
   CompletionGaps gaps_;
+  std::optional<IntervalRecorder> intervals_;
   alignas(64) std::atomic<uint64_t> done_{0};
 };
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ostream.h>
 
+#include "benchmark/ycsb/hdr_codec.h"
+
 namespace farleaf::ycsb {
 
 namespace {
@@ -127,6 +129,7 @@ Json KindToJson(OpKind kind, const KindStats& stats, const PhaseResult& result) 
   json["ops_per_second"] =
       result.elapsed_ns ? static_cast<double>(operations) / result.seconds() : 0;
   json["latency_us"] = std::move(latency);
+  json["histogram"] = EncodeHistogram(stats.latency_ns.Sparse());
   json["returns"] = std::move(returns);
   if (kind == OpKind::kScan) json["rows_per_op"] = PerOperation(stats.rows, operations);
   if (!result.counts_fabric) return json;
@@ -142,6 +145,9 @@ Json PhaseToJson(const PhaseResult& result) {
   Json overall;
   overall["count"] = result.operations();
   overall["ops_per_second"] = result.ops_per_second();
+  if (result.start_unix_ns > 0) {
+    overall["start_unix_ms"] = static_cast<double>(result.start_unix_ns) * 1e-6;
+  }
   overall["run_time_ms"] = static_cast<double>(result.elapsed_ns) * 1e-6;
   overall["cpu_ns_per_op"] = PerOperation(result.cpu_ns, result.operations());
   if (result.confidence_percent > 0) {
@@ -167,6 +173,7 @@ Json PhaseToJson(const PhaseResult& result) {
     operations[std::string(OpKindName(kind))] = KindToJson(kind, result.kinds[i], result);
   }
   Json json = {{"overall", std::move(overall)}, {"operations", std::move(operations)}};
+  if (result.series) json["series"] = SeriesToJson(*result.series);
   if (!result.cache.is_null()) json["cache"] = result.cache;
   if (result.store) json["store"] = StoreToJson(result);
   if (result.settling) json["settle"] = SettlingToJson(result);
@@ -298,9 +305,14 @@ void PrintText(const RunConfiguration& configuration, const PhaseResult& result,
 
 nlohmann::ordered_json ToJson(const RunConfiguration& configuration,
                               std::span<const PhaseResult> phases) {
+  return ToJson(ConfigurationToJson(configuration), configuration.seed, phases);
+}
+
+nlohmann::ordered_json ToJson(nlohmann::ordered_json configuration, uint64_t seed,
+                              std::span<const PhaseResult> phases) {
   Json json;
-  json["configuration"] = ConfigurationToJson(configuration);
-  json["seed"] = configuration.seed;
+  json["configuration"] = std::move(configuration);
+  json["seed"] = seed;
   json["phases"] = Json::object();
   for (const PhaseResult& phase : phases) {
     Json one = PhaseToJson(phase);

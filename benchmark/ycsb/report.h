@@ -27,6 +27,7 @@ struct RunConfiguration {
   double rate = 0;  ///< operations per second, open loop; 0: closed loop
   bool open_loop() const { return rate > 0 || (trace && trace->timed); }
   uint64_t warmup = 0;
+  uint64_t series_interval_ns = 0;  ///< of the time series; 0: none
   double settle_s =
       0;  ///< a store's background work is waited for so long at most, after each phase
   bool sorted_leaves = false;  ///< of a tree that the load phase creates
@@ -55,5 +56,8 @@ nlohmann::ordered_json ToJson(const RunConfiguration& configuration,
                               std::span<const PhaseResult> phases);
 nlohmann::ordered_json ToJson(const RunConfiguration& configuration);
 nlohmann::ordered_json ToJson(const PhaseResult& phase);
+/// The same with a configuration that is JSON already.
+nlohmann::ordered_json ToJson(nlohmann::ordered_json configuration, uint64_t seed,
+                              std::span<const PhaseResult> phases);
 
 }  // namespace farleaf::ycsb

@@ -10,6 +10,7 @@
 #include <latch>
 #include <thread>
 
+#include "benchmark/ycsb/share.h"
 #include "benchmark/ycsb/simulation.h"
 #include "dsm/base/check.h"
 
@@ -19,11 +20,6 @@ namespace {
 
 // A store has settled when it was found quiet so many times in a row: one job may be about to start another.
 constexpr int kQuietLooks = 10, kLookIntervalMs = 10;
-
-/// The part of `total` that falls to `thread`, and where it begins.
-uint64_t ShareBegin(uint64_t total, uint64_t thread, uint64_t threads) {
-  return static_cast<uint64_t>(static_cast<unsigned __int128>(total) * thread / threads);
-}
 
 std::string_view MixName(Mix mix) {
   return mix == Mix::kLoad ? "load" : mix == Mix::kRun ? "run" : "warm-up";
@@ -152,6 +148,7 @@ std::vector<std::unique_ptr<OperationGenerator>> Runner::MakeGenerators(PhaseSta
     options.interval_ns = configuration.rate > 0 && mix != Mix::kWarmup
                               ? static_cast<double>(kNsPerSecond) / configuration.rate
                               : 0;
+    options.series_interval_ns = mix != Mix::kWarmup ? configuration.series_interval_ns : 0;
     options.latest = latest_ ? &*latest_ : nullptr;
     generators.push_back(std::make_unique<OperationGenerator>(state, options));
   }
@@ -168,6 +165,7 @@ Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
   const auto traffic_before = ReadDeviceTraffic();
   crew.Start();
   PhaseResult result;
+  if (options_.unix_clock) result.start_unix_ns = options_.unix_clock->NowNs();
   result.interrupted = Watch(crew, mix, operations);
   for (std::jthread& thread : crew.threads) thread.join();
   result.cpu_ns = ProcessCpuNs() - crew.start_cpu_ns;
@@ -180,6 +178,7 @@ Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
     for (size_t i = 0; i < kOpKinds; ++i) result.kinds[i].Merge(generator->stats()[i]);
     result.unverified_values += generator->unverified();
   }
+  result.series = TakeSeries(crew.generators, result.elapsed_ns);
   result.problems = state.problems.Copy();
   result.failed = state.failed.load();
   result.cache = target_->DescribeCache();
@@ -199,6 +198,16 @@ Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
   result.pool_bytes_used = *bytes_after;
   result.pool_bytes_grown = *bytes_after - std::min(*bytes_before, *bytes_after);
   return result;
+}
+
+std::optional<TimeSeries> Runner::TakeSeries(
+    std::span<const std::unique_ptr<OperationGenerator>> generators, uint64_t elapsed_ns) const {
+  std::vector<IntervalRecorder*> recorders;
+  for (const auto& generator : generators) {
+    if (generator->intervals()) recorders.push_back(generator->intervals());
+  }
+  if (recorders.empty()) return std::nullopt;
+  return MergeIntervals(recorders, options_.configuration.series_interval_ns, elapsed_ns);
 }
 
 StoreUse Runner::TakeStoreUse(const std::optional<DeviceTraffic>& before) const {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <vector>
 
 #include "benchmark/ycsb/measurement.h"
@@ -22,6 +23,7 @@ struct RunnerOptions {
   double status_interval_s = 2;  ///< 0: no progress lines
   int interrupt_fd = -1;         ///< readable: end the phase early
   std::ostream* progress = nullptr;
+  const Clock* unix_clock = nullptr;  ///< time of day; null: results do not tell it
 };
 
 /// A phase shorter than this shows no progress.
@@ -42,6 +44,9 @@ class Runner {
   class SimulatedPhase;
 
   Result<PhaseResult> RunMix(Mix mix, uint64_t operations);
+  /// nullopt unless one was asked for.
+  std::optional<TimeSeries> TakeSeries(
+      std::span<const std::unique_ptr<OperationGenerator>> generators, uint64_t elapsed_ns) const;
   /// What a target with a directory has done since `before`.
   StoreUse TakeStoreUse(const std::optional<DeviceTraffic>& before) const;
   /// Waits until the target is quiet, or the time for it is up.

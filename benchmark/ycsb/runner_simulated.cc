@@ -129,6 +129,7 @@ Result<PhaseResult> Runner::RunSimulated(Mix mix, uint64_t operations) {
     for (size_t i = 0; i < kOpKinds; ++i) result.kinds[i].Merge(generator->stats()[i]);
     result.unverified_values += generator->unverified();
   }
+  if (!free) result.series = TakeSeries(generators, result.elapsed_ns);
   result.problems = state.problems.Copy();
   result.failed = state.failed.load();
   auto bytes_after = target_->PoolBytesUsed();

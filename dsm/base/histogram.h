@@ -15,13 +15,31 @@
 
 namespace farleaf {
 
+/// The buckets of a Histogram that are not empty: what is kept of many.
+struct SparseHistogram {
+  struct Bucket {
+    uint64_t index : 16, count : 48;
+    bool operator==(const Bucket&) const = default;
+  };
+  std::vector<Bucket> buckets;  ///< by index
+  uint64_t sum = 0, min = 0, max = 0;
+
+  uint64_t count() const {
+    uint64_t all = 0;
+    for (const Bucket& bucket : buckets) all += bucket.count;
+    return all;
+  }
+};
+
 class Histogram {
  public:
   static constexpr int kColumnBits = 7;
   static constexpr uint64_t kColumns = uint64_t{1} << kColumnBits;
   static constexpr size_t kRows = 64 - kColumnBits + 1;
+  static constexpr size_t kBuckets = kRows * kColumns;
+  static_assert(kBuckets <= size_t{1} << 16, "SparseHistogram's indexes");
 
-  Histogram() : counts_(kRows * kColumns) {}
+  Histogram() : counts_(kBuckets) {}
 
   void Record(uint64_t value) { RecordMany(value, 1); }
   void RecordMany(uint64_t value, uint64_t times) {
@@ -37,6 +55,32 @@ class Histogram {
     sum_ += other.sum_;
     min_ = std::min(min_, other.min_);
     max_ = std::max(max_, other.max_);
+  }
+
+  void Merge(const SparseHistogram& other) {
+    if (other.buckets.empty()) return;
+    for (const SparseHistogram::Bucket& bucket : other.buckets) {
+      counts_[bucket.index] += bucket.count;
+      count_ += bucket.count;
+    }
+    sum_ += other.sum;
+    min_ = std::min(min_, other.min);
+    max_ = std::max(max_, other.max);
+  }
+  SparseHistogram Sparse() const {
+    SparseHistogram sparse{.buckets = {}, .sum = sum_, .min = min(), .max = max_};
+    if (count_ == 0) return sparse;
+    for (size_t i = BucketOf(min_); i <= BucketOf(max_); ++i) {
+      if (counts_[i] != 0) sparse.buckets.push_back({i, counts_[i]});
+    }
+    return sparse;
+  }
+  void Clear() {
+    if (count_ == 0) return;
+    std::fill(counts_.begin() + static_cast<ptrdiff_t>(BucketOf(min_)),
+              counts_.begin() + static_cast<ptrdiff_t>(BucketOf(max_)) + 1, 0);
+    count_ = sum_ = max_ = 0;
+    min_ = UINT64_MAX;
   }
 
   uint64_t count() const { return count_; }
@@ -65,12 +109,16 @@ class Histogram {
     return max_;
   }
 
- private:
   static size_t BucketOf(uint64_t value) {
     if (value < kColumns) return value;
     const int high = std::bit_width(value) - 1;
     const uint64_t row = static_cast<uint64_t>(high - kColumnBits + 1);
     return row * kColumns + ((value >> (high - kColumnBits)) - kColumns);
+  }
+  /// The least and the largest value of a bucket.
+  static uint64_t BucketMin(size_t bucket) {
+    const uint64_t row = bucket / kColumns, column = bucket % kColumns;
+    return row == 0 ? column : (kColumns + column) << (row - 1);
   }
   static uint64_t BucketMax(size_t bucket) {
     const uint64_t row = bucket / kColumns, column = bucket % kColumns;
@@ -78,6 +126,7 @@ class Histogram {
     return ((kColumns + column + 1) << (row - 1)) - 1;
   }
 
+ private:
   std::vector<uint64_t> counts_;
   uint64_t count_ = 0, sum_ = 0, min_ = UINT64_MAX, max_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -113,6 +114,39 @@ TEST_F(SimulatedTargetTest, RunsRepeat) {
     const auto first = YcsbJson(workload, target, flags);
     EXPECT_EQ(first.dump(), YcsbJson(workload, target, flags).dump());
     EXPECT_NE(first.dump(), YcsbJson(workload, target, other_seed).dump());
+  }
+}
+
+TEST_F(SimulatedTargetTest, IntervalsAreOfVirtualTimeAndRepeat) {
+  const std::string target = "sim:" + kModels + "/rf_tree_paper.toml?region=64MiB&chunk=256KiB";
+  const std::string log = folder / "log.hlog";
+  const std::vector<std::string> flags = {"--phase",      "load,run",   "--threads",    "40",
+                                          "--confidence", "0",          "--in-flight",  "2",
+                                          "--interval",   "0.0001",     "--hdr-log",    log};
+  const auto read_log = [&log] {
+    std::ifstream file(log);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  };
+  const auto first = YcsbJson('a', target, flags);
+  const std::string first_log = read_log();
+  EXPECT_EQ(first.dump(), YcsbJson('a', target, flags).dump());
+  EXPECT_EQ(first_log, read_log());
+  // The load takes no time.
+  EXPECT_FALSE(first["phases"]["load"].contains("series"));
+  const auto& run = first["phases"]["run"];
+  for (const char* kind : {"READ", "UPDATE"}) {
+    const auto& rows = run["series"][kind];
+    uint64_t operations = 0;
+    double max_us = 0;
+    for (const auto& row : rows) {
+      operations += row["operations"].get<uint64_t>();
+      if (!row["max_us"].is_null()) max_us = std::max(max_us, row["max_us"].get<double>());
+    }
+    EXPECT_EQ(operations, run["operations"][kind]["count"]);
+    EXPECT_NEAR(max_us, run["operations"][kind]["latency_us"]["max"].get<double>(), 1e-6);
+    EXPECT_EQ(rows.size(), std::ceil(run["overall"]["run_time_ms"].get<double>() * 10));
   }
 }
 

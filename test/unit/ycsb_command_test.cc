@@ -384,7 +384,8 @@ TEST_F(CommandTest, HelpNamesEveryFlag) {
   ASSERT_EQ(YcsbWith({"--help"}), kExitOk);
   for (const char* flag : {"-P", "-p", "--phase", "--target", "--threads", "--in-flight", "--seed",
                            "--rate", "--json", "--status-interval", "--warmup", "--cache",
-                           "--value-hint-bytes", "--value-list-bytes", "--scan-leaves-max"}) {
+                           "--value-hint-bytes", "--value-list-bytes", "--scan-leaves-max",
+                           "--interval", "--hdr-log", "--processes", "merge"}) {
     EXPECT_NE(out.str().find(flag), std::string::npos) << flag;
   }
 }
@@ -405,6 +406,10 @@ TEST_F(CommandTest, WrongFlagIsRefusedByName) {
       {{"--scan-leaves-max", "0"}, "--scan-leaves-max"},
       {{"--scan-leaves-max", "257"}, "--scan-leaves-max"},
       {{"--status-interval", "soon"}, "--status-interval"},
+      {{"--interval", "-1"}, "--interval"},
+      {{"--interval", "1e-9"}, "--interval"},
+      {{"--hdr-log", "/nowhere/at/all.hlog"}, "--hdr-log /nowhere/at/all.hlog"},
+      {{"--processes", "0"}, "--processes"},
       {{"--json"}, "--json"},
       {{"--json", "/nowhere/at/all.json"}, "/nowhere/at/all.json"},
       {{"-P", "/nowhere/workload"}, "/nowhere/workload"},

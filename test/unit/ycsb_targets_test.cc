@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
@@ -389,6 +390,43 @@ TEST(YcsbBinaryTest, LoadAndRunPrintYcsbsLines) {
   EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.output;
   EXPECT_NE(outcome.output.find("[OVERALL], Throughput(ops/sec), "), std::string::npos);
   EXPECT_NE(outcome.output.find("[READ], 99.9PercentileLatency(us), "), std::string::npos);
+}
+
+TEST_F(ClientTargetTest, SeveralProcessesMakeOneResult) {
+  const Outcome outcome =
+      RunBinary({"-P", std::string(FARLEAF_WORKLOADS) + "/workloada", "--phase", "load,run",
+                 "--target", url, "--processes", "3", "--threads", "2"});
+  EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.output;
+  EXPECT_NE(outcome.output.find("[INSERT], Operations, 1000\n"), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("[PROCESSES], Count, 3\n"), std::string::npos);
+}
+
+TEST_P(PoolTargetTest, SeveralProcessesShareThePool) {
+  const std::string json = folder / "result.json";
+  const Outcome outcome =
+      RunBinary({"-P", std::string(FARLEAF_WORKLOADS) + "/workloadb", "-p", "recordcount=2000",
+                 "-p", "operationcount=3001", "--phase", "load,run", "--target", url,
+                 "--processes", "3", "--warmup", "100", "--json", json});
+  ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.output;
+  std::ifstream file(json);
+  const auto result = nlohmann::json::parse(file);
+  const auto& inserts = result["phases"]["load"]["operations"]["INSERT"];
+  EXPECT_EQ(inserts["returns"]["OK"], 2000);
+  EXPECT_EQ(result["overall"]["count"], 3001);
+  EXPECT_EQ(result["overall"]["warmup_operations"], 300);
+  EXPECT_NEAR(result["operations"]["READ"]["round_trips_per_op"].get<double>(), 1, 0.03);
+}
+
+TEST_P(PoolTargetTest, InterruptEndsSeveralProcessesWithTheirResults) {
+  const Outcome outcome =
+      RunBinary({"-P", std::string(FARLEAF_WORKLOADS) + "/workloadc", "--phase", "load,run",
+                 "--target", url, "-p", "operationcount=1000000000000", "--status-interval", "0.1",
+                 "--processes", "2"},
+                "ycsb: run ");
+  EXPECT_EQ(outcome.exit_code, kExitInterrupted) << outcome.output;
+  EXPECT_NE(outcome.output.find("[OVERALL], Interrupted, 1"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("[PROCESSES], Count, 2"), std::string::npos);
 }
 
 TEST(YcsbBinaryTest, BadFlagExitsWithTwoAndNamesIt) {
