@@ -32,6 +32,7 @@ struct Runner::Crew {
        std::vector<std::unique_ptr<OperationGenerator>> generators_in)
       : target(target_in),
         clock(clock_in),
+        unix_clock(options.unix_clock),
         state(state_in),
         in_flight(options.configuration.in_flight),
         generators(std::move(generators_in)),
@@ -64,6 +65,7 @@ struct Runner::Crew {
     for (size_t i = 0; i < generators.size(); ++i) threads.emplace_back([this, i] { Work(i); });
     ready.wait();
     start_ns = clock->NowNs();
+    if (unix_clock) start_unix_ns = unix_clock->NowNs();
     start_cpu_ns = ProcessCpuNs();
     state->start_ns.store(start_ns);
     go.count_down();
@@ -82,6 +84,7 @@ struct Runner::Crew {
 
   Target* target;
   const Clock* clock;
+  const Clock* unix_clock;  // null: nobody asks for the time of day
   PhaseState* state;
   uint64_t in_flight;
   std::vector<std::unique_ptr<OperationGenerator>> generators;
@@ -92,7 +95,7 @@ struct Runner::Crew {
   std::vector<uint64_t> end_ns;  // likewise
   std::vector<std::jthread> threads;
   int done_fd = -1;
-  uint64_t start_ns = 0, start_cpu_ns = 0;
+  uint64_t start_ns = 0, start_cpu_ns = 0, start_unix_ns = 0;
 };
 
 Runner::Runner(RunnerOptions options, Target* target, const Clock* clock)
@@ -165,7 +168,7 @@ Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
   const auto traffic_before = ReadDeviceTraffic();
   crew.Start();
   PhaseResult result;
-  if (options_.unix_clock) result.start_unix_ns = options_.unix_clock->NowNs();
+  result.start_unix_ns = crew.start_unix_ns;
   result.interrupted = Watch(crew, mix, operations);
   for (std::jthread& thread : crew.threads) thread.join();
   result.cpu_ns = ProcessCpuNs() - crew.start_cpu_ns;
