@@ -44,7 +44,7 @@ def commit():
     text = output_of("git", "rev-parse", "--short=12", "HEAD")
     if not text:
         return "unknown"
-    changed = output_of("git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!README.md", ":!scripts/bench/summary.json")
+    changed = output_of("git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!README.md", ":!benchmark/results.json")
     return text + ("-dirty" if changed else "")
 
 

@@ -12,7 +12,8 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
-from bench import Failed, Skipped, check_report, cli, experiments, hosts, machine, plots, ratios, readme, report, results, runner_series, runners, ycsb  # noqa: E402
+from bench import (Failed, Skipped, check_report, cli, experiments, hosts, machine, plots, ratios, readme, report, results,  # noqa: E402
+                   runner_series, runners, ycsb)
 
 FIGURE = {"name": "f", "title": "F", "kind": "lines", "panel": "workload", "x": "clients", "y": "rate", "series": "system",
           "labels": {"tree": "this tree", "other": "the other"}}
@@ -296,7 +297,8 @@ class Pages(unittest.TestCase):
                 self.assertTrue(found and problem in found[0], found)
 
     def test_svgs_of_two_figures_share_no_identifier(self):
-        svg = '<?xml version="1.0"?><svg xmlns="http://w3" viewBox="0 0 10 10"><metadata>http://m</metadata><path id="p"/><use xlink:href="#p" clip-path="url(#p)"/></svg>'
+        svg = ('<?xml version="1.0"?><svg xmlns="http://w3" viewBox="0 0 10 10"><metadata>http://m</metadata><path id="p"/>'
+               '<use xlink:href="#p" clip-path="url(#p)"/></svg>')
         embedded = plots.embeddable(svg, "x.y")
         self.assertNotIn("http", embedded)
         self.assertEqual(embedded.count("#x.y.p"), 2)
