@@ -165,7 +165,7 @@ def write(directory, shown_experiments, mode):
     return path
 
 
-def read_experiments(directory, names, mode):
+def read_experiments(directory, names):
     """(experiment, data, svgs) of those that have JSON."""
     for name in names:
         data = results.read(directory / f"{name}.json")
