@@ -164,6 +164,8 @@ def section_of(summary):
     lines = [f"From `{command} report` of commit {commits}, {newest['date']}, on {machine['cores']} cores ({machine['cpu']}, {machine['memory_gib']} GiB, "
              f"{machine['system']}), client and servers included: compare lines of one table, not runs. The report has all figures, and how to run each again; "
              "this part of the page is written by `scripts/bench.py readme`."]
+    if "load" in machine:
+        lines[0] += f" When it began, a load of {machine['load']} was on them."
     if newest["mode"] != "full":
         lines[0] += f" It was a {newest['mode']} run, of little data and short runs."
     for name, section in SECTIONS.items():

@@ -137,7 +137,7 @@ def page_of(shown_experiments, mode):
     machine = newest["machine"]
     facts = {"Processor": f"{machine['cpu']}, {machine['cores']} cores", "Memory": f"{machine['memory_gib']} GiB",
              "System": f"{machine['system']}, {machine['kernel']}", "Compiler": machine["compiler"], "Commit": newest["commit"],
-             "Date": newest["date"], "Mode": mode, "Hosts": newest["hosts"] or "this machine alone"}
+             "Date": newest["date"], "Load when it began": f"{machine.get('load', '?')} processes", "Mode": mode, "Hosts": newest["hosts"] or "this machine alone"}
     contents = "".join(f'<li><a href="#{experiment.name}">{text(experiment.title)}</a> {badge_of(experiment)}</li>'
                        for experiment, _, _ in shown_experiments)
     columns = {"experiment": "experiment", "basis": "", "figures": "figures", "cases": "cases", "seconds": "seconds", "commit": "commit"}
