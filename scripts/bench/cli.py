@@ -129,7 +129,7 @@ def run(options):
 
 
 def plot(options):
-    for experiment, data, _ in report.read_experiments(options.out, options.names, options.mode):
+    for experiment, data, _ in report.read_experiments(options.out, options.names):
         rows = results.rows_of(data)
         for figure in experiment.figures:
             path = options.out / f"{experiment.name}.{figure['name']}"
@@ -165,7 +165,8 @@ def main(arguments):
         if options.command in ("plot", "report"):
             plot(options)
         if options.command == "report":
-            shown = list(report.read_experiments(options.out, options.names, options.mode))
+            # Of all that is there, also where only some were run again.
+            shown = list(report.read_experiments(options.out, experiments.names()))
             say(f"{report.write(options.out, shown, options.mode)}")
     except (hosts.BadHosts, experiments.BadExperiment, plots.NoMatplotlib) as problem:
         say(str(problem))

@@ -21,6 +21,7 @@ A rack is a TOML file:
 import dataclasses
 import shlex
 import subprocess
+import tempfile
 import time
 import tomllib
 
@@ -137,7 +138,7 @@ class Rack:
 
 
 def this_machine(programs):
-    here = Host(programs)
+    here = Host(programs, scratch=tempfile.gettempdir())
     return Rack((here,), (here,), (here,), ("shm", "tcp"))
 
 

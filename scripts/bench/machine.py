@@ -35,6 +35,7 @@ def compiler_of(programs):
 def describe(programs):
     memory_kb = int(first_match("/proc/meminfo", r"^MemTotal:\s+(\d+)") or 0)
     return {"cpu": first_match("/proc/cpuinfo", r"^model name\s*:\s*(.*)$") or platform.machine(), "cores": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 1),
             "memory_gib": round(memory_kb / 2**20, 1), "kernel": f"{platform.system()} {platform.release()}",
             "system": first_match("/etc/os-release", r'^PRETTY_NAME="?([^"\n]*)'), "compiler": compiler_of(programs)}
 
@@ -44,7 +45,7 @@ def commit():
     text = output_of("git", "rev-parse", "--short=12", "HEAD")
     if not text:
         return "unknown"
-    changed = output_of("git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!README.md", ":!scripts/bench/summary.json")
+    changed = output_of("git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!README.md", ":!benchmark/results.json")
     return text + ("-dirty" if changed else "")
 
 

@@ -67,7 +67,9 @@ def ratio(row, name, digits=2):
 
 
 def markdown(head, lines, words=1):
-    return ["| " + " | ".join(head) + " |", "|" + "---|" * words + "---:|" * (len(head) - words), *("| " + " | ".join(map(str, line)) + " |" for line in lines)]
+    rows = [head, *(list(map(str, line)) for line in lines)]
+    table = ["| " + " | ".join(row) + " |" for row in rows]
+    return [table[0], "|" + "---|" * words + "---:|" * (len(head) - words), *table[1:]]
 
 
 def label(name):
@@ -80,28 +82,31 @@ def workloads_of(one):
     lines, seen = [], None
     for row in rows:
         case = (row["workload"] + (", no cache" if row["system"] != "tree" else ""), number(row["throughput"], 0))
-        lines.append([*(case if case != seen else ("", "")), row["operation"], f"{row['share'] * 100:.0f} %", *(number(row[name]) for name in ("p50", "p99", "p999")),
-                      number(row["round_trips"], 3), number(row["bytes_read"], 0), number(row["bytes_written"], 0)])
+        lines.append([*(case if case != seen else ("", "")), row["operation"], f"{row['share'] * 100:.0f} %",
+                      *(number(row[name]) for name in ("p50", "p99", "p999")), number(row["round_trips"], 3),
+                      *(number(row[name], 0) for name in ("bytes_read", "bytes_written"))])
         seen = case
-    text = (f"**The tree over shared memory**: {configuration['records']:,} records of 8-byte keys and values, {configuration['operations']:,} operations a workload, "
-            f"zipfian (d: latest), closed loop, one thread with one operation in flight, two memory servers, medians of {configuration['rounds']} rounds. "
+    text = (f"**The tree over shared memory**: {configuration['records']:,} records of 8-byte keys and values, "
+            f"{configuration['operations']:,} operations a workload, zipfian (d: latest), closed loop, one thread with one operation "
+            f"in flight, two memory servers, medians of {configuration['rounds']} rounds. "
             "Round trips and bytes are exact counts of such a run, splits and retries included.")
-    return [text, "", *markdown(["workload", "ops/s", "operation", "share", "p50 us", "p99 us", "p99.9 us", "RT/op", "B read/op", "B written/op"], lines)]
+    head = ["workload", "ops/s", "operation", "share", "p50 us", "p99 us", "p99.9 us", "RT/op", "B read/op", "B written/op"]
+    return [text, "", *markdown(head, lines)]
 
 
 def operations_of(one):
-    lines = [[row["operation"], number(row["cpu_ns"], 0), number(row["copies"]), number(row["bound"]), number(row["round_trips"], 3), number(row["bytes"], 0)]
-             for row in one["rows"] if row.get("bound") is not None and row["leaves"] == "parted"]
-    text = (f"**Operations beside what the machine can do** (`micro --operations`, {one['configuration']['keys']:,} keys, one thread, CPU time): *copies* is the time in copies "
-            "of 1 KiB from a random place, measured in turns, *bound* what is asked for.")
+    lines = [[row["operation"], number(row["cpu_ns"], 0), number(row["copies"]), number(row["bound"]), number(row["round_trips"], 3),
+              number(row["bytes"], 0)] for row in one["rows"] if row.get("bound") is not None and row["leaves"] == "parted"]
+    text = (f"**Operations beside what the machine can do** (`micro --operations`, {one['configuration']['keys']:,} keys, one thread, CPU time): "
+            "*copies* is the time in copies of 1 KiB from a random place, measured in turns, *bound* what is asked for.")
     return [text, "", *markdown(["operation", "CPU ns", "copies", "bound", "RT/op", "bytes/op"], lines)]
 
 
 def rivals_of(one):
-    lines = [[f"{row['request']}, {row['depth']} in flight", label(row["server"]), row["rival"], number(row["cpu_us"]), ratio(row, "cpu_us"), ratio(row, "requests_per_second")]
-             for row in one["rows"] if row.get("rival")]
-    text = ("**Beside Redis and memcached**, one server thread each: the server's processor time for a request, and requests a second, each as the median of the rounds' "
-            f"ratios to the rival's ({one['configuration']['rounds']} rounds in turns, 95 % interval).")
+    lines = [[f"{row['request']}, {row['depth']} in flight", label(row["server"]), row["rival"], number(row["cpu_us"]), ratio(row, "cpu_us"),
+              ratio(row, "requests_per_second")] for row in one["rows"] if row.get("rival")]
+    text = ("**Beside Redis and memcached**, one server thread each: the server's processor time for a request, and requests a second, each as "
+            f"the median of the rounds' ratios to the rival's ({one['configuration']['rounds']} rounds in turns, 95 % interval).")
     return [text, "", *markdown(["", "server", "rival", "CPU us", "CPU × rival", "requests/s × rival"], lines, 3)]
 
 
@@ -115,8 +120,9 @@ def stores_of(one):
             at = {row["workload"]: row for row in rows if row["mix"] == mix and row["store"] == store}
             if at:
                 lines.append([mix, label(store), *(ratio(at[name], "throughput") if name in at else "-" for name in workloads)])
-    text = (f"**Stores on disk**: throughput as a ratio to RocksDB's, {configuration['data_mib']} MiB of pairs, {configuration['operations']:,} operations, growth factor 8, equal budgets, "
-            f"geometric mean of {configuration['rounds']} rounds in turns with its 95 % interval.")
+    text = (f"**Stores on disk**: throughput as a ratio to RocksDB's, {configuration['data_mib']} MiB of pairs, "
+            f"{configuration['operations']:,} operations, growth factor 8, equal budgets, geometric mean of "
+            f"{configuration['rounds']} rounds in turns with its 95 % interval.")
     return [text, "", *markdown(["mix", "store", *workloads], lines, 2)]
 
 
@@ -125,8 +131,11 @@ def rack_of(one):
     workloads, systems, keys = (list(dict.fromkeys(row[key] for row in rows)) for key in ("workload", "system", "distribution"))
     at = {(row["system"], row["workload"], row["distribution"]): row["throughput_mops"] for row in rows}
     keys = [key for key in keys if key != "any"] or ["any"]
-    lines = [[label(system), *(" / ".join(dict.fromkeys(number(at.get((system, workload, "any"), at.get((system, workload, key)))) for key in keys)) for workload in workloads)]
-             for system in systems]
+
+    def cell(system, workload):
+        return " / ".join(dict.fromkeys(number(at.get((system, workload, "any"), at.get((system, workload, key)))) for key in keys))
+
+    lines = [[label(system), *(cell(system, workload) for workload in workloads)] for system in systems]
     text = (f"**On a modelled rack** of ten memory servers and ten compute servers: M operations/s of {rows[0]['clients']} clients, "
             f"{one['configuration']['records']:,} records, keys {' / '.join(keys)}; other designs as verb programs.")
     return [text, "", *markdown(["", *workloads], lines)]
@@ -136,8 +145,10 @@ def front_ends_of(one):
     loads = sorted({row["load"] for row in one["rows"]})
     shown = [loads[len(loads) // 2 - (len(loads) > 1)], loads[-1]] if len(loads) > 1 else loads
     rows = [row for row in one["rows"] if row["operation"] == "UPDATE" and row["load"] in shown]
-    lines = [[label(row["front_end"]), f"{row['load'] * 100:.0f} %", number(row["offered"], 0), *(number(row[name], 0) for name in ("p50", "p99", "p999"))] for row in rows]
-    text = (f"**Updates at fixed rates, by front end** (open loop; rates as shares of the most in a closed loop with {one['configuration']['in_flight']} in flight; client and servers on the same cores).")
+    lines = [[label(row["front_end"]), f"{row['load'] * 100:.0f} %", number(row["offered"], 0),
+              *(number(row.get(name), 0) for name in ("p50", "p99", "p999"))] for row in rows]
+    text = ("**Updates at fixed rates, by front end** (open loop; rates as shares of the most in a closed loop with "
+            f"{one['configuration']['in_flight']} in flight; client and servers on the same cores).")
     return [text, "", *markdown(["front end", "load", "operations/s", "p50 us", "p99 us", "p99.9 us"], lines)]
 
 
@@ -153,6 +164,8 @@ def section_of(summary):
     lines = [f"From `{command} report` of commit {commits}, {newest['date']}, on {machine['cores']} cores ({machine['cpu']}, {machine['memory_gib']} GiB, "
              f"{machine['system']}), client and servers included: compare lines of one table, not runs. The report has all figures, and how to run each again; "
              "this part of the page is written by `scripts/bench.py readme`."]
+    if "load" in machine:
+        lines[0] += f" When it began, a load of {machine['load']} was on them."
     if newest["mode"] != "full":
         lines[0] += f" It was a {newest['mode']} run, of little data and short runs."
     for name, section in SECTIONS.items():

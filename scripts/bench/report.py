@@ -11,11 +11,13 @@ from bench import experiments, plots, results
 STYLE = """
 :root { color-scheme: light; --ink: #1a1a1a; --soft: #555; --rule: #d5d5d5; --blue: #0072B2; --orange: #a04000; }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 70rem; color: var(--ink); background: #fff; font: 15px/1.55 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
+body { margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 70rem; color: var(--ink); background: #fff;
+  font: 15px/1.55 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
 h1 { font-size: 1.9rem; margin: 0 0 .3rem; } h2 { font-size: 1.3rem; margin: 3rem 0 .4rem; padding-top: 1rem; border-top: 1px solid var(--rule); }
 h3 { font-size: 1rem; margin: 1.6rem 0 .3rem; } p { max-width: 48rem; margin: .5rem 0; }
 .soft, figcaption { color: var(--soft); } figcaption { max-width: 48rem; font-size: .92rem; margin-top: .3rem; }
-.badge { display: inline-block; font-size: .75rem; font-weight: 600; border-radius: 3px; padding: .05rem .5rem; vertical-align: middle; border: 1.5px solid; background: #fff; }
+.badge { display: inline-block; font-size: .75rem; font-weight: 600; border-radius: 3px; padding: .05rem .5rem; vertical-align: middle;
+  border: 1.5px solid; background: #fff; }
 .badge.measured { color: var(--blue); border-color: var(--blue); } .badge.modelled { color: var(--orange); border-color: var(--orange); border-style: dashed; }
 figure { margin: 1rem 0 1.8rem; } figure svg { max-width: 100%; height: auto; display: block; }
 svg text { font-family: system-ui, "DejaVu Sans", sans-serif !important; }
@@ -24,12 +26,14 @@ th, td { text-align: right; padding: .18rem .65rem; border-bottom: 1px solid var
 .word { text-align: left; } .scroll { overflow-x: auto; }
 pre { background: #f5f5f3; padding: .5rem .8rem; font-size: .82rem; overflow-x: auto; white-space: pre-wrap; } code { font-size: .88em; }
 details { margin: .5rem 0; } summary { cursor: pointer; color: var(--blue); }
-.note { border-left: 3px solid #E69F00; padding: .1rem .8rem; margin: .6rem 0; } .failed { border-left: 3px solid #D55E00; padding: .1rem .8rem; margin: .6rem 0; }
+.note { border-left: 3px solid #E69F00; padding: .1rem .8rem; margin: .6rem 0; }
+.failed { border-left: 3px solid #D55E00; padding: .1rem .8rem; margin: .6rem 0; }
 nav ol { columns: 2; column-gap: 2.5rem; padding-left: 1.2rem; } nav li { break-inside: avoid; margin: .15rem 0; } a { color: var(--blue); }
 @media (max-width: 45rem) { nav ol { columns: 1; } }
 @media print {
   @page { margin: 16mm 14mm; } body { font-size: 10pt; max-width: none; padding: 0; } a { color: inherit; text-decoration: none; }
   h2 { break-before: page; border-top: 0; } figure, tr, pre { break-inside: avoid; } h2, h3 { break-after: avoid; } details > summary { list-style: none; }
+  .configuration::details-content { content-visibility: visible; block-size: auto; } .configuration pre { font-size: 7pt; columns: 2; }
   .scroll { overflow: visible; } table { font-size: 7.5pt; } th, td { padding: .1rem .35rem; } figure svg { max-height: 220mm; }
 }
 """
@@ -72,11 +76,14 @@ def data_table(experiment, data):
     return f"<details{open_}><summary>Table ({len(rows)} rows)</summary>{table_of(style['columns'], rows, style.get('formats'))}</details>"
 
 
+def badge_of(experiment):
+    return f'<span class="badge {experiment.basis}">{experiment.basis}</span>'
+
+
 def figure_html(experiment, figure, svg):
     name = f"{experiment.name}.{figure['name']}"
-    badge = f'<span class="badge {experiment.basis}">{experiment.basis}</span>'
     picture = plots.embeddable(svg, name) if svg else '<p class="note">No row of the results fits this figure.</p>'
-    return f'<figure id="{text(name)}" data-figure="{text(name)}"><h3>{text(figure["title"])} {badge}</h3>{picture}' \
+    return f'<figure id="{text(name)}" data-figure="{text(name)}"><h3>{text(figure["title"])} {badge_of(experiment)}</h3>{picture}' \
            f'<figcaption>{text(figure.get("caption", ""))}</figcaption></figure>'
 
 
@@ -99,8 +106,7 @@ def notes_of(data):
 
 def section_of(experiment, data, svgs):
     run = data["run"]
-    badge = f'<span class="badge {experiment.basis}">{experiment.basis}</span>'
-    parts = [f'<section><h2 id="{experiment.name}">{text(experiment.title)} {badge}</h2><p>{text(experiment.about)}</p>', notes_of(data)]
+    parts = [f'<section><h2 id="{experiment.name}">{text(experiment.title)} {badge_of(experiment)}</h2><p>{text(experiment.about)}</p>', notes_of(data)]
     parts += [figure_html(experiment, figure, svgs.get(figure["name"])) for figure in experiment.figures if is_shown(figure, svgs)]
     if experiment.missing:
         parts.append(f"<p><b>Not shown:</b> {text(experiment.missing)}</p>")
@@ -108,7 +114,7 @@ def section_of(experiment, data, svgs):
     rerun = f"{run['command']} --fresh --only {experiment.name} report"
     parts.append(f"<p>To run it again:</p><pre>{text(rerun)}</pre>")
     configuration = json.dumps(data["configuration"], indent=1)
-    parts.append(f"<details><summary>Configuration</summary><pre>{text(configuration)}</pre></details>")
+    parts.append(f"<details class='configuration'><summary>Configuration</summary><pre>{text(configuration)}</pre></details>")
     machine = run["machine"]
     parts.append(f'<p class="soft">Seed {data["seed"]}, {len(data["cases"])} cases, {run["seconds"]:.0f} s, commit <code>{text(run["commit"])}</code>, '
                  f'{text(run["date"])}, {text(machine["cpu"])}, {machine["cores"]} cores{", " + text(run["hosts"]) if run["hosts"] else ""}.</p></section>')
@@ -118,9 +124,10 @@ def section_of(experiment, data, svgs):
 def summary_rows(shown_experiments):
     for experiment, data, svgs in shown_experiments:
         counts = {kind: sum(kind in case for case in data["cases"]) for kind in ("rows", "failed", "skipped")}
-        state = ", ".join(f"{count} {name}" for name, count in (("ran", counts["rows"]), ("failed", counts["failed"]), ("not run here", counts["skipped"]))
-                          if count)
-        yield {"experiment": experiment.title, "basis": experiment.basis, "figures": sum(svgs.get(figure["name"]) is not None for figure in experiment.figures), "cases": state,
+        named = (("ran", counts["rows"]), ("failed", counts["failed"]), ("not run here", counts["skipped"]))
+        state = ", ".join(f"{count} {name}" for name, count in named if count)
+        drawn = sum(svgs.get(figure["name"]) is not None for figure in experiment.figures)
+        yield {"experiment": experiment.title, "basis": experiment.basis, "figures": drawn, "cases": state,
                "seconds": data["run"]["seconds"], "commit": data["run"]["commit"]}
 
 
@@ -128,9 +135,10 @@ def page_of(shown_experiments, mode):
     """shown_experiments: (experiment, data, {figure name: svg or None})."""
     newest = max((data["run"] for _, data, _ in shown_experiments), key=lambda run: run["date"])
     machine = newest["machine"]
-    facts = {"Processor": f"{machine['cpu']}, {machine['cores']} cores", "Memory": f"{machine['memory_gib']} GiB", "System": f"{machine['system']}, {machine['kernel']}",
-             "Compiler": machine["compiler"], "Commit": newest["commit"], "Date": newest["date"], "Mode": mode, "Hosts": newest["hosts"] or "this machine alone"}
-    contents = "".join(f'<li><a href="#{experiment.name}">{text(experiment.title)}</a> <span class="badge {experiment.basis}">{experiment.basis}</span></li>'
+    facts = {"Processor": f"{machine['cpu']}, {machine['cores']} cores", "Memory": f"{machine['memory_gib']} GiB",
+             "System": f"{machine['system']}, {machine['kernel']}", "Compiler": machine["compiler"], "Commit": newest["commit"],
+             "Date": newest["date"], "Load when it began": f"{machine.get('load', '?')} processes", "Mode": mode, "Hosts": newest["hosts"] or "this machine alone"}
+    contents = "".join(f'<li><a href="#{experiment.name}">{text(experiment.title)}</a> {badge_of(experiment)}</li>'
                        for experiment, _, _ in shown_experiments)
     columns = {"experiment": "experiment", "basis": "", "figures": "figures", "cases": "cases", "seconds": "seconds", "commit": "commit"}
     quick = "" if mode == "full" else (f"<p class=note>A {mode} run: small data, short runs. It shows that everything works and what differs by much; "
@@ -140,8 +148,8 @@ def page_of(shown_experiments, mode):
 <link rel="icon" href="data:,"><style>{STYLE}</style></head><body>
 <h1>Farleaf: benchmark report</h1>
 <p class="soft">Commit {text(newest['commit'])}, {text(newest['date'])}</p>{quick}
-<p><span class="badge measured">measured</span> programs ran on the machine below, client and servers on the same cores, so that figures of one run compare with one another
-and with nothing else; ratios are of runs in turns, with their 95 % interval. <span class="badge modelled">modelled</span> the tree's own code, or another
+<p><span class="badge measured">measured</span> programs ran on the machine below, client and servers on the same cores, so that figures of one
+run compare with one another and with nothing else; ratios are of runs in turns, with their 95 % interval. <span class="badge modelled">modelled</span> the tree's own code, or another
 design's verbs, ran in virtual time on a modelled machine (benchmark/models/README.md): the same for the same seed.</p>
 <h3>Machine</h3>{table_of({"what": "", "value": ""}, [{"what": key, "value": value} for key, value in facts.items()])}
 <h3>Contents</h3><nav><ol>{contents}</ol></nav>
@@ -157,7 +165,7 @@ def write(directory, shown_experiments, mode):
     return path
 
 
-def read_experiments(directory, names, mode):
+def read_experiments(directory, names):
     """(experiment, data, svgs) of those that have JSON."""
     for name in names:
         data = results.read(directory / f"{name}.json")

@@ -28,7 +28,8 @@ class Operations(runners.Runner):
         except KeyError as problem:
             raise Failed(f"micro's JSON has no {problem}") from problem
         return [{"operation": name, "cpu_ns": one["cpu_ns"], "cpu_ns_min": one["cpu_ns_min"], "copies": one["copies_of_1024"],
-                 "copies_per_bound": one["copies_of_1024"] / one["copies_bound"] if one.get("copies_bound") else None, "bound": one.get("copies_bound"), "allocations": one["allocations"], "round_trips": one["round_trips"], "bytes": one["bytes"]}
+                 "copies_per_bound": one["copies_of_1024"] / one["copies_bound"] if one.get("copies_bound") else None,
+                 "bound": one.get("copies_bound"), "allocations": one["allocations"], "round_trips": one["round_trips"], "bytes": one["bytes"]}
                 for name, one in measured.items()]
 
 

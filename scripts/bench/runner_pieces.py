@@ -61,7 +61,8 @@ class Pieces(runners.Runner):
         """Mean us of one verb by itself."""
         path = f"{started.directory(client)}/verb.json"
         client.output([client.program("verb_bench"), "--bootstrap", bootstrap, "--memory-servers-min", self.memory_servers, "--verb", verb,
-                       *(["--bytes", size] if verb != "cas" else []), "--operations", self.verb_operations, "--span", self.records * POOL_BYTES_OF_RECORD >> 16 << 16 or 1 << 16, "--loop", "transport",
+                       *(["--bytes", size] if verb != "cas" else []), "--operations", self.verb_operations,
+                       "--span", self.records * POOL_BYTES_OF_RECORD >> 16 << 16 or 1 << 16, "--loop", "transport",
                        "--json", path], timeout=300)
         return json.loads(client.read(path))["latency_us"]["mean"]
 

@@ -2,8 +2,8 @@
 
 Parameters: fabrics, memory_servers, clients (processes of ycsb at a time), threads (of each), in_flight, workloads, distributions, records,
 operations (of each process), warmup, rounds, region_mib (of each memory server), and systems: a name, and options of ycsb. All lists are combined
-with one another, or, with sweeps, each sweep's lists only, where the first value of the others stands: [[parameters.sweeps]] threads = [1, 2]. shared_tree = true: all systems run on one tree, which
-nothing may write to."""
+with one another, or, with sweeps, each sweep's lists only, where the first value of the others stands: [[parameters.sweeps]] threads = [1, 2].
+shared_tree = true: all systems run on one tree, which nothing may write to."""
 
 import itertools
 

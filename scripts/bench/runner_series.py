@@ -14,6 +14,8 @@ class Series(runners.Runner):
         client = self.context.rack.clients[0]
         ycsb.require_option(client, "--interval")
         target = self.targets[case["system"]]
+        if target.startswith(("rocksdb:", "blobdb:")):  # lsm: is always there, and not in the list
+            ycsb.require_target(client, target[:target.index(":") + 1])
         directory = client.make_directory()
         try:
             values = {"recordcount": self.records, "operationcount": self.operations} | self.parameters.get("properties", {})

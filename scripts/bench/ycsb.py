@@ -82,7 +82,9 @@ def rows_of(phases):
     total = sum(phase["overall"]["count"] for phase in phases)
     common = {"throughput": sum(phase["overall"]["ops_per_second"] for phase in phases),
               "cpu_us": sum(phase["overall"]["cpu_ns_per_op"] * phase["overall"]["count"] for phase in phases) / max(total, 1) / 1000,
-              "stall_ms": max(phase["overall"].get("longest_stall_us", 0) for phase in phases) / 1000, "count": total}
+              "count": total}
+    stalls = [phase["overall"]["longest_stall_us"] / 1000 for phase in phases if "longest_stall_us" in phase["overall"]]
+    common |= {"stall_ms": max(stalls)} if stalls else {}
     kinds = list(dict.fromkeys(kind for phase in phases for kind in phase["operations"]))
     for kind in kinds:
         parts = [phase["operations"][kind] for phase in phases if kind in phase["operations"]]

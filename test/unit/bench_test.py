@@ -12,7 +12,8 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
-from bench import Failed, Skipped, check_report, cli, experiments, hosts, machine, plots, ratios, readme, report, results, runner_series, runners, ycsb  # noqa: E402
+from bench import (Failed, Skipped, check_report, cli, experiments, hosts, machine, plots, ratios, readme, report, results,  # noqa: E402
+                   runner_pool, runner_rivals, runner_series, runner_simulated, runner_stores, runners, ycsb)
 
 FIGURE = {"name": "f", "title": "F", "kind": "lines", "panel": "workload", "x": "clients", "y": "rate", "series": "system",
           "labels": {"tree": "this tree", "other": "the other"}}
@@ -83,6 +84,49 @@ class Processes(unittest.TestCase):
         self.assertEqual((one["throughput"], one["p99"], one["count"]), (30.0, 5.0, 4))
         self.assertAlmostEqual(one["round_trips"], (1 + 9) / 4)
         self.assertAlmostEqual(one["cpu_us"], (1 + 9) / 4)
+
+
+class Rows(unittest.TestCase):
+    def test_a_simulated_operation_is_the_sum_of_its_parts(self):
+        def result(mean_us, cpu_ns):
+            model = {"cpu.operation_ns": 400, "cpu.post_ns": 100, "cpu.complete_ns": 80, "cpu.verb_ns": 20, "cpu.read_byte_ns": 0.5, "cpu.write_byte_ns": 1}
+            kind = {"count": 3, "round_trips_per_op": 2, "verbs_per_op": 5, "atomics_per_op": 1, "bytes_read_per_op": 100, "bytes_written_per_op": 40,
+                    "latency_us": {"mean": mean_us}}
+            return {"operations": {"UPDATE": kind}, "overall": {"cpu_ns_per_op": cpu_ns}, "phases": {"run": {"simulation": {"model": model}}}}
+        row = runner_simulated.breakdown_of(result(9.0, 1000), result(4.0, 1000))
+        self.assertAlmostEqual(row["checksum_us"], 0.09)
+        self.assertAlmostEqual(row["search_us"], 1.0 - 0.09 - 0.46)
+        self.assertAlmostEqual(row["fabric_us"], 3.0 + 0.46)
+        self.assertAlmostEqual(row["waiting_us"], 5.0)
+        self.assertAlmostEqual(sum(row[name] for name in ("checksum_us", "search_us", "fabric_us", "waiting_us")), row["mean_us"])
+
+    def test_device_bytes_of_a_store_hold_what_follows_the_phase(self):
+        latency = {name: 1.0 for name in ycsb.PERCENTILES}
+        phase = {"overall": {"ops_per_second": 5.0, "cpu_ns_per_op": 2000.0, "longest_stall_us": 3000.0, "max_rss_bytes": 2**20},
+                 "operations": {"READ": {"latency_us": latency}, "UPDATE": {"latency_us": latency | {"p999": 7.0}}},
+                 "store": {"UserBytesRead": 10, "UserBytesWritten": 30, "DeviceBytesRead": 20, "DeviceBytesWritten": 40, "SpaceAmplification": 2.0},
+                 "settle": {"DeviceBytesRead": 4, "DeviceBytesWritten": 16, "SpaceAmplification": 1.5}}
+        row = runner_stores.row_of(phase)
+        self.assertEqual((row["read_per_byte"], row["written_per_byte"], row["io_per_byte"]), (24 / 40, 56 / 40, 80 / 40))
+        self.assertEqual((row["p999"], row["space"], row["stall_ms"], row["cpu_us"]), (7.0, 1.5, 3.0, 2.0))
+
+    def test_rivals_are_compared_round_by_round(self):
+        def server(name, cpu, rate, **more):
+            return {"request": "GET", "depth": 1, "server": name, "cpu_us": cpu[0], "cpu_us_of_rounds": cpu, "requests_per_second_of_rounds": rate, **more}
+        rival, own = runner_rivals.rows_of([server("redis", [2.0, 4.0, 8.0], [1.0, 1.0, 1.0]),
+                                            server("farleaf-redis", [1.0, 2.0, 4.0], [3.0, 3.0, 3.0], rival="redis")])
+        self.assertNotIn("cpu_us_ratio", rival)
+        self.assertEqual((own["cpu_us_ratio"], own["requests_per_second_ratio"]), (0.5, 3.0))
+        self.assertAlmostEqual(own["cpu_us_ratio_low"], 0.5)
+
+    def test_a_sweep_varies_its_own_axis_only(self):
+        parameters = {"fabrics": ["shm"], "memory_servers": [2, 9], "clients": [1], "threads": [1], "in_flight": [4], "workloads": ["load", "a"],
+                      "distributions": ["zipfian", "uniform"], "sweeps": [{"threads": [1, 2]}, {"clients": [3]}]}
+        context = runners.Context(hosts.this_machine("bin"), "bin", pathlib.Path("."))
+        cases = list(runner_pool.Pool(parameters, context).cases())
+        self.assertEqual({(case["sweep"], case["threads"], case["clients"], case["memory_servers"]) for case in cases},
+                         {("threads", 1, 1, 2), ("threads", 2, 1, 2), ("clients", 1, 3, 2)})
+        self.assertEqual(len(cases), 3 * 3)  # load has no distribution
 
 
 class Series(unittest.TestCase):
@@ -172,6 +216,16 @@ class Running(unittest.TestCase):
         self.assertIn("no such thing here", page)
         self.assertIn("A &lt;b&gt;", page)
         self.assertEqual(check_report.problems_of_page(page, ["fake.f"]), [])
+
+    def test_a_report_of_some_shows_the_others_that_are_there(self):
+        (self.figures / "other").mkdir()
+        for name in ("parameters.toml", "style.toml"):
+            (self.figures / "other" / name).write_text((self.figures / "fake" / name).read_text().replace('title = "T"', 'title = "Other"'))
+        cli.main(["run", "--out", str(self.directory / "out"), "--only", "other"])
+        self.bench("report")
+        page = (self.directory / "out" / "report.html").read_text()
+        self.assertIn('id="other"', page)
+        self.assertIn('id="fake"', page)
 
     def test_plots_are_of_json_only_and_the_same_each_time(self):
         self.bench("run")
@@ -296,7 +350,8 @@ class Pages(unittest.TestCase):
                 self.assertTrue(found and problem in found[0], found)
 
     def test_svgs_of_two_figures_share_no_identifier(self):
-        svg = '<?xml version="1.0"?><svg xmlns="http://w3" viewBox="0 0 10 10"><metadata>http://m</metadata><path id="p"/><use xlink:href="#p" clip-path="url(#p)"/></svg>'
+        svg = ('<?xml version="1.0"?><svg xmlns="http://w3" viewBox="0 0 10 10"><metadata>http://m</metadata><path id="p"/>'
+               '<use xlink:href="#p" clip-path="url(#p)"/></svg>')
         embedded = plots.embeddable(svg, "x.y")
         self.assertNotIn("http", embedded)
         self.assertEqual(embedded.count("#x.y.p"), 2)
