@@ -31,9 +31,13 @@ constexpr const char* kFooter =
     "  pool:BOOTSTRAP-URL      this process joins a pool, e.g. pool:memcached://HOST:PORT/CLUSTER\n"
     "  farleaf://HOST:PORT     a compute server through the client; also farleaf+unix:PATH,\n"
     "                          or farleaf+ring:PATH, through memory shared with it\n"
-    "  sim:MODEL-FILE[?region=SIZE&chunk=SIZE]    memory and compute servers in virtual time\n"
+    "  memcached://HOST:PORT, redis://HOST:PORT   a server of that protocol, Farleaf's or another;\n"
+    "                          also memcached+unix:PATH, redis+unix:PATH. No scans; memcached:\n"
+    "                          only with farleaf.keys=bytes\n"
+    "  lsm:DIR[?NAME=VALUE&...]                   Farleaf's LSM store in this process\n"
     "  rocksdb:DIR[?NAME=VALUE&...], blobdb:DIR   RocksDB in this process: cache_mb, memtable_mb,\n"
     "                          growth, sync, direct, ... (benchmark/adapters/README.md)\n"
+    "  sim:MODEL-FILE[?region=SIZE&chunk=SIZE]    memory and compute servers in virtual time\n"
     "Properties of this benchmark, beside YCSB's own:\n"
     "  farleaf.keys=fixed8|bytes             8-byte keys and values, or YCSB's strings\n"
     "  farleaf.kvmix=s|m|l|sd|md|ld          pairs of 33, 123 or 1023 bytes, or mixes of them\n"
@@ -55,7 +59,7 @@ void Declare(CLI::App& app, RawFlags* raw, CommandLine* line) {
   app.add_option("--phase", raw->phase, "load, run or load,run")->capture_default_str();
   app.add_option("--target", run.target, "Where to send the operations")->type_name("TARGET");
   app.add_option("--password-file", run.access.password_file,
-                 "farleaf: its first line is the compute server's password")
+                 "farleaf:, redis:, memcached: its first line is the server's password")
       ->type_name("FILE");
   CLI::Option* const tls =
       app.add_flag("--tls", run.access.tls, "farleaf: speak TLS with the compute server");
@@ -223,6 +227,8 @@ TargetOptions TargetOptionsOf(const CommandLine& line) {
           .seed = run.seed,
           .operation_timeout_ms = run.workload.operation_timeout_ms,
           .in_flight = run.in_flight,
+          .scans = line.phases.back() == Phase::kRun &&
+                   run.workload.proportions[static_cast<size_t>(OpKind::kScan)] > 0,
           .access = run.access,
           .program = run.program,
           .records = run.workload.record_count,
@@ -327,7 +333,8 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
   if (line.configuration.target.empty()) {
     return Status::InvalidArgument(
         "--target is missing: local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, "
-        "sim:MODEL-FILE, lsm:DIR, rocksdb:DIR or blobdb:DIR");
+        "memcached://HOST:PORT, redis://HOST:PORT, lsm:DIR, rocksdb:DIR, blobdb:DIR or "
+        "sim:MODEL-FILE");
   }
   FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, &line));
   return line;
