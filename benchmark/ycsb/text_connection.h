@@ -1,4 +1,5 @@
-// TextConnection: a stream socket without blocking, with what is still to be sent and what has come.
+// TextConnection: a stream socket that never blocks, what is still to be sent on it, and what has
+// come.
 //
 // Thread rule: one thread.
 #pragma once

@@ -212,7 +212,8 @@ class TextSession final : public Session {
     operation.status = answer.status.WithContext(server_.url);
     if (!answer.status.ok()) return End(slot);
     const bool done = answer.outcome == Outcome::kDone;
-    operation.found = operation.kind == OpKind::kInsert ? answer.outcome == Outcome::kPresent : done;
+    const bool inserts = operation.kind == OpKind::kInsert;
+    operation.found = inserts ? answer.outcome == Outcome::kPresent : done;
     if (!slot->writes()) {
       if (done) operation.found_value.assign(answer.value);
       if (done && operation.kind == OpKind::kReadModifyWrite) return Modify(answer.version, slot);

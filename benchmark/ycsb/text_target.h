@@ -13,9 +13,9 @@ namespace farleaf::ycsb {
 
 bool NamesTextTarget(std::string_view url);
 
-/// `redis://HOST:PORT`, `redis+unix:PATH`, `memcached://HOST:PORT` or `memcached+unix:PATH`. A record
-/// is under TREE:KEY. InvalidArgument: the URL is wrong, or the protocol lacks what the options ask
-/// for. REQUIRES: NamesTextTarget(url).
+/// `redis://HOST:PORT`, `redis+unix:PATH`, `memcached://HOST:PORT` or `memcached+unix:PATH`. A
+/// record is under TREE:KEY. InvalidArgument: the URL is wrong, or the protocol lacks what the
+/// options ask for. REQUIRES: NamesTextTarget(url).
 Result<std::unique_ptr<Target>> OpenTextTarget(const std::string& url, const TargetOptions& options,
                                                const Clock* clock);
 
