@@ -1,6 +1,7 @@
 #include "benchmark/ycsb/text_target.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "benchmark/ycsb/text_connection.h"
