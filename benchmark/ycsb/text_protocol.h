@@ -31,7 +31,7 @@ enum class RequestKind : uint8_t {
 /// Views of what outlives the call.
 struct Request {
   RequestKind kind = RequestKind::kProbe;
-  std::string_view key, value;
+  std::string_view key = {}, value = {};
   uint64_t version = 0;
 };
 
