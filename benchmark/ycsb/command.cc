@@ -11,6 +11,13 @@ namespace farleaf::ycsb {
 
 namespace {
 
+/// Whether the run phase has scans.
+bool Scans(const CommandLine& line, const RunConfiguration& run) {
+  constexpr auto kScan = static_cast<size_t>(OpKind::kScan);
+  if (line.phases.back() != Phase::kRun) return false;
+  return run.trace ? run.trace->of_kind[kScan] > 0 : run.workload.proportions[kScan] > 0;
+}
+
 TargetOptions TargetOptionsOf(const CommandLine& line, const RunConfiguration& run) {
   return {
       .tree = run.workload.tree,
@@ -35,6 +42,7 @@ TargetOptions TargetOptionsOf(const CommandLine& line, const RunConfiguration& r
       .seed = run.seed,
       .operation_timeout_ms = run.workload.operation_timeout_ms,
       .in_flight = run.in_flight,
+      .scans = Scans(line, run),
       .access = run.access,
       .program = run.program,
       .records = run.workload.record_count,

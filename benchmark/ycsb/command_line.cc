@@ -33,9 +33,13 @@ constexpr const char* kFooter =
     "  pool:BOOTSTRAP-URL      this process joins a pool, e.g. pool:memcached://HOST:PORT/CLUSTER\n"
     "  farleaf://HOST:PORT     a compute server through the client; also farleaf+unix:PATH,\n"
     "                          or farleaf+ring:PATH, through memory shared with it\n"
-    "  sim:MODEL-FILE[?region=SIZE&chunk=SIZE]    memory and compute servers in virtual time\n"
+    "  memcached://HOST:PORT, redis://HOST:PORT   a server of that protocol, Farleaf's or another;\n"
+    "                          also memcached+unix:PATH, redis+unix:PATH. No scans; memcached:\n"
+    "                          only with farleaf.keys=bytes\n"
+    "  lsm:DIR[?NAME=VALUE&...]                   Farleaf's LSM store in this process\n"
     "  rocksdb:DIR[?NAME=VALUE&...], blobdb:DIR   RocksDB in this process: cache_mb, memtable_mb,\n"
     "                          growth, sync, direct, ... (benchmark/adapters/README.md)\n"
+    "  sim:MODEL-FILE[?region=SIZE&chunk=SIZE]    memory and compute servers in virtual time\n"
     "Properties of this benchmark, beside YCSB's own:\n"
     "  farleaf.keys=fixed8|bytes             8-byte keys and values, or YCSB's strings\n"
     "  farleaf.kvmix=s|m|l|sd|md|ld          pairs of 33, 123 or 1023 bytes, or mixes of them\n"
@@ -282,7 +286,8 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments, int
   if (line.configuration.target.empty()) {
     return Status::InvalidArgument(
         "--target is missing: local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, "
-        "sim:MODEL-FILE, lsm:DIR, rocksdb:DIR or blobdb:DIR");
+        "memcached://HOST:PORT, redis://HOST:PORT, lsm:DIR, rocksdb:DIR, blobdb:DIR or "
+        "sim:MODEL-FILE");
   }
   FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, interrupt_fd, &line));
   if (raw.against) FARLEAF_RETURN_IF_ERROR(ParseAgainst(raw, &line));

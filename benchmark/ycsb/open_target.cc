@@ -4,6 +4,7 @@
 #include "benchmark/simulated/simulated_target.h"
 #include "benchmark/ycsb/client_target.h"
 #include "benchmark/ycsb/pool_target.h"
+#include "benchmark/ycsb/text_target.h"
 #include "dsm/bootstrap/open_fabric.h"
 #include "dsm/delay/delay_fabric.h"
 
@@ -29,8 +30,9 @@ Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetO
   if (url.starts_with(kClient) || url.starts_with(kUnixClient) || url.starts_with(kRingClient)) {
     return OpenClientTarget(url, options, clock);
   }
+  if (NamesTextTarget(url)) return OpenTextTarget(url, options, clock);
   if (options.access.tls || !options.access.password_file.empty()) {
-    return Status::InvalidArgument("--password-file and --tls are for compute servers (farleaf:)");
+    return Status::InvalidArgument("--password-file and --tls are for servers (farleaf:; without --tls redis: and memcached:)");
   }
   if (StoreEngineOf(url)) return OpenStoreTarget(url, options, clock);
   if (url.starts_with(kLocal)) {
@@ -53,7 +55,8 @@ Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetO
   }
   return Status::InvalidArgument(
       "expected local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, farleaf+unix:PATH, "
-      "farleaf+ring:PATH, sim:MODEL-FILE, lsm:DIR, rocksdb:DIR or blobdb:DIR");
+      "farleaf+ring:PATH, memcached://HOST:PORT, redis://HOST:PORT, lsm:DIR, rocksdb:DIR, "
+      "blobdb:DIR or sim:MODEL-FILE");
 }
 
 }  // namespace farleaf::ycsb

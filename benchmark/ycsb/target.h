@@ -1,5 +1,6 @@
 // Where the benchmark sends its operations: a pool inside this process, a pool that this process
-// joins, or a compute server through the client library.
+// joins, a compute server through the client library, a server of Redis' or memcached's protocol, or
+// a store.
 //
 // A thread opens one Session and gives it an OperationSource; the session keeps `in_flight`
 // operations running until the source has no more. The source makes operations, takes the times and
@@ -80,7 +81,7 @@ class Session {
   virtual Status Run(OperationSource& source, uint64_t in_flight) = 0;
 };
 
-/// What a compute server may want of its clients.
+/// What a server may want of its clients.
 struct ClientAccess {
   std::string password_file;  ///< empty: no password is given
   bool tls = false;
@@ -111,7 +112,8 @@ struct TargetOptions {
   uint64_t seed = 1;
   uint64_t operation_timeout_ms = 10'000;
   uint64_t in_flight = 1;  ///< in each thread
-  ClientAccess access;     ///< of farleaf: targets
+  bool scans = false;      ///< the workload has them
+  ClientAccess access;     ///< of farleaf:, redis: and memcached: targets
   // Of sim: targets
   std::string program;   ///< a verb program instead of the tree: its name or its file
   uint64_t records = 0;  ///< for a verb program: that it holds
@@ -158,7 +160,7 @@ class IndexTarget : public Target {
 };
 
 /// `local:[?servers=N&region=SIZE&chunk=SIZE&delay_us=N]`, `pool:BOOTSTRAP-URL`, `farleaf://HOST:PORT`,
-/// `farleaf+unix:PATH`, `farleaf+ring:PATH`, `sim:MODEL-FILE[?region=SIZE&chunk=SIZE]` or a store (benchmark/adapters/stores.h).
+/// `farleaf+unix:PATH`, `farleaf+ring:PATH`, `redis:`, `memcached:` (benchmark/ycsb/text_target.h), `sim:MODEL-FILE[?region=SIZE&chunk=SIZE]` or a store (benchmark/adapters/stores.h).
 /// InvalidArgument names what is wrong with the URL.
 Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetOptions& options,
                                            const Clock* clock);

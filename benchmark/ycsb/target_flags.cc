@@ -17,7 +17,7 @@ void AddSwitch(CLI::App& app, const char* flag, bool* value, const char* help) {
 
 void DeclareAccessFlags(CLI::App& app, ClientAccess* access) {
   app.add_option("--password-file", access->password_file,
-                 "farleaf: its first line is the compute server's password")
+                 "farleaf:, redis:, memcached: its first line is the server's password")
       ->type_name("FILE");
   CLI::Option* const tls =
       app.add_flag("--tls", access->tls, "farleaf: speak TLS with the compute server");

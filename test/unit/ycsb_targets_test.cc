@@ -130,7 +130,7 @@ TEST_F(TargetTest, FullPoolFailsTheLoadAndSaysSo) {
 
 TEST_F(TargetTest, WrongTargetsAreRefusedByName) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"redis://h:1", "redis://h:1"},        {"local:?servers=0", "from 1 to 64"},
+      {"http://h:1", "redis://HOST:PORT"},   {"local:?servers=0", "from 1 to 64"},
       {"local:?servers=two", "servers=two"}, {"local:?region=1", "region=1"},
       {"local:?chunk=1GiB", "chunk=1GiB"},   {"local:?delay_us=-1", "delay_us=-1"},
       {"local:?colour=blue", "colour=blue"}, {"local:4", "local:4"},
