@@ -65,10 +65,11 @@ class Comparison {
     std::vector<Figure> target, against;
     nlohmann::ordered_json target_json, against_json;
   };
-  struct Known {
-    std::string name, title;
+  struct ComparedFigure {
+    Figure figure;
+    PairedRatio compared;
   };
-  std::vector<Known> KnownFigures() const;
+  std::vector<ComparedFigure> ComparedFigures() const;
 
   ComparisonOptions options_;
   std::vector<Round> rounds_;
