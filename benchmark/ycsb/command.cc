@@ -1,10 +1,10 @@
 #include "benchmark/ycsb/command.h"
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 
+#include "benchmark/ycsb/comparison_flags.h"
 #include "benchmark/ycsb/comparison_run.h"
 #include "benchmark/ycsb/cpu_clock.h"
 #include "benchmark/ycsb/properties.h"
@@ -137,44 +137,16 @@ Status ParseProperties(const RawFlags& raw, CommandLine* line) {
   return Status::Ok();
 }
 
-bool Simulated(const std::string& target) { return target.starts_with("sim:"); }
-
-/// What stands behind a target's scheme, where that may name something two targets could share; else empty.
-std::string PlaceOf(const std::string& target) {
-  const std::string place = target.substr(target.find(':') + 1);
-  if (Simulated(target) || target.starts_with("local:")) return "";
-  std::error_code ignored;
-  const auto path =
-      std::filesystem::weakly_canonical(place.substr(0, place.find('?')), ignored).string();
-  return path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
-}
-
 /// Fills in `line->against`.
-Status ParseAgainst(const RawFlags& raw, CommandLine* line) {
-  const RunConfiguration& run = line->configuration;
-  if (raw.against->empty()) return Status::InvalidArgument("--against: a target is missing");
+Status ParseAgainst(const std::string& against, CommandLine* line) {
   if (line->phases.back() != Phase::kRun) {
     return Status::InvalidArgument(
         "--against: it is the run phase that runs in turns: --phase run or load,run");
   }
-  if (Simulated(run.target) != Simulated(*raw.against)) {
-    return Status::InvalidArgument("--against " + *raw.against +
-                                   ": a target in virtual time (sim:) can be compared with "
-                                   "another such only");
-  }
-  RunConfiguration against = run;
-  against.target = *raw.against;
-  const Status differs = ParseTargetFlags(line->against_args, &against);
-  if (!differs.ok()) return Status::InvalidArgument(std::string("--against-args: ").append(differs.message()));
-  const std::string place = PlaceOf(against.target);
-  if (line->phases.size() > 1 && !place.empty() && place == PlaceOf(run.target) &&
-      against.workload.tree == run.workload.tree) {
-    return Status::InvalidArgument("--against " + *raw.against +
-                                   ": the same place as --target's: both cannot be loaded there; "
-                                   "give it its own, or in a pool its own tree by --against-args "
-                                   "'-p farleaf.tree=NAME'");
-  }
-  line->against = std::move(against);
+  auto configuration = ConfigureAgainst(line->configuration, against, line->against_args,
+                                        line->phases.size() > 1);
+  if (!configuration.ok()) return configuration.status();
+  line->against = std::move(*configuration);
   return Status::Ok();
 }
 
@@ -274,7 +246,7 @@ int RunAgainst(const CommandLine& line, const CommandDeps& deps, const Clock* cl
                const OpenedTarget& target, std::ofstream* json) {
   OpenedTarget against{.name = "--against " + line.against->target, .target = nullptr};
   const std::string directory = target.target->DataDirectory();
-  if (!directory.empty() && PlaceOf(line.against->target) == PlaceOf(line.configuration.target)) {
+  if (!directory.empty() && SamePlace(line.configuration.target, line.against->target)) {
     *deps.error << "ycsb: " << against.name << ": data directory " << directory
                 << " is --target's: give it its own\n";
     return kExitUsage;
@@ -324,7 +296,7 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
     return Status::InvalidArgument(
         "--clock cpu: CPU time is added up over threads: use --threads 1");
   }
-  const bool simulated = Simulated(line.configuration.target);
+  const bool simulated = InVirtualTime(line.configuration.target);
   if (raw.confidence_percent && !simulated) {
     return Status::InvalidArgument("--confidence: only targets in virtual time (sim:) stop by it");
   }
@@ -339,7 +311,7 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments) {
         "sim:MODEL-FILE, lsm:DIR, rocksdb:DIR or blobdb:DIR");
   }
   FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, &line));
-  if (raw.against) FARLEAF_RETURN_IF_ERROR(ParseAgainst(raw, &line));
+  if (raw.against) FARLEAF_RETURN_IF_ERROR(ParseAgainst(*raw.against, &line));
   return line;
 }
 

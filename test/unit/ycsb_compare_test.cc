@@ -1,5 +1,5 @@
-// Comparisons: what is concluded from rounds, and runs of two targets in turns, on a clock that moves only by what
-// operations cost.
+// Comparisons: what is concluded from rounds, and runs of two targets in turns, on a clock that
+// moves only by what operations cost.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -200,7 +200,8 @@ struct SessionRun {
 
 struct FakeWorld {
   ManualClock clock;
-  /// What the next operation of the target takes; the second: Session::Runs of the target before this one.
+  /// What the next operation of the target takes; the second: Session::Runs of the target before
+  /// this one.
   std::function<uint64_t(const std::string&, size_t)> cost_ns = [](const std::string&, size_t) {
     return 1000;
   };
@@ -387,8 +388,8 @@ TEST_F(CompareTest, RatioIsOfTheTargetToTheOther) {
 }
 
 TEST_F(CompareTest, IntervalIsOfTheRoundsRatios) {
-  // Of a:, the three rounds (runs 1 to 3) take 1, 2 and 4 us an operation, of b: 1: ratios 1, 1/2, 1/4. The logarithms'
-  // deviation is ln 2; half width 4.303 x ln 2 / sqrt(3) = 1.722010.
+  // Of a:, the three rounds (runs 1 to 3) take 1, 2 and 4 us an operation, of b: 1: ratios 1, 1/2,
+  // 1/4. The logarithms' deviation is ln 2; half width 4.303 x ln 2 / sqrt(3) = 1.722010.
   world.cost_ns = [](const std::string& target, size_t run) -> uint64_t {
     return target == "a:" && run > 0 ? uint64_t{500} << run : 1000;
   };
@@ -596,11 +597,14 @@ TEST_F(CompareTest, OnePlaceIsNotLoadedTwice) {
            {"lsm:/tmp/d", "lsm:/tmp/d"},
            {"lsm:/tmp/d", "lsm:/tmp/./e/../d/?cache_mb=3"},
            {"lsm:/tmp/d", "rocksdb:/tmp/d"},
+           {"lsm:d", "lsm:" + std::filesystem::current_path().string() + "/d"},
            {"pool:memcached://h:1/c", "pool:memcached://h:1/c"}}) {
     EXPECT_EQ(load(target, against), kExitUsage) << against;
     EXPECT_NE(error.str().find("--against " + against + ": the same place"), std::string::npos)
         << error.str();
   }
+  // A store has one tree, whatever its name.
+  EXPECT_EQ(load("lsm:/tmp/d", "lsm:/tmp/d", "-p farleaf.tree=other"), kExitUsage);
   EXPECT_TRUE(world.opened.empty());
   EXPECT_EQ(load("lsm:/tmp/d", "lsm:/tmp/e"), kExitOk) << error.str();
   EXPECT_EQ(load("pool:memcached://h:1/c", "pool:memcached://h:1/c", "-p farleaf.tree=other"),
