@@ -208,6 +208,9 @@ struct FakeWorld {
   /// May spoil an operation that has been answered.
   std::function<void(const std::string&, size_t, Operation*)> after = [](const std::string&, size_t,
                                                                          Operation*) {};
+  /// Whether the session drops an operation, as it does those that a stopped phase leaves.
+  std::function<bool(const std::string&, size_t, const Operation&)> drops =
+      [](const std::string&, size_t, const Operation&) { return false; };
   std::vector<SessionRun> runs;
   std::map<std::string, TargetOptions> opened;
   std::vector<std::string> closed;
@@ -236,7 +239,8 @@ class FakeTarget final : public Target {
       FakeWorld& world = *target_.world_;
       const size_t run = target_.runs_++;
       std::vector<std::string> operations;
-      for (Operation operation; source.Next(&operation) && source.Begin(&operation);) {
+      for (Operation operation; source.Next(&operation);) {
+        if (world.drops(target_.url_, run, operation) || !source.Begin(&operation)) continue;
         world.clock.AdvanceNs(world.cost_ns(target_.url_, run));
         operations.push_back(std::string(OpKindName(operation.kind)) + " " + operation.key);
         target_.Answer(&operation);
@@ -411,6 +415,25 @@ TEST_F(CompareTest, DriftThatIsEvenCancels) {
   };
   ASSERT_EQ(Compare({"--rounds", "10"}), kExitOk) << error.str();
   EXPECT_NEAR(Json().at("comparison").at("figures").at("ops_per_second").at("ratio"), 1, 1e-5);
+}
+
+TEST_F(CompareTest, InsertThatARoundDroppedIsTheNextOnesFirst) {
+  std::string dropped;
+  world.drops = [&](const std::string& target, size_t run, const Operation& operation) {
+    if (target != "a:" || run != 1 || !dropped.empty()) return false;
+    dropped = "INSERT " + operation.key;
+    return true;
+  };
+  ASSERT_EQ(Compare({"--rounds", "3", "-p", "readproportion=0", "-p", "updateproportion=0", "-p",
+                     "insertproportion=1"}),
+            kExitOk)
+      << error.str();
+  // a: is the first of round 1 and the second of round 2.
+  EXPECT_EQ(world.runs[2].operations.size(), 1999u);
+  EXPECT_EQ(world.runs[3].operations.front(), dropped);
+  EXPECT_EQ(world.runs[5].target, "a:");
+  EXPECT_EQ(world.runs[5].operations.front(), dropped);
+  EXPECT_NE(world.runs[5].operations[1], world.runs[4].operations[1]);
 }
 
 TEST_F(CompareTest, InterruptedRunTellsTheRoundsThatAreComplete) {
