@@ -22,7 +22,8 @@ std::string PlaceOf(const std::string& target) {
 
 /// Whether trees of several names can be in one place.
 bool HoldsTrees(const std::string& target) {
-  return target.starts_with("pool:") || target.starts_with("farleaf");
+  return target.starts_with("pool:") || target.starts_with("farleaf") ||
+         target.starts_with("redis") || target.starts_with("memcached");
 }
 
 }  // namespace
@@ -51,7 +52,7 @@ Result<RunConfiguration> ConfigureAgainst(const RunConfiguration& run, const std
   if (loads && !other_tree && SamePlace(run.target, against)) {
     return Status::InvalidArgument(flag +
                                    ": the same place as --target's, and both cannot be loaded "
-                                   "there: give it its own, or in a pool its own tree by "
+                                   "there: give it its own, or in a pool or server its own tree by "
                                    "--against-args '-p farleaf.tree=NAME'");
   }
   return configuration;
