@@ -1,5 +1,6 @@
 #include "benchmark/ycsb/command.h"
 
+#include "benchmark/ycsb/comparison_flags.h"
 #include "benchmark/ycsb/comparison_run.h"
 #include "benchmark/ycsb/cpu_clock.h"
 #include "benchmark/ycsb/merge.h"
@@ -145,7 +146,7 @@ int Compare(const CommandLine& line, const CommandDeps& deps, ResultFiles* files
   int code = Open(line, deps, clock, line.configuration, &target);
   if (code != kExitOk) return code;
   const std::string directory = target.target->DataDirectory();
-  if (!directory.empty() && PlaceOf(line.against->target) == PlaceOf(line.configuration.target)) {
+  if (!directory.empty() && SamePlace(line.configuration.target, line.against->target)) {
     *deps.error << "ycsb: " << against.name << ": data directory " << directory
                 << " is --target's: give it its own\n";
     return Close(deps, target, kExitUsage);

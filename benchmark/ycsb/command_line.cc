@@ -4,9 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 
+#include "benchmark/ycsb/comparison_flags.h"
 #include "benchmark/ycsb/processes.h"
 #include "benchmark/ycsb/properties.h"
 #include "benchmark/ycsb/target_flags.h"
@@ -33,7 +33,8 @@ constexpr const char* kFooter =
     "  pool:BOOTSTRAP-URL      this process joins a pool, e.g. pool:memcached://HOST:PORT/CLUSTER\n"
     "  farleaf://HOST:PORT     a compute server through the client; also farleaf+unix:PATH,\n"
     "                          or farleaf+ring:PATH, through memory shared with it\n"
-    "  memcached://HOST:PORT, redis://HOST:PORT   a server of that protocol, Farleaf's or another;\n"
+    "  memcached://HOST:PORT, redis://HOST:PORT   a server of that protocol, Farleaf's or "
+    "another;\n"
     "                          also memcached+unix:PATH, redis+unix:PATH. No scans; memcached:\n"
     "                          only with farleaf.keys=bytes\n"
     "  lsm:DIR[?NAME=VALUE&...]                   Farleaf's LSM store in this process\n"
@@ -194,12 +195,8 @@ Status ParseProperties(const RawFlags& raw, int interrupt_fd, CommandLine* line)
   return CheckTrace(line, interrupt_fd);
 }
 
-bool Simulated(const std::string& target) { return target.starts_with("sim:"); }
-
 /// Fills in `line->against`.
-Status ParseAgainst(const RawFlags& raw, CommandLine* line) {
-  const RunConfiguration& run = line->configuration;
-  if (raw.against->empty()) return Status::InvalidArgument("--against: a target is missing");
+Status ParseAgainst(const std::string& against, CommandLine* line) {
   if (line->phases.back() != Phase::kRun) {
     return Status::InvalidArgument(
         "--against: it is the run phase that runs in turns: --phase run or load,run");
@@ -211,38 +208,14 @@ Status ParseAgainst(const RawFlags& raw, CommandLine* line) {
   if (!line->hdr_log_path.empty()) {
     return Status::InvalidArgument("--against: --hdr-log is of one target: run it by itself");
   }
-  if (Simulated(run.target) != Simulated(*raw.against)) {
-    return Status::InvalidArgument("--against " + *raw.against +
-                                   ": a target in virtual time (sim:) can be compared with "
-                                   "another such only");
-  }
-  RunConfiguration against = run;
-  against.target = *raw.against;
-  const Status differs = ParseTargetFlags(line->against_args, &against);
-  if (!differs.ok())
-    return Status::InvalidArgument(std::string("--against-args: ").append(differs.message()));
-  const std::string place = PlaceOf(against.target);
-  if (line->phases.size() > 1 && !place.empty() && place == PlaceOf(run.target) &&
-      against.workload.tree == run.workload.tree) {
-    return Status::InvalidArgument("--against " + *raw.against +
-                                   ": the same place as --target's: both cannot be loaded there; "
-                                   "give it its own, or in a pool its own tree by --against-args "
-                                   "'-p farleaf.tree=NAME'");
-  }
-  line->against = std::move(against);
+  auto configuration =
+      ConfigureAgainst(line->configuration, against, line->against_args, line->phases.size() > 1);
+  if (!configuration.ok()) return configuration.status();
+  line->against = std::move(*configuration);
   return Status::Ok();
 }
 
 }  // namespace
-
-std::string PlaceOf(const std::string& target) {
-  const std::string place = target.substr(target.find(':') + 1);
-  if (Simulated(target) || target.starts_with("local:")) return "";
-  std::error_code ignored;
-  const auto path =
-      std::filesystem::weakly_canonical(place.substr(0, place.find('?')), ignored).string();
-  return path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
-}
 
 Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments, int interrupt_fd) {
   CommandLine line;
@@ -274,7 +247,7 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments, int
     return Status::InvalidArgument(
         "--clock cpu: CPU time is added up over threads: use --threads 1");
   }
-  const bool simulated = Simulated(line.configuration.target);
+  const bool simulated = InVirtualTime(line.configuration.target);
   if (raw.confidence_percent && !simulated) {
     return Status::InvalidArgument("--confidence: only targets in virtual time (sim:) stop by it");
   }
@@ -290,7 +263,7 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments, int
         "sim:MODEL-FILE");
   }
   FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, interrupt_fd, &line));
-  if (raw.against) FARLEAF_RETURN_IF_ERROR(ParseAgainst(raw, &line));
+  if (raw.against) FARLEAF_RETURN_IF_ERROR(ParseAgainst(*raw.against, &line));
   if (line.processes > 1) FARLEAF_RETURN_IF_ERROR(CheckProcesses(line));
   return line;
 }

@@ -35,8 +35,4 @@ struct CommandLine {
 /// of a long trace: Unavailable.
 Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments, int interrupt_fd = -1);
 
-/// What stands behind a target's scheme, where that may name something two targets could share; else
-/// empty.
-std::string PlaceOf(const std::string& target);
-
 }  // namespace farleaf::ycsb

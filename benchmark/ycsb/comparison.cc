@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ostream.h>
 
-#include <algorithm>
-
 namespace farleaf::ycsb {
 
 namespace {
@@ -19,6 +17,24 @@ struct ComparedPercentile {
 };
 constexpr ComparedPercentile kComparedPercentiles[] = {
     {"p50", "p50", 0.5, 2}, {"p99", "p99", 0.99, 100}, {"p999", "p99.9", 0.999, 1000}};
+
+Figure Throughput() { return {"ops_per_second", "throughput (ops/s)"}; }
+Figure CpuTime() { return {"cpu_ns_per_op", "CPU time (ns/op)"}; }
+Figure Latency(OpKind kind, const ComparedPercentile& percentile) {
+  const std::string name(OpKindName(kind));
+  return {name + ".latency_us." + percentile.name, name + " " + percentile.title + " (us)"};
+}
+
+/// In the order of the table; without values.
+std::vector<Figure> AllFigures() {
+  std::vector<Figure> all = {Throughput(), CpuTime()};
+  for (size_t i = 0; i < kOpKinds; ++i) {
+    for (const ComparedPercentile& percentile : kComparedPercentiles) {
+      all.push_back(Latency(static_cast<OpKind>(i), percentile));
+    }
+  }
+  return all;
+}
 
 std::optional<double> ValueOf(const std::vector<Figure>& figures, const std::string& name) {
   for (const Figure& figure : figures) {
@@ -53,18 +69,16 @@ Json FigureToJson(const PairedRatio& compared) {
 std::vector<Figure> FiguresOf(const PhaseResult& result) {
   const uint64_t operations = result.operations();
   if (operations == 0) return {};
-  std::vector<Figure> figures = {
-      {"ops_per_second", "throughput (ops/s)", result.ops_per_second()},
-      {"cpu_ns_per_op", "CPU time (ns/op)",
-       static_cast<double>(result.cpu_ns) / static_cast<double>(operations)}};
+  std::vector<Figure> figures = {Throughput(), CpuTime()};
+  figures[0].value = result.ops_per_second();
+  figures[1].value = static_cast<double>(result.cpu_ns) / static_cast<double>(operations);
   for (size_t i = 0; i < kOpKinds; ++i) {
     const Histogram& latency_ns = result.kinds[i].latency_ns;
-    const std::string kind(OpKindName(static_cast<OpKind>(i)));
     for (const ComparedPercentile& percentile : kComparedPercentiles) {
       if (latency_ns.count() < percentile.operations_min) continue;
-      figures.push_back({kind + ".latency_us." + percentile.name,
-                         kind + " " + percentile.title + " (us)",
-                         static_cast<double>(latency_ns.Quantile(percentile.quantile)) * 1e-3});
+      figures.push_back(Latency(static_cast<OpKind>(i), percentile));
+      figures.back().value =
+          static_cast<double>(latency_ns.Quantile(percentile.quantile)) * 1e-3;
     }
   }
   return figures;
@@ -97,6 +111,15 @@ std::optional<double> Comparison::LastRatio(const std::string& figure) const {
   return *target / *against;
 }
 
+std::vector<Comparison::ComparedFigure> Comparison::ComparedFigures() const {
+  std::vector<ComparedFigure> all;
+  for (const Figure& figure : AllFigures()) {
+    auto compared = Compare(figure.name);
+    if (compared) all.push_back({figure, *compared});
+  }
+  return all;
+}
+
 std::optional<PairedRatio> Comparison::Compare(const std::string& figure) const {
   std::vector<PairedValues> values;
   for (const Round& round : rounds_) {
@@ -104,18 +127,6 @@ std::optional<PairedRatio> Comparison::Compare(const std::string& figure) const 
     if (target && against) values.push_back({*target, *against});
   }
   return CompareRounds(values);
-}
-
-std::vector<Comparison::Known> Comparison::KnownFigures() const {
-  std::vector<Known> known;
-  for (const Round& round : rounds_) {
-    for (const Figure& figure : round.target) {
-      const bool is_new = std::none_of(known.begin(), known.end(),
-                                       [&](const Known& other) { return other.name == figure.name; });
-      if (is_new) known.push_back({figure.name, figure.title});
-    }
-  }
-  return known;
 }
 
 void Comparison::Print(std::ostream& out) const {
@@ -141,17 +152,15 @@ void Comparison::Print(std::ostream& out) const {
   }
   fmt::print(out, "{:<30} {:>14} {:>14} {:>8}  {}\n", "figure", "A (median)", "B (median)",
              "A/B", "95 % interval");
-  for (const Known& figure : KnownFigures()) {
-    const auto compared = Compare(figure.name);
-    if (!compared) continue;
+  for (const auto& [figure, compared] : ComparedFigures()) {
     const std::string interval =
-        compared->interval
-            ? fmt::format("[{:.4f}, {:.4f}]", compared->interval->low, compared->interval->high)
+        compared.interval
+            ? fmt::format("[{:.4f}, {:.4f}]", compared.interval->low, compared.interval->high)
             : "-";
     const std::string line =
         fmt::format("{:<30} {:>14.3f} {:>14.3f} {:>8.4f}  {:<18}  {}", figure.title,
-                    compared->target_median, compared->against_median, compared->ratio, interval,
-                    Finding(*compared));
+                    compared.target_median, compared.against_median, compared.ratio, interval,
+                    Finding(compared));
     out << line.substr(0, line.find_last_not_of(' ') + 1) << "\n";
   }
 }
@@ -165,9 +174,8 @@ nlohmann::ordered_json Comparison::ToJson() const {
                       {"target", round.target_json},
                       {"against", round.against_json}});
   }
-  for (const Known& figure : KnownFigures()) {
-    const auto compared = Compare(figure.name);
-    if (compared) figures[figure.name] = FigureToJson(*compared);
+  for (const auto& [figure, compared] : ComparedFigures()) {
+    figures[figure.name] = FigureToJson(compared);
   }
   Json comparison;
   comparison["target"] = options_.target.target;

@@ -21,8 +21,9 @@ struct Figure {
   std::string title;  ///< with its unit: "READ p99 (us)"
   double value = 0;
 };
-/// Throughput, CPU time, and for each kind of operation the median, p99 and p99.9 of its latency. A percentile
-/// is left out where fewer operations succeeded than it takes for one to be beyond it (p99.9: 1000).
+/// Throughput, CPU time, and for each kind of operation the median, p99 and p99.9 of its latency. A
+/// percentile is left out where fewer operations succeeded than it takes for one to be beyond it
+/// (p99.9: 1000).
 std::vector<Figure> FiguresOf(const PhaseResult& result);
 
 enum class Side : uint8_t { kTarget, kAgainst };
@@ -65,10 +66,11 @@ class Comparison {
     std::vector<Figure> target, against;
     nlohmann::ordered_json target_json, against_json;
   };
-  struct Known {
-    std::string name, title;
+  struct ComparedFigure {
+    Figure figure;
+    PairedRatio compared;
   };
-  std::vector<Known> KnownFigures() const;
+  std::vector<ComparedFigure> ComparedFigures() const;
 
   ComparisonOptions options_;
   std::vector<Round> rounds_;

@@ -35,8 +35,9 @@ struct ComparisonOutcome {
   nlohmann::ordered_json json;
 };
 
-/// Both get the same operations in a round, by its seed: the configuration's and the round's number. Prints what was
-/// loaded, and the table of all rounds that were complete when something ended the run.
+/// Both get the same operations in a round, by its seed: the configuration's and the round's
+/// number. Prints what was loaded, and the table of all rounds that were complete when something
+/// ended the run.
 ComparisonOutcome RunComparison(const ComparedTarget& target, const ComparedTarget& against,
                                 const ComparisonRunOptions& options);
 

@@ -11,7 +11,8 @@ namespace farleaf::ycsb {
 
 namespace {
 
-// 97.5 % quantiles for 1 to 30 degrees of freedom: NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
+// 97.5 % quantiles for 1 to 30 degrees of freedom: NIST/SEMATECH e-Handbook of Statistical Methods,
+// 1.3.6.7.2.
 constexpr double kStudent[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
                                2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
                                2.110,  2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064,

@@ -14,6 +14,7 @@
 #include "benchmark/ycsb/batch_means.h"
 #include "benchmark/ycsb/command.h"
 #include "dsm/base/random.h"
+#include "test/support/child_process.h"
 
 namespace farleaf::ycsb {
 namespace {
@@ -148,6 +149,77 @@ TEST_F(SimulatedTargetTest, IntervalsAreOfVirtualTimeAndRepeat) {
     EXPECT_NEAR(max_us, run["operations"][kind]["latency_us"]["max"].get<double>(), 1e-6);
     EXPECT_EQ(rows.size(), std::ceil(run["overall"]["run_time_ms"].get<double>() * 10));
   }
+}
+
+/// What `ycsb` writes with --json, byte for byte.
+std::string JsonOfAProcess(const std::filesystem::path& folder,
+                           std::vector<std::string> arguments) {
+  const std::string json = folder / "process.json";
+  arguments.insert(arguments.begin(), FARLEAF_YCSB);
+  arguments.insert(arguments.end(), {"--json", json});
+  ChildProcess ycsb(std::move(arguments), folder / "process.txt");
+  EXPECT_EQ(ycsb.Wait(), kExitOk) << ycsb.Output();
+  std::ifstream file(json);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST_F(SimulatedTargetTest, ProcessesWriteIdenticalJson) {
+  const std::string target = "sim:" + kModels + "/rf_tree_paper.toml?region=64MiB&chunk=256KiB";
+  for (const char workload : std::string("ade")) {
+    for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+             {},
+             {"--confidence", "2", "--operations-max", "6000"},
+             {"--rate", "2000000", "--warmup", "500"},
+             {"-p", "farleaf.keys=bytes", "-p", "fieldlength=20"},
+             {"--program", "sherman", "--in-flight", "3"},
+             {"--against", target, "--against-args", "--cache off", "--rounds", "3"}}) {
+      std::vector<std::string> arguments = {
+          "-P",        std::string(FARLEAF_WORKLOADS) + "/workload" + workload,
+          "-p",        "recordcount=3000",
+          "-p",        "operationcount=2000",
+          "--threads", "24",
+          "--phase",   "load,run",
+          "--target",  target,
+          "--seed",    "7"};
+      if (more.empty() || more.front() != "--confidence") {
+        arguments.insert(arguments.end(), {"--confidence", "0"});
+      }
+      arguments.insert(arguments.end(), more.begin(), more.end());
+      const std::string first = JsonOfAProcess(folder, arguments);
+      EXPECT_GT(first.size(), 1000u);
+      EXPECT_EQ(first, JsonOfAProcess(folder, arguments)) << workload;
+    }
+  }
+}
+
+TEST_F(SimulatedTargetTest, ComparisonWithItselfShowsNoDifference) {
+  const std::string target = "sim:" + kModels + "/rf_tree_paper.toml?region=64MiB&chunk=256KiB";
+  const auto json = YcsbJson('a', target,
+                             {"--phase", "load,run", "--threads", "20", "--against", target,
+                              "--rounds", "3"});
+  const auto& comparison = json["comparison"];
+  EXPECT_EQ(comparison["rounds"].size(), 3u);
+  for (const auto& round : comparison["rounds"]) EXPECT_EQ(round["target"], round["against"]);
+  EXPECT_EQ(comparison["figures"].size(), 8u);
+  for (const auto& [name, figure] : comparison["figures"].items()) {
+    EXPECT_EQ(figure["ratio"], 1) << name;
+    EXPECT_EQ(figure["difference_shown"], false) << name;
+  }
+  // Rounds are seeds, and of operationcount operations.
+  EXPECT_NE(comparison["rounds"][0]["target"], comparison["rounds"][1]["target"]);
+  EXPECT_EQ(comparison["rounds"][0]["target"]["overall"]["count"], 4000);
+}
+
+TEST_F(SimulatedTargetTest, ComparisonShowsWhatTheCacheIsWorth) {
+  const std::string target = "sim:" + kModels + "/rf_tree_paper.toml?region=64MiB&chunk=256KiB";
+  const auto json = YcsbJson('c', target,
+                             {"--phase", "load,run", "--threads", "20", "--against", target,
+                              "--against-args", "--cache off", "--rounds", "3"});
+  const auto& figures = json["comparison"]["figures"];
+  EXPECT_GT(figures["ops_per_second"]["ci95"][0], 1.2);
+  EXPECT_LT(figures["READ.latency_us.p50"]["ci95"][1], 0.8);
 }
 
 TEST_F(SimulatedTargetTest, EveryWorkloadRunsWithHundredsOfClients) {

@@ -255,6 +255,24 @@ TEST_P(StoreTest, LoadIsRefusedOverAStoreAndARunWithoutOne) {
   EXPECT_NE(error.str().find("holds a store"), std::string::npos) << error.str();
 }
 
+TEST_P(StoreTest, TwoDirectoriesAreComparedAndOneIsNotOpenedTwice) {
+  const std::string other = directory + "_other";
+  const auto compare = [&](const std::string& at, const std::string& phase) {
+    return Ycsb('d', Url(),
+                {"--phase", phase, "--against", std::string(GetParam()) + ":" + at + "?direct=0",
+                 "--rounds", "3", "-p", "recordcount=2000", "-p", "operationcount=1000"});
+  };
+  EXPECT_EQ(compare(other, "load,run"), kExitOk) << error.str();
+  EXPECT_NE(out.str().find("3 of 3 rounds"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("INSERT p50 (us)"), std::string::npos) << out.str();
+  EXPECT_EQ(error.str(), "");
+  EXPECT_EQ(compare(directory + "/../" + std::filesystem::path(directory).filename().string(), "run"),
+            kExitUsage);
+  EXPECT_NE(error.str().find(": data directory " + directory + " is --target's"), std::string::npos)
+      << error.str();
+  std::filesystem::remove_all(other);
+}
+
 TEST_P(StoreTest, WrongMixOfWhatWasLoadedIsFound) {
   ASSERT_EQ(Ycsb('c', Url(), {"--phase", "load"}), kExitOk) << error.str();
   EXPECT_EQ(Ycsb('c', Url(), {"-p", "farleaf.kvmix=ld"}), kExitFailed);

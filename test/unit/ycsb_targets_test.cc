@@ -445,5 +445,17 @@ TEST(YcsbBinaryTest, InterruptEndsThePhaseWithItsResults) {
   EXPECT_NE(outcome.output.find("[READ], Operations, "), std::string::npos);
 }
 
+TEST(YcsbBinaryTest, InterruptedComparisonTellsItsRounds) {
+  const Outcome outcome = RunBinary(
+      {"-P", std::string(FARLEAF_WORKLOADS) + "/workloada", "--phase", "load,run", "--target",
+       "local:?region=16MiB", "--against", "local:?region=16MiB", "--against-args", "--cache off",
+       "--rounds", "1000", "-p", "operationcount=20000"},
+      "ycsb: round 4 of 1000: ");
+  EXPECT_EQ(outcome.exit_code, kExitInterrupted) << outcome.output;
+  EXPECT_NE(outcome.output.find(" of 1000 rounds in turns"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find(", interrupted\n"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("\nREAD p99 (us) "), std::string::npos) << outcome.output;
+}
+
 }  // namespace
 }  // namespace farleaf::ycsb
