@@ -592,6 +592,8 @@ TEST_F(CompareTest, WrongFlagsAreRefusedByName) {
       {{"--against", "b:", "--rounds", "1001"}, "--rounds"},
       {{"--against", ""}, "--against"},
       {{"--against", "b:", "--phase", "load"}, "--against: it is the run phase"},
+      {{"--against", "b:", "--processes", "2"}, "--against: two targets take turns in one process"},
+      {{"--against", "b:", "--hdr-log", "log"}, "--against: --hdr-log is of one target"},
       {{"--against", "sim:model.toml"}, "--against sim:model.toml: a target in virtual time"},
       {{"--against", "b:", "--against-args", "--threads 2"}, "--threads"},
       {{"--against", "b:", "--against-args", "--threads 2"}, "--against-args: "},
