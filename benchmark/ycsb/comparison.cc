@@ -135,7 +135,7 @@ void Comparison::Print(std::ostream& out) const {
              options_.against_args.empty() ? "" : " ", options_.against_args);
   fmt::print(out, "# {} of {} rounds in turns (A B, B A, ...), {} threads x {} in flight, {} loop",
              rounds_.size(), options_.rounds, run.threads, run.in_flight,
-             run.rate > 0 ? "open" : "closed");
+             run.open_loop() ? "open" : "closed");
   if (!rounds_.empty()) {
     fmt::print(out, ", seeds {} to {}", rounds_.front().seed, rounds_.back().seed);
   }

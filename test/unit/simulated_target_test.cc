@@ -171,7 +171,7 @@ TEST_F(SimulatedTargetTest, ProcessesWriteIdenticalJson) {
     for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
              {},
              {"--confidence", "2", "--operations-max", "6000"},
-             {"--rate", "2000000", "--warmup", "500"},
+             {"--rate", "2000000", "--warmup", "500", "--interval", "0.0001"},
              {"-p", "farleaf.keys=bytes", "-p", "fieldlength=20"},
              {"--program", "sherman", "--in-flight", "3"},
              {"--against", target, "--against-args", "--cache off", "--rounds", "3"}}) {
