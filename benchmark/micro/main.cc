@@ -165,6 +165,7 @@ void RegisterAll(Data* data) {
 /// What the command line asks for, besides Google Benchmark's flags.
 struct Arguments {
   bool operations = false;
+  bool as_text = true;  ///< no other --benchmark_format
   TreeUnderTestOptions tree{.keys = kKeysDefault};
   OperationCostOptions costs;
   std::vector<index::LeafLayout> leaf_layouts = {index::LeafLayout::kParted};
@@ -227,6 +228,7 @@ std::string TakeArguments(int* argc, char** argv, Arguments* arguments) {
         error = "--leaf-layout: expected parted, sorted or both";
       }
     } else {
+      if (names(argument, "--benchmark_format=")) arguments->as_text = value == "console";
       argv[kept++] = argv[i];
     }
   }
@@ -288,7 +290,7 @@ int main(int argc, char** argv) {
   farleaf::micro::RegisterLsmPieces();
   farleaf::micro::RegisterTableBenchmarks();
   farleaf::micro::BoundReporter reporter;
-  benchmark::RunSpecifiedBenchmarks(&reporter);
+  benchmark::RunSpecifiedBenchmarks(arguments.as_text ? &reporter : nullptr);
   reporter.PrintBounds(std::cout);
   benchmark::Shutdown();
   return 0;
