@@ -444,9 +444,10 @@ TEST_F(CompareTest, InterruptedRunTellsTheRoundsThatAreComplete) {
     world.runs.clear();
     // In the first phase of the round behind them; Session::Run 0 is the load.
     const std::string stops = FirstOf(complete) == Side::kTarget ? "a:" : "b:";
+    bool interrupted = false;
     world.after = [&](const std::string& target, size_t run, Operation*) {
-      if (target != stops || run != complete + 1) return;
-      world.after = [](const std::string&, size_t, Operation*) {};
+      if (interrupted || target != stops || run != complete + 1) return;
+      interrupted = true;
       Interrupt();
     };
     EXPECT_EQ(Compare({"--rounds", "5"}), kExitInterrupted);
