@@ -6,6 +6,7 @@ each case is run with one client, too, so that what it waits for beside others i
 
 import os
 import re
+import threading
 import types
 
 from bench import REPOSITORY, Failed, runners, simulated_runs
@@ -57,7 +58,7 @@ class Simulated(runners.Runner):
             if found != 1:
                 raise Failed(f"{name} has {found} lines of {key}")
         path = self.context.directory / (re.sub(r"[^a-z0-9]+", "_", model) + ".toml")
-        partial = path.with_suffix(f".{os.getpid()}")
+        partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")  # cases run at a time
         partial.write_text(text, encoding="utf-8")
         partial.rename(path)
         return str(path)
