@@ -293,5 +293,5 @@ int main(int argc, char** argv) {
   benchmark::RunSpecifiedBenchmarks(arguments.as_text ? &reporter : nullptr);
   reporter.PrintBounds(std::cout);
   benchmark::Shutdown();
-  return 0;
+  return reporter.any_failed() ? 1 : 0;
 }

@@ -219,6 +219,7 @@ BoundReporter::BoundReporter()
 
 void BoundReporter::ReportRuns(const std::vector<Run>& reports) {
   for (const Run& run : reports) {
+    any_failed_ |= run.error_occurred;
     if (run.run_type == Run::RT_Iteration && !run.error_occurred) {
       ns_[PlainName(run.benchmark_name())] = NsOf(run);
     }

@@ -29,8 +29,11 @@ class BoundReporter final : public benchmark::ConsoleReporter {
   void ReportRuns(const std::vector<Run>& reports) override;
   /// To be called when all have run. Prints nothing if no piece ran beside its bound.
   void PrintBounds(std::ostream& out) const;
+  /// Whether one of them ended with an error.
+  bool any_failed() const { return any_failed_; }
 
  private:
+  bool any_failed_ = false;
   std::map<std::string, double> ns_;  // by the benchmark's name
 };
 

@@ -4,11 +4,9 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "benchmark/ycsb/command_line.h"
 #include "benchmark/ycsb/target.h"

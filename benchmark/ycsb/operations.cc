@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "benchmark/ycsb/scan_rows.h"
 #include "dsm/base/check.h"
 
 namespace farleaf::ycsb {
@@ -301,17 +302,10 @@ std::optional<std::string> OperationGenerator::FindScanProblem(const Operation& 
     return "expected its first row to be that key, found " +
            (rows.empty() ? "no row" : Printable(rows.front().key));
   }
-  const std::string* previous = nullptr;
-  for (const index::KeyValue& row : rows) {
-    if (previous ? row.key <= *previous : row.key < operation.key) {
-      return "expected a key above " + Printable(previous ? *previous : operation.key) +
-             ", found " + Printable(row.key);
-    }
-    previous = &row.key;
-    if (auto problem = run_.codec.Check(row.key, row.value)) {
-      return "row of key " + Printable(row.key) + ": " + *problem;
-    }
-  }
+  auto problem = FindRowProblem(operation, [this](std::string_view key, std::string_view value) {
+    return run_.codec.Check(key, value);
+  });
+  if (problem) return problem;
   return FindGap(operation);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "benchmark/ycsb/scan_rows.h"
+
 namespace farleaf::ycsb {
 
 TracePlayer::TracePlayer(const TraceSummary* trace, const RecordCodec* codec,
@@ -91,18 +93,9 @@ std::optional<std::string> TracePlayer::FindScanProblem(const Operation& operati
     return "expected at most " + std::to_string(operation.scan_length) + " rows, found " +
            std::to_string(rows.size());
   }
-  const std::string* previous = nullptr;
-  for (const index::KeyValue& row : rows) {
-    if (previous ? row.key <= *previous : row.key < operation.key) {
-      return "expected a key above " + Printable(previous ? *previous : operation.key) +
-             ", found " + Printable(row.key);
-    }
-    previous = &row.key;
-    if (auto problem = FindValueProblem(row.key, row.value)) {
-      return "row of key " + Printable(row.key) + ": " + *problem;
-    }
-  }
-  return std::nullopt;
+  return FindRowProblem(operation, [this](std::string_view key, std::string_view value) {
+    return FindValueProblem(key, value);
+  });
 }
 
 }  // namespace farleaf::ycsb

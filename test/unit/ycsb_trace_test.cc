@@ -14,8 +14,7 @@
 #include "benchmark/ycsb/trace.h"
 #include "benchmark/ycsb/trace_values.h"
 #include "dsm/base/bytes.h"
-#include "dsm/shm/local_fabric.h"
-#include "test/support/map_index.h"
+#include "test/unit/map_target.h"
 
 namespace farleaf::ycsb {
 namespace {
@@ -612,29 +611,6 @@ TEST_F(TraceTest, CheckOfALongTraceCanBeInterrupted) {
 
 // --- on an index, with the loop that real targets use ---
 
-class SlowMapTarget final : public IndexTarget {
- public:
-  SlowMapTarget(test::MapIndex* map, const Clock* clock)
-      : map_(map),
-        clock_(clock),
-        fabric_(std::move(*dsm::LocalFabric::Create({.servers = 1, .region_bytes = 4 << 20}))) {}
-  Result<uint64_t> PoolBytesUsed() override { return uint64_t{0}; }
-  Status Close() override { return Status::Ok(); }
-
- protected:
-  index::RangeIndex& index() override { return *map_; }
-  Result<std::unique_ptr<dsm::Worker>> OpenWorker() override {
-    return std::make_unique<dsm::Worker>(dsm::Worker::Deps{
-        .transport = std::move(*fabric_->OpenTransport()), .epochs = &epochs_, .clock = clock_});
-  }
-
- private:
-  test::MapIndex* map_;
-  const Clock* clock_;
-  dsm::EpochDomain epochs_;
-  std::unique_ptr<dsm::LocalFabric> fabric_;
-};
-
 TEST_F(TraceTest, LastWriteOfAKeyInTheFileIsItsValue) {
   // Operations take random times, so that sixteen in flight would overtake each other.
   constexpr uint64_t kLines = 3'000;
@@ -664,7 +640,7 @@ TEST_F(TraceTest, LastWriteOfAKeyInTheFileIsItsValue) {
   ASSERT_EQ(RunCommand(arguments,
                        {.open_target = [&](const std::string&, const TargetOptions&, const Clock* c)
                             -> Result<std::unique_ptr<Target>> {
-                          return std::unique_ptr<Target>(std::make_unique<SlowMapTarget>(&map, c));
+                          return std::unique_ptr<Target>(std::make_unique<MapTarget>(&map, c));
                         },
                         .clock = &real,
                         .out = &out,
