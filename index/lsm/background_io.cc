@@ -20,6 +20,12 @@ dsm::Task<Status> BackgroundIo::Carry(dsm::Worker& worker, storage::Storage& sto
     Status carried = co_await storage.Run(worker, order.ios);
     if (!carried.ok()) co_return carried;
   }
+  if (order.mirror != nullptr) {
+    for (const storage::Io& io : order.ios) {
+      Status told = co_await order.mirror->WriteTable(worker, io.segment, io.offset, io.bytes);
+      if (!told.ok()) co_return told;
+    }
+  }
   if (!order.syncs.empty()) {
     Status synced = co_await storage.Run(worker, order.syncs);
     if (!synced.ok()) co_return synced;

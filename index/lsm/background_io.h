@@ -17,6 +17,7 @@
 #include "dsm/base/check.h"
 #include "dsm/task.h"
 #include "dsm/worker.h"
+#include "index/lsm/mirror.h"
 #include "index/storage/storage.h"
 
 namespace farleaf::index::lsm {
@@ -50,6 +51,7 @@ class BackgroundIo {
     std::vector<storage::SegmentId> create;  ///< first, one after another
     std::vector<storage::Io> ios;            ///< then, all at once
     std::vector<storage::Io> syncs;          ///< then, all at once
+    Mirror* mirror = nullptr;                ///< that is told of what was written
   };
 
   BackgroundIo() = default;

@@ -70,6 +70,7 @@ Log::Log(const Deps& deps, const Options& options)
       segments_(deps.segments),
       buffers_(deps.buffers),
       epochs_(deps.epochs),
+      mirror_(deps.mirror),
       options_(options),
       next_sequence_(options.next_sequence),
       durable_sequence_(options.next_sequence - 1),
@@ -158,9 +159,8 @@ LogPosition Log::sealed_end() const {
 
 dsm::Task<Status> Log::Prepare(dsm::Worker& worker, std::optional<storage::Reserve> from) {
   while (!prepared(from)) {
-    Preparing::Joining joining{.preparing = preparing_.get(),
-                               .worker = &worker,
-                               .may_take_reserve = from.has_value()};
+    Preparing::Joining joining{
+        .preparing = preparing_.get(), .worker = &worker, .may_take_reserve = from.has_value()};
     co_await joining;
     if (!joining.leads) {
       // Whoever did it may have been allowed less.
@@ -200,6 +200,13 @@ dsm::Task<Status> Log::PrepareOne(dsm::Worker& worker, std::optional<storage::Re
       segments_->GiveUp(options_.kind, std::exchange(taken, SegmentId::kNone));
     }
     co_return created;
+  }
+  if (mirror_ != nullptr) {
+    Status opened = co_await mirror_->Open(worker, options_.kind, taken);
+    if (!opened.ok()) {
+      segments_->GiveUp(options_.kind, std::exchange(taken, SegmentId::kNone));
+      co_return opened;
+    }
   }
   auto segment = std::make_unique<LogSegment>();
   segment->id = std::exchange(taken, SegmentId::kNone);
@@ -386,7 +393,7 @@ void Log::EndRound(const Cut& cut, Keep keep) {
   for (LogSegment* at = first_;; at = at->next) {
     const bool full = at != cut.last || cut.upto == Upto::kFull;
     const uint32_t done = keep == Keep::kUntilSynced ? at->synced : at->written;
-    if (full && at->buffer != nullptr && done == at->used) {
+    if (full && at->buffer != nullptr && done == at->used && IsMirrored(*at)) {
       live_[at->live_slot].store(nullptr, std::memory_order_release);
       buffers_->RemoveFull();
       epochs_->Retire(buffers_->Return(std::move(at->buffer)));
@@ -399,6 +406,42 @@ void Log::EndRound(const Cut& cut, Keep keep) {
   while (first_->buffer == nullptr && first_->synced == first_->used) Forget(first_->id);
 }
 
+void Log::PlanMirror(const Cut& cut, std::vector<MirrorPiece>* pieces) const {
+  if (cut.last == nullptr) return;
+  std::lock_guard lock(lock_);
+  for (const LogSegment* at = first_;; at = at->next) {
+    const uint32_t to = at == cut.last ? cut.used : at->used;
+    const uint32_t from = at->mirrored.load(std::memory_order_relaxed);
+    if (from < to) {
+      pieces->push_back({options_.kind, at->id, at->buffer->bytes.data(), from, to});
+    }
+    if (at == cut.last) break;
+  }
+}
+
+void Log::Mirrored(const Cut& cut, std::vector<Sealed>* sealed) {
+  if (cut.last == nullptr) return;
+  std::lock_guard lock(lock_);
+  for (LogSegment* at = first_;; at = at->next) {
+    const uint32_t to = at == cut.last ? cut.used : at->used;
+    at->mirrored.store(to, std::memory_order_relaxed);
+    if (at != tail_ && to == at->used && !at->sealed.exchange(true, std::memory_order_acq_rel)) {
+      sealed->push_back({options_.kind, at->id, to});
+    }
+    if (at == cut.last) break;
+  }
+  if (cut.end > mirrored_end()) mirrored_end_.store(cut.end, std::memory_order_release);
+}
+
+void Log::PlanFill(std::vector<MirrorPiece>* full, std::vector<MirrorPiece>* open) const {
+  std::lock_guard lock(lock_);
+  for (const LogSegment* at = first_; at != nullptr; at = at->next) {
+    if (at->buffer == nullptr) continue;
+    (at->sealed ? full : open)
+        ->push_back({options_.kind, at->id, at->buffer->bytes.data(), 0, at->mirrored.load()});
+  }
+}
+
 void Log::Forget(SegmentId id) {
   std::lock_guard lock(lock_);
   for (LogSegment** at = &first_; *at != nullptr && *at != tail_; at = &(*at)->next) {
@@ -408,6 +451,15 @@ void Log::Forget(SegmentId id) {
     if (last_sealed_ == segment) last_sealed_ = nullptr;
     delete segment;
     return;
+  }
+}
+
+void Log::AddInMemory(std::set<SegmentId>* segments) const {
+  std::lock_guard lock(lock_);
+  for (const LogSegment* list : {first_, prepared_}) {
+    for (const LogSegment* at = list; at != nullptr; at = at->next) {
+      if (at->buffer != nullptr) segments->insert(at->id);
+    }
   }
 }
 

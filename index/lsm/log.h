@@ -14,7 +14,8 @@
 //   - bytes that were reserved change no more once they are there: a block that is written again has the old
 //     content as a prefix of the new one (log_format.md has the argument on torn rewrites);
 //   - a buffer is let go only when all of it was written, with `synced` durability only when it was synced; readers of it are behind
-//     an epoch.
+//     an epoch;
+//   - where there are copies of the store, a full segment's buffer is kept until all of it is mirrored (log_mirror.h).
 // Thread rule: Append, Find and the observers are thread-safe; the rest says who may call it.
 #pragma once
 
@@ -24,6 +25,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +36,7 @@
 #include "dsm/worker.h"
 #include "index/lsm/log_buffer.h"
 #include "index/lsm/log_record.h"
+#include "index/lsm/mirror.h"
 #include "index/storage/storage.h"
 
 namespace farleaf::index::lsm {
@@ -54,7 +57,8 @@ class SegmentSource {
   virtual void GiveUp(LogKind log, SegmentId id) = 0;
 };
 
-/// One segment of a log that is open. `used` and `next` are guarded by the log's lock, all else is the leader's.
+/// One segment of a log that is open. `used` and `next` are guarded by the log's lock, `mirrored` and `sealed` are the LogMirror's, all
+/// else the leader's.
 struct LogSegment {
   SegmentId id = SegmentId::kNone;
   uint64_t ordinal = 0;  ///< from 1
@@ -63,8 +67,10 @@ struct LogSegment {
   size_t live_slot = 0;
   LogSegment* next = nullptr;
   uint32_t used = 0;
-  uint32_t written = 0;  ///< [0, written) was written
-  uint32_t synced = 0;   ///< [0, synced) is durable
+  uint32_t written = 0;                ///< [0, written) was written
+  uint32_t synced = 0;                 ///< [0, synced) is durable
+  std::atomic<uint32_t> mirrored = 0;  ///< [0, mirrored) is in the memory of every copy
+  std::atomic<bool> sealed = false;    ///< all of it is, and the copies are told that it is full
 
   LogPosition PositionAt(uint32_t offset) const {
     return ordinal * storage::kSegmentBytes + offset;
@@ -78,6 +84,7 @@ class Log {
     SegmentSource* segments = nullptr;
     LogBuffers* buffers = nullptr;
     dsm::EpochDomain* epochs = nullptr;
+    Mirror* mirror = nullptr;  ///< null: there are no copies
   };
   struct Options {
     LogKind kind = LogKind::kRecovery;
@@ -88,6 +95,17 @@ class Log {
   Log(const Deps& deps, const Options& options);
   ~Log();
   Log(const Log&) = delete;
+
+  enum class Upto : uint8_t { kFull, kTail };
+  /// What one round of a leader is about (LogCuts::Take).
+  struct Cut {
+    Upto upto;
+    LogSegment* last = nullptr;  ///< null: nothing at all
+    uint32_t used = 0;           ///< of it
+    LogPosition end = 0;
+    Sequence sequence = 0;  ///< the last one before `end`
+    uint32_t phase = 0;     ///< that has to be at zero
+  };
 
   enum class Outcome : uint8_t {
     kAppended,
@@ -156,12 +174,15 @@ class Log {
   LogPosition sealed_end() const;  ///< behind what is in full segments
   LogPosition written_end() const { return written_end_.load(std::memory_order_acquire); }
   LogPosition synced_end() const { return synced_end_.load(std::memory_order_acquire); }
+  LogPosition mirrored_end() const { return mirrored_end_.load(std::memory_order_acquire); }
   /// All commits up to here are durable.
   Sequence durable_sequence() const { return durable_sequence_.load(std::memory_order_relaxed); }
   const Options& options() const { return options_; }
 
  private:
   friend class LogGroup;
+  friend class LogCuts;
+  friend class LogMirror;
   /// Segments that are ready ahead of need.
   static constexpr size_t kPrepared = 2;
   /// Buffers in memory at most: full ones, the tail and those that are ready.
@@ -169,16 +190,6 @@ class Log {
   /// Up to this much of a tail is written as one, from a copy.
   static constexpr uint32_t kCopyBytesMax = 64 << 10;
 
-  enum class Upto : uint8_t { kFull, kTail };
-  /// What one round of the leader writes.
-  struct Cut {
-    Upto upto;
-    LogSegment* last = nullptr;  ///< null: nothing at all
-    uint32_t used = 0;           ///< of it
-    LogPosition end = 0;
-    Sequence sequence = 0;  ///< the last one before `end`
-    uint32_t phase = 0;     ///< that has to be at zero
-  };
   struct PlannedWrite {
     LogSegment* segment;
     uint32_t end;
@@ -187,9 +198,11 @@ class Log {
   /// A new tail, if there is a segment for it and room for the old one. REQUIRES: lock_ held.
   bool Roll();
 
-  // All below: the leader only.
+  // LogCuts':
   Cut TakeCut(Upto upto);
   bool Settled(const Cut& cut) const { return in_flight_[cut.phase].load() == 0; }
+
+  // The leader's:
   void PlanWrites(const Cut& cut, std::vector<storage::Io>* ios);
   void PlanFull(LogSegment* segment, uint32_t end, std::vector<storage::Io>* ios);
   void PlanTail(LogSegment* segment, uint32_t end, std::vector<storage::Io>* ios);
@@ -209,8 +222,26 @@ class Log {
   /// Lets go of buffers that are not kept, and of segments of which nobody wants to know any more.
   void EndRound(const Cut& cut, Keep keep);
   void Forget(SegmentId id);
+  /// Those that have a buffer.
+  void AddInMemory(std::set<SegmentId>* segments) const;
   /// The segments all of whose commits are `flushed` or older, and were written.
   std::vector<SegmentId> FlushedSegments(Sequence flushed) const;
+
+  // The LogMirror's:
+  /// Pieces of all that is in front of the cut and not mirrored.
+  void PlanMirror(const Cut& cut, std::vector<MirrorPiece>* pieces) const;
+  struct Sealed {
+    LogKind log;
+    SegmentId segment;
+    uint32_t used;
+  };
+  /// All in front of the cut is. `sealed`: segments that became whole with it.
+  void Mirrored(const Cut& cut, std::vector<Sealed>* sealed);
+  /// What is in memory of segments that are full, and of the tail. REQUIRES: the leader's turn as well.
+  void PlanFill(std::vector<MirrorPiece>* full, std::vector<MirrorPiece>* open) const;
+  bool IsMirrored(const LogSegment& segment) const {
+    return mirror_ == nullptr || segment.sealed.load(std::memory_order_acquire);
+  }
 
   dsm::Task<Status> PrepareOne(dsm::Worker& worker, std::optional<storage::Reserve> from);
 
@@ -218,6 +249,7 @@ class Log {
   SegmentSource* const segments_;
   LogBuffers* const buffers_;
   dsm::EpochDomain* const epochs_;
+  Mirror* const mirror_;
   const Options options_;
 
   mutable SpinLock lock_;  // guards, down to next_sequence_:
@@ -237,7 +269,7 @@ class Log {
       nullptr;  // all that are not forgotten, in order; the first of all is set by Roll, under lock_
   AlignedBytes copy_{kCopyBytesMax};
   std::vector<PlannedWrite> plan_;
-  std::atomic<LogPosition> written_end_{0}, synced_end_{0};
+  std::atomic<LogPosition> written_end_{0}, synced_end_{0}, mirrored_end_{0};
   std::atomic<Sequence> durable_sequence_{0};
   Status failure_;  // guarded by lock_
 

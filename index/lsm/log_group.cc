@@ -11,16 +11,18 @@ namespace farleaf::index::lsm {
 using storage::Io;
 
 namespace {
-/// How long a leader looks whether all that is reserved is there, before it lets others run; and for how long.
-constexpr uint32_t kLooksMax = 2000;
-constexpr uint64_t kLookAgainNs = 20 * kNsPerUs;
 /// What is written while full segments are synced is synced by the next pass, up to so many; what is left then, by the round.
 constexpr int kPassesMax = 4;
 
 }  // namespace
 
-LogGroup::LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability durability)
-    : storage_(storage), logs_(std::move(logs)), durability_(durability) {
+LogGroup::LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability durability,
+                   Mirror* mirror)
+    : storage_(storage),
+      logs_(std::move(logs)),
+      durability_(durability),
+      cuts_(logs_),
+      mirror_(mirror ? std::make_unique<LogMirror>(mirror, logs_, &cuts_) : nullptr) {
   FARLEAF_CHECK(!logs_.empty() && logs_.size() <= kLogsMax, logs_.size());
 }
 
@@ -110,24 +112,22 @@ dsm::Task<Status> LogGroup::Round(dsm::Worker& worker, Want want) {
     Status failure = log->failure();
     if (!failure.ok()) co_return failure;
   }
-  std::array<Log::Cut, kLogsMax> cuts{};
+  std::array<Log::Upto, kLogsMax> upto{};
   for (size_t i = 0; i < logs_.size(); ++i) {
     // The recovery log is durable as far as what its commits name is: whoever syncs it, syncs all values.
     const bool tail = plan.written[i] > logs_[i]->sealed_end() || (i > 0 && plan.syncs);
-    cuts[i] = logs_[i]->TakeCut(tail ? Log::Upto::kTail : Log::Upto::kFull);
+    upto[i] = tail ? Log::Upto::kTail : Log::Upto::kFull;
   }
-  for (size_t i = 0; i < logs_.size(); ++i) {
-    for (uint32_t looks = 0; !logs_[i]->Settled(cuts[i]); ++looks) {
-      if (looks < kLooksMax) {
-        __builtin_ia32_pause();
-      } else {
-        co_await worker.Sleep(kLookAgainNs);
-      }
-    }
+  const LogCuts::Cuts cuts = co_await cuts_.Take(worker, upto);
+  Status status;
+  if (mirror_) {
+    Positions ends{};
+    for (size_t i = 0; i < logs_.size(); ++i) ends[i] = cuts[i].end;
+    status = co_await mirror_->UpTo(worker, ends);
+    if (!status.ok()) co_return status;
   }
   std::vector<Io> ios;
   for (size_t i = 0; i < logs_.size(); ++i) logs_[i]->PlanWrites(cuts[i], &ios);
-  Status status;
   if (!ios.empty()) status = co_await storage_->Run(worker, ios);
   for (size_t i = 0; i < logs_.size(); ++i) {
     Status written = logs_[i]->Written(cuts[i], ios);
@@ -141,6 +141,10 @@ dsm::Task<Status> LogGroup::Round(dsm::Worker& worker, Want want) {
     for (size_t i = begin; i < logs_.size(); ++i) {
       Status synced = logs_[i]->Synced(ios);
       if (status.ok()) status = std::move(synced);
+    }
+    if (status.ok() && mirror_) {
+      const SyncReach reach = plan.syncs_commits ? SyncReach::kBoth : SyncReach::kValues;
+      status = co_await mirror_->Sync(worker, reach);
     }
     for (size_t i = begin; i < logs_.size() && status.ok(); ++i) {
       logs_[i]->AdvanceSynced(cuts[i]);
@@ -305,6 +309,29 @@ dsm::Task<void> LogGroup::Drop(dsm::Worker& worker, SegmentId id) {
   EndTurn(Status::Ok());
 }
 
+dsm::Task<std::set<SegmentId>> LogGroup::InMemory(dsm::Worker& worker) {
+  Waiter waiter{{Reach::kTurn, {}}, &worker};
+  Queueing queueing{this, &waiter};
+  co_await queueing;
+  std::set<SegmentId> segments;
+  for (const Log* log : logs_) log->AddInMemory(&segments);
+  EndTurn(Status::Ok());
+  co_return segments;
+}
+
+dsm::Task<Status> LogGroup::FillCopy(dsm::Worker& worker, CopySink& sink, const OnDisk& on_disk,
+                                     const LogMirror::Install& install) {
+  Waiter waiter{{Reach::kTurn, {}}, &worker};
+  Queueing queueing{this, &waiter};
+  co_await queueing;
+  std::set<SegmentId> in_memory;
+  for (const Log* log : logs_) log->AddInMemory(&in_memory);
+  Status filled = co_await on_disk(in_memory);
+  if (filled.ok()) filled = co_await mirror_->FillFromMemory(worker, sink, install);
+  EndTurn(Status::Ok());
+  co_return filled;
+}
+
 LogGroup::Positions LogGroup::ends() const {
   Positions positions{};
   for (size_t i = 0; i < logs_.size(); ++i) positions[i] = logs_[i]->end();
@@ -313,6 +340,8 @@ LogGroup::Positions LogGroup::ends() const {
 
 void LogGroup::Abandon() {
   syncing_.Abandon();
+  cuts_.Abandon();
+  if (mirror_) mirror_->Abandon();
   std::lock_guard lock(mutex_);
   first_ = nullptr;
   last_ = &first_;

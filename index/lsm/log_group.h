@@ -20,29 +20,35 @@
 //     it is in memory still, the next round writes and syncs it again. If not (its segment was full, was written by a round
 //     that did not sync, and its buffer was let go), the log has failed for good: it takes nothing more, and
 //     recovery of what is on the device is the way on.
+//   - a copy cannot be written to, and the mirror does not settle that: the logs have failed for good;
 //   - what a failed commit wrote may become durable with a later round: its outcome is unknown, as it is after a crash.
+//
+// Where the store has copies (mirror.h), a round first mirrors what it is about, and one that syncs ends when the copies have synced, too: what counts as durable
+// here is so everywhere.
 //
 // Thread rule: thread-safe.
 #pragma once
 
 #include <array>
 #include <coroutine>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
 #include "index/lsm/event.h"
 #include "index/lsm/log.h"
+#include "index/lsm/log_mirror.h"
+#include "index/lsm/log_positions.h"
 #include "index/lsm/options.h"
 
 namespace farleaf::index::lsm {
 
 class LogGroup {
  public:
-  static constexpr size_t kLogsMax = 2;
-  /// A position in each log, in the order of the logs.
-  using Positions = std::array<LogPosition, kLogsMax>;
+  using Positions = LogPositions;
 
   struct Counts {
     uint64_t rounds = 0;  ///< that wrote or synced
@@ -51,12 +57,25 @@ class LogGroup {
 
   /// The recovery log first. The logs outlive the group. With kSynced, full segments stay in memory until they are synced, whoever
   /// has written them, so that no Sync that fails makes a log fail for good.
-  LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability durability);
+  /// `mirror`: null, or of where the logs' copies go, of whose it was made with the same logs. It outlives the group.
+  LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability durability,
+           Mirror* mirror = nullptr);
   ~LogGroup();
   LogGroup(const LogGroup&) = delete;
 
   /// Until everything in front of these positions is durable, and with a commit all that was committed before it.
   dsm::Task<Status> Sync(dsm::Worker& worker, Positions positions);
+  /// Until everything in front of these positions, and with a commit all that was committed before it, is in the memory of every copy. A failure is
+  /// for good. REQUIRES: there is a mirror.
+  dsm::Task<Status> Replicate(dsm::Worker& worker, Positions positions) {
+    return mirror_->UpTo(worker, positions);
+  }
+  /// Segments of both logs that are in memory, as a whole or up to the tail, and those that are ready ahead of need.
+  dsm::Task<std::set<SegmentId>> InMemory(dsm::Worker& worker);
+  /// First `on_disk`, with those; then LogMirror::FillFromMemory. Meanwhile nothing is written. REQUIRES: there is a mirror.
+  using OnDisk = std::function<dsm::Task<Status>(const std::set<SegmentId>& in_memory)>;
+  dsm::Task<Status> FillCopy(dsm::Worker& worker, CopySink& sink, const OnDisk& on_disk,
+                             const LogMirror::Install& install);
   /// Until everything that was appended up to now survives the process.
   dsm::Task<Status> Flush(dsm::Worker& worker);
   /// Until all that are full segments now are written.
@@ -78,6 +97,9 @@ class LogGroup {
 
   Positions ends() const;
   Counts counts() const;
+  LogMirror::Counts mirror_counts() const {
+    return mirror_ ? mirror_->counts() : LogMirror::Counts{};
+  }
   /// The process is gone, and its workers were abandoned: who waits is not looked at any more.
   void Abandon();
 
@@ -121,9 +143,11 @@ class LogGroup {
   storage::Storage* const storage_;
   const std::vector<Log*> logs_;
   const Durability durability_;
-  CoroutineMutex syncing_;    // without kSynced: of who syncs
-  mutable std::mutex mutex_;  // guards all below
-  bool busy_ = false;         // somebody leads
+  LogCuts cuts_;
+  const std::unique_ptr<LogMirror> mirror_;  // null: there are no copies
+  CoroutineMutex syncing_;                   // without kSynced: of who syncs
+  mutable std::mutex mutex_;                 // guards all below
+  bool busy_ = false;                        // somebody leads
   Waiter* first_ = nullptr;
   Waiter** last_ = &first_;
   Counts counts_;

@@ -226,8 +226,15 @@ dsm::Task<void> Manifest::Look(dsm::Worker& worker, std::function<void(const Sto
   look(state_);
 }
 
+dsm::Task<Status> Manifest::Hold(dsm::Worker& worker, const Holding& holding) {
+  const auto held = co_await mutex_.Lock(worker);
+  Status done = co_await holding(state_);
+  co_return done;
+}
+
 dsm::Task<Status> Manifest::Commit(dsm::Worker& worker, const StateEdit& edit, Applied applied) {
   const CoroutineMutex::Held held = co_await mutex_.Lock(worker);
+  if (!mirror_failure_.ok()) co_return mirror_failure_;
   // Before it is written: an edit that does not fit would make a store that cannot be opened.
   const Status fits = state_.Check(edit);
   FARLEAF_CHECK(fits.ok(), fits);
@@ -241,6 +248,13 @@ dsm::Task<Status> Manifest::Commit(dsm::Worker& worker, const StateEdit& edit, A
   if (!appended.ok()) co_return appended;
   const Status done = state_.Apply(edit);
   FARLEAF_CHECK(done.ok(), done);
+  if (mirror_ != nullptr) {
+    Status mirrored = co_await mirror_->Commit(worker, edit);
+    if (!mirrored.ok()) {
+      mirror_failure_ = mirrored;
+      co_return mirrored;
+    }
+  }
   if (applied) applied(state_);
   co_return Status::Ok();
 }

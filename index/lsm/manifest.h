@@ -23,6 +23,7 @@
 
 #include "dsm/base/result.h"
 #include "index/lsm/event.h"
+#include "index/lsm/mirror.h"
 #include "index/lsm/state.h"
 #include "index/storage/storage.h"
 
@@ -45,11 +46,18 @@ class Manifest {
 
   /// Called with the state behind an edit before the next one is taken; empty: nothing is.
   using Applied = std::function<void(const StoreState&)>;
-  /// Makes the edit durable, then part of the state.
+  /// Makes the edit durable, then part of the state, here and then in all copies. Fenced: it is here, and not in all of them, and nothing is
+  /// committed any more: who serves the copies is another process.
   dsm::Task<Status> Commit(dsm::Worker& worker, const StateEdit& edit, Applied applied = {});
+
+  /// Edits go to the mirror's copies from here on. REQUIRES: before Commit; null: to none.
+  void set_mirror(Mirror* mirror) { mirror_ = mirror; }
 
   /// Calls `look` with the state, while no Commit is under way.
   dsm::Task<void> Look(dsm::Worker& worker, std::function<void(const StoreState&)> look);
+  /// The same of what takes its time: nothing is committed until it has ended.
+  using Holding = std::function<dsm::Task<Status>(const StoreState&)>;
+  dsm::Task<Status> Hold(dsm::Worker& worker, const Holding& holding);
   /// Who commits is gone, with his worker.
   void Abandon() { mutex_.Abandon(); }
   /// REQUIRES: no Commit is under way.
@@ -74,8 +82,10 @@ class Manifest {
   void PutRecord(std::string_view payload, uint64_t offset, std::string* to) const;
 
   storage::Storage* storage_;
+  Mirror* mirror_ = nullptr;
   CoroutineMutex mutex_;  // guards all below
   StoreState state_;
+  Status mirror_failure_;  ///< for good
   OpenedFile opened_;
   uint64_t number_ = 0;       ///< of the file
   uint64_t file_bytes_ = 0;   ///< written to it

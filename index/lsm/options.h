@@ -15,7 +15,10 @@ enum class Durability : uint8_t {
   /// Survives the end of the process only as far as the logs were flushed: by size, or `flush_ms` later. A power loss takes all
   /// since the last flush of a memtable, as nothing is synced before.
   kLocal,
-  kSynced,  ///< survives a power loss
+  kSynced,  ///< survives a power loss, of all replicas
+  /// Is in the memory of every replica (mirror.h), and survives the end of all but one of their processes. A power loss of all of them takes what it
+  /// takes of `local`.
+  kReplicated,
 };
 
 enum class Compression : uint8_t { kNone = 0, kLz4 = 1, kZstd = 2 };

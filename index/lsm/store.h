@@ -54,6 +54,14 @@
 
 namespace farleaf::index::lsm {
 
+/// [0, bytes) of a segment, whole blocks.
+struct SegmentPart {
+  SegmentId segment = SegmentId::kNone;
+  uint32_t bytes = 0;
+};
+/// What a table has of each of its segments.
+std::vector<SegmentPart> SegmentsOf(const TableInfo& table);
+
 class LsmStore final : public RangeIndex {
  public:
   struct Deps {
@@ -63,10 +71,12 @@ class LsmStore final : public RangeIndex {
     /// Of a new store's epoch: drawn anew by each process, but for simulations. With one seed, bytes that an earlier store has left in
     /// segments of the same numbers would be records of this one.
     uint64_t seed = 1;
+    Mirror* mirror = nullptr;  ///< of the store's copies, and outlives it; null: there are none
   };
   enum class IfMissing : uint8_t { kFail, kCreate };
 
-  /// Reads the manifest and replays the recovery log. NotFound: no store, and kFail. Corruption names the file.
+  /// Reads the manifest and replays the recovery log. NotFound: no store, and kFail. Corruption names the file. The mirror is not called for what an
+  /// opening commits: its copies are filled (FillCopy) from what was opened.
   static Task<Result<std::unique_ptr<LsmStore>>> Open(dsm::Worker& worker, Deps deps,
                                                       LsmOptions options, IfMissing if_missing);
   /// REQUIRES: Close or Abandon has ended.
@@ -135,6 +145,11 @@ class LsmStore final : public RangeIndex {
     levels_changed_.Notify();
   }
   void Stop();
+  /// Gives the sink all that a copy needs, while the store is served: what is on disk first, then, while writers wait, the rest, and
+  /// ends with CopySink::Install: from then on the mirror's calls are for that copy as well. REQUIRES: there is a mirror; one at a time.
+  Task<Status> FillCopy(dsm::Worker& worker, CopySink& sink);
+  /// Brings [0, bytes) of a segment to the sink.
+  Task<Status> SendSegment(dsm::Worker& worker, CopySink& sink, SegmentPart part);
   /// The process is taken to have crashed: workers were abandoned, and nothing is done any more but to destroy the store.
   void Abandon();
   /// Everything acknowledged becomes durable. Once. REQUIRES: what ran in the background has ended, and no operation runs.
@@ -409,6 +424,11 @@ class LsmStore final : public RangeIndex {
   /// Records that were appended, and that nothing will ever name.
   void NoteUnnamed(std::span<const Change> changes);
   Task<Status> AwaitCollectorsRoom(dsm::Worker& worker);
+
+  // store_fill.cc
+  struct Filling;
+  Task<Status> SendMissing(dsm::Worker& worker, const StoreState& state,
+                           const std::set<SegmentId>& in_memory, Filling& filling);
 
   const Deps deps_;
   const LsmOptions options_;

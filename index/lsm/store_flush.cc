@@ -119,6 +119,7 @@ void LsmStore::SetReserve(const Version& version) {
 Merge::Deps LsmStore::MergeDeps(From from) {
   TableBuilderOptions tables = TableBuilderOptions::Of(options_, manifest_->epoch());
   tables.from = from;
+  tables.mirror = deps_.mirror;
   return {.storage = deps_.storage,
           .remover = remover_.get(),
           .new_segment = [this] { return grants_.New(); },

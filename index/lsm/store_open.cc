@@ -107,14 +107,16 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   if (!committed.ok()) co_return committed;
   remover_->Remove(report->unused);
 
-  const Log::Deps logs{deps_.storage, &grants_, &log_buffers_, deps_.epochs};
+  const Log::Deps logs{deps_.storage, &grants_, &log_buffers_, deps_.epochs, deps_.mirror};
   Log::Options recovery{LogKind::kRecovery, state.epoch, report->last + 1};
   // Most of it is removed before anybody wants it on the device: what it holds is flushed by then.
-  if (options_.durability == Durability::kLocal) recovery.write_back = storage::WriteBack::kLazily;
+  if (options_.durability != Durability::kSynced) recovery.write_back = storage::WriteBack::kLazily;
   recovery_log_ = std::make_unique<Log>(logs, recovery);
   value_log_ = std::make_unique<Log>(logs, Log::Options{LogKind::kValues, state.epoch, 1});
-  logs_ = std::make_unique<LogGroup>(
-      deps_.storage, std::vector<Log*>{recovery_log_.get(), value_log_.get()}, options_.durability);
+  logs_ = std::make_unique<LogGroup>(deps_.storage,
+                                     std::vector<Log*>{recovery_log_.get(), value_log_.get()},
+                                     options_.durability, deps_.mirror);
+  manifest_->set_mirror(deps_.mirror);
   auto view = std::make_shared<ReadView>();
   view->active = memtable;
   view->version = Version::Of(manifest_->state(), nullptr, deps_.storage, remover_);
@@ -132,6 +134,10 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
 Task<Result<std::unique_ptr<LsmStore>>> LsmStore::Open(dsm::Worker& worker, Deps deps,
                                                        LsmOptions options, IfMissing if_missing) {
   FARLEAF_CO_RETURN_IF_ERROR(options.Validate());
+  if (options.durability == Durability::kReplicated && deps.mirror == nullptr) {
+    co_return Status::InvalidArgument(
+        "durability 'replicated' needs replicas: take 'local' or 'synced' for a store without");
+  }
   const uint64_t begun_ns = worker.clock().NowNs();
   auto manifest = co_await OpenManifest(worker, deps, if_missing);
   if (!manifest.ok()) co_return manifest.status();

@@ -147,9 +147,14 @@ Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committ
   if (committed.sealed) log_work_.Notify();
   if (options_.durability == Durability::kLocal) co_return Status::Ok();
   const LogGroup::Positions positions{committed.recovery.end, committed.values_end};
-  Status synced = co_await logs_->Sync(worker, positions);
-  if (synced.ok()) co_return synced;
-  co_return Status::Unknown("it may become durable later: " + synced.ToString());
+  Status done;
+  if (options_.durability == Durability::kSynced) {
+    done = co_await logs_->Sync(worker, positions);
+  } else {
+    done = co_await logs_->Replicate(worker, positions);
+  }
+  if (done.ok()) co_return done;
+  co_return Status::Unknown("it may become durable later: " + done.ToString());
 }
 
 // Writers look again after a slice of time, whatever happens: so each ends with its deadline, with the store, and with the failure

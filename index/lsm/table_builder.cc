@@ -295,6 +295,7 @@ BackgroundIo::Order TableBuilder::OrderOf(IoBuffer memory, size_t bytes) {
   EnsureSegments(window_at_ + bytes);
   BackgroundIo::Order order;
   order.from = options_.from;
+  order.mirror = options_.mirror;
   for (size_t done = 0; done < bytes;) {
     const BlockPlace place{window_at_ + done, 0};
     const size_t part = std::min<size_t>(bytes - done, storage::kSegmentBytes - place.offset());

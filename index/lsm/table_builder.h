@@ -42,6 +42,8 @@ struct TableBuilderOptions {
   uint64_t epoch = 0;
   /// See storage::Making.
   std::optional<storage::Reserve> from = std::nullopt;
+  /// Of the store's copies; null: there are none.
+  Mirror* mirror = nullptr;
 
   static TableBuilderOptions Of(const LsmOptions& options, uint64_t epoch) {
     return {.block_bytes = options.block_bytes,
