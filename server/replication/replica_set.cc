@@ -1,0 +1,222 @@
+#include "server/replication/replica_set.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "dsm/base/log.h"
+
+namespace farleaf::server::replication {
+
+using index::lsm::LogKind;
+using index::lsm::MirrorPiece;
+using index::storage::SegmentId;
+
+namespace {
+
+/// Calls that run beside one another, and who waits for all of them.
+struct Together {
+  size_t left = 0;
+  std::coroutine_handle<> waiter = nullptr;
+  void End(dsm::Worker& worker) {
+    if (--left == 0 && waiter) worker.ResumeSoon(waiter);
+  }
+  bool await_ready() const noexcept { return left == 0; }
+  void await_suspend(std::coroutine_handle<> handle) { waiter = handle; }
+  void await_resume() const noexcept {}
+};
+
+dsm::Task<void> RunOne(dsm::Worker& worker,
+                       const std::function<dsm::Task<Status>(BackupLink&)>& run, BackupLink& link,
+                       Status* status, Together* together) {
+  *status = co_await run(link);
+  together->End(worker);
+}
+
+}  // namespace
+
+std::vector<NodeId> ReplicaSet::members() const {
+  std::vector<NodeId> nodes;
+  for (const Link& link : links()) nodes.push_back(link->node());
+  return nodes;
+}
+
+dsm::Task<Status> ReplicaSet::Exclude(Worker& worker, Link link, Status why) {
+  const index::lsm::CoroutineMutex::Held held = co_await changing_.Lock(worker);
+  const Links now = links();
+  if (std::ranges::find(now, link) == now.end()) co_return Status::Ok();
+  FARLEAF_LOG(warn, "{}: it is excluded", why.ToString());
+  Status excluded = co_await views_->Exclude(worker, link->node());
+  if (!excluded.ok()) co_return excluded;
+  link->port().Stop();
+  std::lock_guard lock(mutex_);
+  std::erase(links_, link);
+  ++counts_.excluded;
+  co_return excluded;
+}
+
+dsm::Task<Status> ReplicaSet::OfEach(Worker& worker, const OfOne& of_one) {
+  const Links now = links();
+  std::vector<Status> statuses(now.size());
+  Together together{.left = now.size()};
+  for (size_t i = 0; i < now.size(); ++i) {
+    worker.Spawn(RunOne(worker, of_one, *now[i], &statuses[i], &together));
+  }
+  co_await together;
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (statuses[i].ok()) continue;
+    Status excluded = co_await Exclude(worker, now[i], statuses[i]);
+    if (!excluded.ok()) co_return excluded;
+  }
+  co_return Status::Ok();
+}
+
+dsm::Task<Status> ReplicaSet::Open(Worker& worker, LogKind log, SegmentId segment) {
+  const OfOne open = [&](BackupLink& link) { return link.Open(worker, log, segment); };
+  Status opened = co_await OfEach(worker, open);
+  co_return opened;
+}
+
+/// Of those that were added since the segments were opened.
+dsm::Task<Status> ReplicaSet::OpenBuffers(Worker& worker, const Links& links,
+                                          std::span<const MirrorPiece> pieces) {
+  for (const Link& link : links) {
+    if (link->HasBuffers(pieces)) continue;
+    for (const MirrorPiece& piece : pieces) {
+      Status opened = co_await link->Open(worker, piece.log, piece.segment);
+      if (opened.ok()) continue;
+      Status excluded = co_await Exclude(worker, link, std::move(opened));
+      if (!excluded.ok()) co_return excluded;
+      break;
+    }
+  }
+  co_return Status::Ok();
+}
+
+dsm::Task<Status> ReplicaSet::Append(Worker& worker, std::span<const MirrorPiece> pieces) {
+  Status opened = co_await OpenBuffers(worker, links(), pieces);
+  if (!opened.ok()) co_return opened;
+  // Nobody is added meanwhile: that happens in the turn of who appends (LogMirror::FillFromMemory).
+  const Links now = links();
+  if (now.empty()) co_return Status::Ok();
+  std::vector<dsm::Batch> batches;
+  batches.reserve(now.size());
+  std::deque<uint64_t> words;
+  for (const Link& link : now) {
+    dsm::Batch& batch = batches.emplace_back(link->port().address().server);
+    link->AddWrites(pieces, &batch, &words);
+  }
+  dsm::FabricCounts verbs;
+  Status written = co_await worker.RoundTrip(std::span(batches), verbs);
+  {
+    std::lock_guard lock(mutex_);
+    ++counts_.appends;
+    counts_.verbs += verbs;
+  }
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (batches[i].status().ok()) {
+      now[i]->Written(pieces);
+      continue;
+    }
+    written = co_await Exclude(worker, now[i], batches[i].status());
+    if (!written.ok()) co_return written;
+  }
+  co_return Status::Ok();
+}
+
+dsm::Task<Status> ReplicaSet::Seal(Worker& worker, LogKind log, SegmentId segment, uint32_t used) {
+  const OfOne seal = [&](BackupLink& link) { return link.Seal(worker, log, segment, used); };
+  Status sealed = co_await OfEach(worker, seal);
+  co_return sealed;
+}
+
+dsm::Task<Status> ReplicaSet::Sync(Worker& worker, index::lsm::SyncReach reach) {
+  const OfOne sync = [&](BackupLink& link) { return link.Sync(worker, reach); };
+  Status synced = co_await OfEach(worker, sync);
+  co_return synced;
+}
+
+dsm::Task<Status> ReplicaSet::WriteTable(Worker& worker, SegmentId segment, uint32_t offset,
+                                         std::span<const std::byte> bytes) {
+  const OfOne write = [&](BackupLink& link) {
+    return link.WriteTable(worker, segment, offset, bytes);
+  };
+  Status written = co_await OfEach(worker, write);
+  co_return written;
+}
+
+dsm::Task<Status> ReplicaSet::Commit(Worker& worker, const index::lsm::StateEdit& edit) {
+  const OfOne commit = [&](BackupLink& link) { return link.Commit(worker, edit, *store_); };
+  Status committed = co_await OfEach(worker, commit);
+  co_return committed;
+}
+
+namespace {
+
+/// Fills one link, and makes it count with the end of Install.
+class Joining final : public index::lsm::CopySink {
+ public:
+  using Done = std::function<dsm::Task<Status>()>;
+  Joining(BackupLink* link, Done done) : link_(link), done_(std::move(done)) {}
+
+  dsm::Task<Result<std::set<SegmentId>>> Inventory(dsm::Worker& worker) override {
+    return link_->Inventory(worker);
+  }
+  dsm::Task<Status> Write(dsm::Worker& worker, SegmentId segment, uint32_t offset,
+                          std::span<const std::byte> bytes, bool last) override {
+    return link_->Write(worker, segment, offset, bytes, last);
+  }
+  dsm::Task<Status> WriteOpen(dsm::Worker& worker, const MirrorPiece& piece) override {
+    return link_->WriteOpen(worker, piece);
+  }
+  dsm::Task<Status> Install(dsm::Worker& worker, const index::lsm::StoreState& state) override {
+    Status installed = co_await link_->Install(worker, state);
+    if (!installed.ok()) co_return installed;
+    installed = co_await done_();
+    co_return installed;
+  }
+
+ private:
+  BackupLink* const link_;
+  const Done done_;
+};
+
+}  // namespace
+
+// It counts as soon as it holds all: in the same moment, for the store, as Install. The view comes behind that: whoever is in
+// it has everything.
+dsm::Task<Status> ReplicaSet::Add(Worker& worker, std::shared_ptr<BackupLink> link) {
+  const Joining::Done join = [this, link]() -> dsm::Task<Status> {
+    std::lock_guard lock(mutex_);
+    links_.push_back(link);
+    co_return Status::Ok();
+  };
+  Joining joining(link.get(), join);
+  Status filled = co_await store_->FillCopy(worker, joining);
+  if (!filled.ok()) {
+    link->port().Stop();
+    co_return filled;
+  }
+  Status included = co_await views_->Include(worker, link->node());
+  if (included.ok()) co_return included;
+  Status excluded = co_await Exclude(worker, link, included);
+  (void)excluded;  // the first failure is what it is about
+  co_return included;
+}
+
+dsm::Task<Status> ReplicaSet::Remove(Worker& worker, NodeId node) {
+  for (const Link& link : links()) {
+    if (link->node() != node) continue;
+    Status removed = co_await Exclude(
+        worker, link, Status::Unavailable("node " + std::to_string(node) + " leaves"));
+    co_return removed;
+  }
+  co_return Status::Ok();
+}
+
+void ReplicaSet::Abandon() {
+  changing_.Abandon();
+  for (const Link& link : links()) link->port().Abandon();
+}
+
+}  // namespace farleaf::server::replication

@@ -1,0 +1,99 @@
+// ReplicaSet: a region's backups, as its primary writes to them: the Mirror of the region's store.
+//
+// Which backups count: the members of the last view that the membership has taken. A backup that cannot be written to is excluded: the
+// next view, without it, is committed before the call that found it ends, and before any other call ends that it is missing in. So what ends with Ok is at all
+// members of a view that is committed by then. Only members are promoted; so nothing that was acknowledged is lost with any of the others.
+//
+// Costs: an Append is one round trip to all backups together, of WRITEs only; a message to each in parallel for all else.
+//
+// Lock order: the store's locks of mirror.h, then `changing_`.
+//
+// Thread rule: thread-safe. Outlives the store; what is called on it ends before Stop returns.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "index/lsm/event.h"
+#include "index/lsm/mirror.h"
+#include "index/lsm/store.h"
+#include "server/replication/backup_link.h"
+
+namespace farleaf::server::replication {
+
+/// Who keeps a region's view: primary and members. Each call is one compare-and-set, by the primary that this process is.
+class ViewKeeper {
+ public:
+  virtual ~ViewKeeper() = default;
+  /// Ok: the committed view is without the node (perhaps since before). Fenced: another process is the primary by now. Unavailable: it is not known,
+  /// and the call was tried for as long as it makes sense: the primary acknowledges nothing more.
+  virtual dsm::Task<Status> Exclude(dsm::Worker& worker, NodeId node) = 0;
+  /// Ok: the committed view is with the node. NotFound: it is not wanted any more.
+  virtual dsm::Task<Status> Include(dsm::Worker& worker, NodeId node) = 0;
+};
+
+class ReplicaSet final : public index::lsm::Mirror {
+ public:
+  using Worker = dsm::Worker;
+  /// `views` outlives it.
+  explicit ReplicaSet(ViewKeeper* views) : views_(views) {}
+  /// Whose mirror this is. Before anything is added, and once.
+  void set_store(index::lsm::LsmStore* store) { store_ = store; }
+
+  /// Fills the backup while the store is served, and includes it in the view. Fails with what the backup, the store or the membership says; then it is no member.
+  dsm::Task<Status> Add(Worker& worker, std::shared_ptr<BackupLink> link);
+  /// As if it had failed. Ok also if it was no member.
+  dsm::Task<Status> Remove(Worker& worker, NodeId node);
+  /// Those that count.
+  std::vector<NodeId> members() const;
+
+  dsm::Task<Status> Open(Worker& worker, index::lsm::LogKind log,
+                         index::storage::SegmentId segment) override;
+  dsm::Task<Status> Append(Worker& worker,
+                           std::span<const index::lsm::MirrorPiece> pieces) override;
+  dsm::Task<Status> Seal(Worker& worker, index::lsm::LogKind log, index::storage::SegmentId segment,
+                         uint32_t used) override;
+  dsm::Task<Status> Sync(Worker& worker, index::lsm::SyncReach reach) override;
+  dsm::Task<Status> WriteTable(Worker& worker, index::storage::SegmentId segment, uint32_t offset,
+                               std::span<const std::byte> bytes) override;
+  dsm::Task<Status> Commit(Worker& worker, const index::lsm::StateEdit& edit) override;
+
+  /// The process is gone.
+  void Abandon();
+
+  struct Counts {
+    uint64_t appends = 0;     ///< calls of Append that WROTE something
+    dsm::FabricCounts verbs;  ///< of Append
+    uint64_t excluded = 0;
+  };
+  Counts counts() const {
+    std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  using Link = std::shared_ptr<BackupLink>;
+  using Links = std::vector<Link>;
+  Links links() const {
+    std::lock_guard lock(mutex_);
+    return links_;
+  }
+  using OfOne = std::function<dsm::Task<Status>(BackupLink& link)>;
+  /// Of each in parallel; then those that failed are excluded.
+  dsm::Task<Status> OfEach(Worker& worker, const OfOne& of_one);
+  dsm::Task<Status> Exclude(Worker& worker, Link link, Status why);
+  dsm::Task<Status> OpenBuffers(Worker& worker, const Links& links,
+                                std::span<const index::lsm::MirrorPiece> pieces);
+
+  ViewKeeper* const views_;
+  index::lsm::LsmStore* store_ = nullptr;
+  index::lsm::CoroutineMutex changing_;  // of who excludes
+  mutable std::mutex mutex_;             // guards all below
+  Links links_;                          // that count
+  Counts counts_;
+};
+
+}  // namespace farleaf::server::replication
