@@ -39,7 +39,8 @@ class SimServer {
 
   bool running() const { return running_; }
   const ServerIdentity& identity() const { return identity_; }
-  std::span<std::byte> region() { return {region_.get(), running_ ? options_.region_bytes : 0}; }
+  /// Aligned to a page, as a real one.
+  std::span<std::byte> region() { return {region_, running_ ? options_.region_bytes : 0}; }
   /// REQUIRES: running.
   FencedMembers& fenced() { return *fenced_; }
 
@@ -66,7 +67,8 @@ class SimServer {
   struct Free {
     void operator()(std::byte* bytes) const { std::free(bytes); }
   };
-  std::unique_ptr<std::byte, Free> region_;  ///< from calloc: what is not touched costs nothing
+  std::unique_ptr<std::byte, Free> memory_;  ///< from calloc: what is not touched costs nothing
+  std::byte* region_ = nullptr;              ///< in it
   std::unique_ptr<FencedMembers> fenced_;    ///< while it runs
   std::unique_ptr<LeaseEnforcer> leases_;    ///< while it runs, with leases
   bool running_ = false;

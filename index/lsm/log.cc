@@ -456,10 +456,8 @@ void Log::Forget(SegmentId id) {
 
 void Log::AddInMemory(std::set<SegmentId>* segments) const {
   std::lock_guard lock(lock_);
-  for (const LogSegment* list : {first_, prepared_}) {
-    for (const LogSegment* at = list; at != nullptr; at = at->next) {
-      if (at->buffer != nullptr) segments->insert(at->id);
-    }
+  for (const LogSegment* at = first_; at != nullptr; at = at->next) {
+    if (at->buffer != nullptr) segments->insert(at->id);
   }
 }
 

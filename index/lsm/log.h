@@ -222,7 +222,7 @@ class Log {
   /// Lets go of buffers that are not kept, and of segments of which nobody wants to know any more.
   void EndRound(const Cut& cut, Keep keep);
   void Forget(SegmentId id);
-  /// Those that have a buffer.
+  /// Those that have a buffer, but for what is ready ahead of need.
   void AddInMemory(std::set<SegmentId>* segments) const;
   /// The segments all of whose commits are `flushed` or older, and were written.
   std::vector<SegmentId> FlushedSegments(Sequence flushed) const;

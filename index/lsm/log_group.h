@@ -70,7 +70,7 @@ class LogGroup {
   dsm::Task<Status> Replicate(dsm::Worker& worker, Positions positions) {
     return mirror_->UpTo(worker, positions);
   }
-  /// Segments of both logs that are in memory, as a whole or up to the tail, and those that are ready ahead of need.
+  /// Segments of both logs that are in memory: full ones, and the tails.
   dsm::Task<std::set<SegmentId>> InMemory(dsm::Worker& worker);
   /// First `on_disk`, with those; then LogMirror::FillFromMemory. Meanwhile nothing is written. REQUIRES: there is a mirror.
   using OnDisk = std::function<dsm::Task<Status>(const std::set<SegmentId>& in_memory)>;

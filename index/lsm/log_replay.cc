@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "dsm/base/clock.h"
+#include "index/lsm/log.h"
 #include "index/lsm/log_reader.h"
 
 namespace farleaf::index::lsm {

@@ -427,8 +427,14 @@ class LsmStore final : public RangeIndex {
 
   // store_fill.cc
   struct Filling;
-  Task<Status> SendMissing(dsm::Worker& worker, const StoreState& state,
-                           const std::set<SegmentId>& in_memory, Filling& filling);
+  /// Which segments of the logs are on disk as a whole: in front of the tails, and not in memory.
+  struct LogsOnDisk {
+    std::array<SegmentId, kLogsMax> tails;
+    std::set<SegmentId> in_memory;
+  };
+  std::array<SegmentId, kLogsMax> LogTails() const;
+  Task<Status> SendMissing(dsm::Worker& worker, const StoreState& state, LogsOnDisk logs,
+                           Filling& filling);
 
   const Deps deps_;
   const LsmOptions options_;
@@ -436,6 +442,7 @@ class LsmStore final : public RangeIndex {
   BlockCache cache_;
   std::unique_ptr<Manifest> manifest_;
   SegmentGrants grants_;
+  const SegmentId first_segment_;  // that this process may make
   LogBuffers log_buffers_;
   std::unique_ptr<Log> recovery_log_, value_log_;
   std::unique_ptr<LogGroup> logs_;

@@ -59,18 +59,27 @@ Task<Status> LsmStore::SendSegment(dsm::Worker& worker, CopySink& sink, SegmentP
   co_return Status::Ok();
 }
 
-// A segment that is named and not there was granted to a log and not made yet; or, before the last pass, an edit has dropped it since.
-Task<Status> LsmStore::SendMissing(dsm::Worker& worker, const StoreState& state,
-                                   const std::set<SegmentId>& in_memory, Filling& filling) {
+// Log segments in front of these are full, or hold what was recovered.
+std::array<SegmentId, kLogsMax> LsmStore::LogTails() const {
+  std::array<SegmentId, kLogsMax> tails{recovery_log_->tail_segment(), value_log_->tail_segment()};
+  for (SegmentId& tail : tails) {
+    if (tail == SegmentId::kNone) tail = first_segment_;
+  }
+  return tails;
+}
+
+// A segment that is named and not there was granted to a log in an earlier life and never made; or, before the last pass, an edit has dropped it since.
+Task<Status> LsmStore::SendMissing(dsm::Worker& worker, const StoreState& state, LogsOnDisk logs,
+                                   Filling& filling) {
   std::vector<SegmentPart> parts;
   for (const auto& [place, run] : state.runs()) {
     for (const TableState& each : run->tables) AddSegmentsOf(each.table, &parts);
   }
-  const auto add_log = [&](SegmentId id) {
-    if (!in_memory.contains(id)) parts.push_back({id, kSegmentBytes});
+  const auto add_log = [&](SegmentId id, SegmentId tail) {
+    if (id < tail && !logs.in_memory.contains(id)) parts.push_back({id, kSegmentBytes});
   };
-  for (const SegmentId id : state.recovery_log) add_log(id);
-  for (const auto& [id, garbage] : state.value_log) add_log(id);
+  for (const SegmentId id : state.recovery_log) add_log(id, logs.tails[0]);
+  for (const auto& [id, garbage] : state.value_log) add_log(id, logs.tails[1]);
   filling.sent = 0;
   for (const SegmentPart& part : parts) {
     if (filling.there.contains(part.segment)) continue;
@@ -91,9 +100,11 @@ Task<Status> LsmStore::FillCopy(dsm::Worker& worker, CopySink& sink) {
   filling.there = std::move(*inventory);
   for (int pass = 0; pass < kPassesMax; ++pass) {
     const std::shared_ptr<const ReadView> pinned = PinView();
-    const std::set<SegmentId> in_memory = co_await logs_->InMemory(worker);
+    // In this order: what is full and not in memory behind that was written.
+    LogsOnDisk logs{LogTails(), {}};
+    logs.in_memory = co_await logs_->InMemory(worker);
     const StoreState state = co_await State(worker);
-    Status sent = co_await SendMissing(worker, state, in_memory, filling);
+    Status sent = co_await SendMissing(worker, state, std::move(logs), filling);
     if (!sent.ok()) co_return sent;
     if (filling.sent <= kFewSegments) break;
   }
@@ -103,7 +114,8 @@ Task<Status> LsmStore::FillCopy(dsm::Worker& worker, CopySink& sink) {
       co_return installed;
     };
     const LogGroup::OnDisk on_disk = [&](const std::set<SegmentId>& in_memory) -> Task<Status> {
-      Status sent = co_await SendMissing(worker, state, in_memory, filling);
+      LogsOnDisk logs{LogTails(), in_memory};
+      Status sent = co_await SendMissing(worker, state, std::move(logs), filling);
       co_return sent;
     };
     Status filled = co_await logs_->FillCopy(worker, sink, on_disk, rest);

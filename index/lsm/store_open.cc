@@ -40,6 +40,7 @@ LsmStore::LsmStore(Deps deps, LsmOptions options, std::unique_ptr<Manifest> mani
       cache_(options.cache_bytes),
       manifest_(std::move(manifest)),
       grants_(manifest_.get(), next_segment),
+      first_segment_(SegmentId{next_segment}),
       log_buffers_(options.log_buffers_max),
       open_values_(SegmentId{next_segment}) {}
 

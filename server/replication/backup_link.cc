@@ -122,16 +122,20 @@ dsm::Task<Status> BackupLink::Seal(Worker& worker, LogKind log, SegmentId segmen
   co_return failure();
 }
 
+/// Returns of how many segments.
+uint64_t BackupLink::PutKnown(std::string* to) const {
+  ByteWriter out(to);
+  std::lock_guard lock(mutex_);
+  for (const auto& [segment, buffer] : buffers_) {
+    out.Write(Number(segment));
+    out.Write(uint64_t{buffer.known});
+  }
+  return buffers_.size();
+}
+
 dsm::Task<Status> BackupLink::Sync(Worker& worker, index::lsm::SyncReach reach) {
   std::string known;
-  {
-    ByteWriter out(&known);
-    std::lock_guard lock(mutex_);
-    for (const auto& [segment, buffer] : buffers_) {
-      out.Write(Number(segment));
-      out.Write(uint64_t{buffer.known});
-    }
-  }
+  PutKnown(&known);
   const Arguments arguments{static_cast<uint64_t>(reach)};
   Status synced = co_await Tell(worker, MessageKind::kSync, arguments, AsBytes(known));
   if (synced.ok()) synced = failure();
@@ -243,9 +247,11 @@ dsm::Task<Status> BackupLink::WriteOpen(Worker& worker, const MirrorPiece& piece
 }
 
 dsm::Task<Status> BackupLink::Install(Worker& worker, const index::lsm::StoreState& state) {
-  const Arguments arguments{state.epoch};
-  Status told =
-      co_await TellLong(worker, MessageKind::kInstall, arguments, state.AsEdit().Encode());
+  std::string payload;
+  const uint64_t open = PutKnown(&payload);
+  payload += state.AsEdit().Encode();
+  const Arguments arguments{state.epoch, open};
+  Status told = co_await TellLong(worker, MessageKind::kInstall, arguments, std::move(payload));
   co_return told;
 }
 

@@ -105,6 +105,7 @@ class BackupLink final : public index::lsm::CopySink,
                                     SegmentId segment, uint32_t used);
   dsm::Task<Status> ShipTables(Worker& worker, const index::lsm::StateEdit& edit,
                                index::lsm::LsmStore& store, bool anew);
+  uint64_t PutKnown(std::string* to) const;
   Status Named(Status status) const;
   bool Shipped(const index::lsm::SegmentPart& part) const;
 

@@ -10,7 +10,8 @@
 //   kInventory    first                              -                            segments as u64 from that one on; values[0]: all of them
 //   kBeginFill    -                                  -                            -
 //   kFill         segment, offset, 1: the last       blocks                       -
-//   kInstall      epoch                              StateEdit: the whole state   -
+//   kInstall      epoch, open segments               (segment u64, bytes u64) of  -
+//                                                    each, StateEdit: the state
 //
 // Any other reply's code than kOk is a failure of the backup's: text says which. Integers are little-endian.
 //

@@ -14,6 +14,9 @@ using index::storage::SegmentId;
 
 namespace {
 
+/// Between two tries to reach a memory server again.
+constexpr uint64_t kSettleNs = 50 * kNsPerMs;
+
 /// Calls that run beside one another, and who waits for all of them.
 struct Together {
   size_t left = 0;
@@ -118,10 +121,33 @@ dsm::Task<Status> ReplicaSet::Append(Worker& worker, std::span<const MirrorPiece
       now[i]->Written(pieces);
       continue;
     }
+    if (batches[i].status().code() == StatusCode::kUnknown) {
+      {
+        std::lock_guard lock(mutex_);
+        unsettled_.insert(now[i]->port().address().server);
+      }
+      worker.Spawn(Settle(worker, now[i]));
+    }
     written = co_await Exclude(worker, now[i], batches[i].status());
     if (!written.ok()) co_return written;
   }
   co_return Status::Ok();
+}
+
+// A server that was restarted has other memory: there it never succeeds, and that id is not filled again by way of this worker.
+dsm::Task<void> ReplicaSet::Settle(Worker& worker, Link link) {
+  const ChannelAddress& address = link->port().address();
+  Status reached = Status::Unavailable("not tried yet");
+  while (!reached.ok() && !stopping_.load()) {
+    co_await worker.Sleep(kSettleNs);
+    uint64_t word = 0;
+    dsm::Batch look(address.server);
+    look.ReadWord(address.area, &word);
+    dsm::FabricCounts counts;
+    reached = co_await worker.RoundTrip(look, counts);
+  }
+  std::lock_guard lock(mutex_);
+  unsettled_.erase(unsettled_.find(address.server));
 }
 
 dsm::Task<Status> ReplicaSet::Seal(Worker& worker, LogKind log, SegmentId segment, uint32_t used) {
@@ -191,6 +217,14 @@ dsm::Task<Status> ReplicaSet::Add(Worker& worker, std::shared_ptr<BackupLink> li
     links_.push_back(link);
     co_return Status::Ok();
   };
+  {
+    std::lock_guard lock(mutex_);
+    if (unsettled_.contains(link->port().address().server)) {
+      link->port().Stop();
+      co_return Status::Unavailable("node " + std::to_string(link->node()) +
+                                    ": what was written to it before may arrive yet");
+    }
+  }
   Joining joining(link.get(), join);
   Status filled = co_await store_->FillCopy(worker, joining);
   if (!filled.ok()) {

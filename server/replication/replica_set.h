@@ -4,6 +4,9 @@
 // next view, without it, is committed before the call that found it ends, and before any other call ends that it is missing in. So what ends with Ok is at all
 // members of a view that is committed by then. Only members are promoted; so nothing that was acknowledged is lost with any of the others.
 //
+// What an Append has WRITTEN may land after the call has failed as Unknown, into a buffer that holds another segment by then. So a backup is
+// filled again only when each worker with such a failure has reached that memory server since: then the old connection is gone (dsm/transport.h, 5).
+//
 // Costs: an Append is one round trip to all backups together, of WRITEs only; a message to each in parallel for all else.
 //
 // Lock order: the store's locks of mirror.h, then `changing_`.
@@ -11,10 +14,12 @@
 // Thread rule: thread-safe. Outlives the store; what is called on it ends before Stop returns.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "index/lsm/event.h"
@@ -43,7 +48,8 @@ class ReplicaSet final : public index::lsm::Mirror {
   /// Whose mirror this is. Before anything is added, and once.
   void set_store(index::lsm::LsmStore* store) { store_ = store; }
 
-  /// Fills the backup while the store is served, and includes it in the view. Fails with what the backup, the store or the membership says; then it is no member.
+  /// Fills the backup while the store is served, and includes it in the view. Fails with what the backup, the store or the membership says; then it is no
+  /// member. Unavailable also while something that was WRITTEN to its memory before may land yet: try again later.
   dsm::Task<Status> Add(Worker& worker, std::shared_ptr<BackupLink> link);
   /// As if it had failed. Ok also if it was no member.
   dsm::Task<Status> Remove(Worker& worker, NodeId node);
@@ -61,6 +67,8 @@ class ReplicaSet final : public index::lsm::Mirror {
                                std::span<const std::byte> bytes) override;
   dsm::Task<Status> Commit(Worker& worker, const index::lsm::StateEdit& edit) override;
 
+  /// Nothing is waited for any more that was WRITTEN to those who are excluded. Behind it the workers run out of what this has spawned there.
+  void Stop() { stopping_.store(true); }
   /// The process is gone.
   void Abandon();
 
@@ -88,11 +96,16 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<Status> OpenBuffers(Worker& worker, const Links& links,
                                 std::span<const index::lsm::MirrorPiece> pieces);
 
+  /// Until nothing of what this worker has WRITTEN there can land any more.
+  dsm::Task<void> Settle(Worker& worker, Link link);
+
   ViewKeeper* const views_;
   index::lsm::LsmStore* store_ = nullptr;
   index::lsm::CoroutineMutex changing_;  // of who excludes
-  mutable std::mutex mutex_;             // guards all below
-  Links links_;                          // that count
+  std::atomic<bool> stopping_{false};
+  mutable std::mutex mutex_;                // guards all below
+  Links links_;                             // that count
+  std::multiset<dsm::ServerId> unsettled_;  // memory servers, by workers
   Counts counts_;
 };
 

@@ -10,6 +10,7 @@
 #include "index/lsm/store.h"
 #include "index/storage/sim_storage.h"
 #include "test/support/interleaved_workers.h"
+#include "test/support/prefix_model.h"
 #include "test/support/test_scale.h"
 #include "test/support/tiny_store.h"
 
@@ -18,6 +19,8 @@ namespace {
 
 using dsm::Worker;
 using test::InterleavedWorkers;
+using test::Operation;
+using test::PrefixModel;
 
 constexpr size_t kClients = 3;
 constexpr uint64_t kKeysEach = 40;
@@ -37,35 +40,6 @@ std::string ValueOf(uint64_t operation, size_t bytes) {
   while (value.size() < bytes) value += static_cast<char>('a' + (operation + value.size()) % 23);
   return value;
 }
-
-/// One operation of a client: what it makes of its keys, all of it or nothing.
-struct Operation {
-  std::map<uint64_t, std::optional<std::string>> changes;  ///< by key's number; nothing: deleted
-};
-
-/// Operations one after the other: each is committed in front of the next one.
-struct ClientModel {
-  std::vector<Operation> operations;
-  size_t durable = 0;  ///< so many of them, at least, are there after a crash
-
-  using Content = std::map<uint64_t, std::string>;
-  /// The most operations, of those that are durable at least, which make this; nullopt: none do.
-  std::optional<size_t> MostThatMake(const Content& there) const {
-    std::optional<size_t> most;
-    Content content;
-    for (size_t count = 0;; ++count) {
-      if (count >= durable && content == there) most = count;
-      if (count == operations.size()) return most;
-      for (const auto& [key, value] : operations[count].changes) {
-        if (value) {
-          content[key] = *value;
-        } else {
-          content.erase(key);
-        }
-      }
-    }
-  }
-};
 
 class Lives {
  public:
@@ -183,9 +157,9 @@ class Lives {
   }
 
   void CheckClient(size_t client, const std::vector<KeyValue>& rows) {
-    ClientModel& model = models_[client];
+    PrefixModel& model = models_[client];
     const std::string prefix = "c" + std::to_string(client) + "k";
-    ClientModel::Content there;
+    PrefixModel::Content there;
     for (const KeyValue& row : rows) {
       if (row.key.starts_with(prefix)) {
         there[std::stoull(row.key.substr(prefix.size())) - 100] = row.value;
@@ -222,7 +196,7 @@ class Lives {
   }
 
   dsm::Task<void> Write(Worker& worker, size_t client) {
-    ClientModel& model = models_[client];
+    PrefixModel& model = models_[client];
     for (;;) {
       Operation operation = NewOperation(model.operations.size());
       model.operations.push_back(operation);
@@ -356,7 +330,7 @@ class Lives {
   std::unique_ptr<LsmStore> store_;
   storage::SimImage image_;
   uint64_t segments_max_ = 0;  // 0: there is no end of it
-  std::array<ClientModel, kClients> models_;
+  std::array<PrefixModel, kClients> models_;
   size_t writing_ = 0;
   bool big_ = false;
 };

@@ -1,0 +1,69 @@
+// BackupRegion: a node's copy of a region whose primary is elsewhere: executes what the primary asks for on their channel
+// (messages.h), by a StoreCopy in the region's directory and log buffers in its area of registered memory.
+//
+// The life of one: Open, with what an earlier life left on the disk; Expect, for each primary that is to fill it; until Promote, or Stop.
+//
+// Thread rule: one worker; metrics by any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "index/lsm/store_copy.h"
+#include "server/replication/channel_server.h"
+#include "server/replication/log_buffers.h"
+#include "server/replication/messages.h"
+
+namespace farleaf::server::replication {
+
+class BackupRegion {
+ public:
+  struct Deps {
+    index::storage::Storage* storage = nullptr;  ///< of the region's directory
+    std::span<std::byte> area;  ///< layout.bytes() of registered memory, aligned to kAreaAlignment
+    AreaLayout layout;
+    ChannelServerOptions channel = {};
+  };
+  using Worker = dsm::Worker;
+  /// Corruption: what is in the directory is no copy.
+  static dsm::Task<Result<std::unique_ptr<BackupRegion>>> Open(Worker& worker, Deps deps);
+
+  /// Serves who knows the token, and nobody before him, whose connections have to be cut by now. REQUIRES: as ChannelServer::Reset.
+  dsm::Task<void> Expect(uint64_t token) { return server_.Reset(token); }
+  /// Until Stop. Called once.
+  dsm::Task<void> Serve(Worker& worker);
+  void Stop() { server_.Stop(); }
+  /// Makes a directory of it that LsmStore::Open recovers. REQUIRES: Serve has ended, the old primary is cut off, and the copy was whole (`phase`).
+  dsm::Task<Status> Promote(Worker& worker);
+
+  index::lsm::StoreCopy::Phase phase() const { return copy_->phase(); }
+  /// REQUIRES: on the worker, between messages.
+  const index::lsm::StoreCopy& copy() const { return *copy_; }
+  ChannelServer::Statistics statistics() const { return server_.statistics(); }
+
+ private:
+  BackupRegion(Deps deps, std::unique_ptr<index::lsm::StoreCopy> copy);
+  dsm::Task<Reply> Execute(Worker& worker, const ReceivedMessage& message);
+  dsm::Task<Reply> OpenLog(Worker& worker, const ReceivedMessage& message);
+  dsm::Task<Status> Seal(Worker& worker, const ReceivedMessage& message);
+  dsm::Task<Status> Sync(Worker& worker, const ReceivedMessage& message);
+  dsm::Task<Status> TakeBytes(Worker& worker, const ReceivedMessage& message);
+  Status TakePart(const ReceivedMessage& message);
+  dsm::Task<Status> Commit(Worker& worker, const ReceivedMessage& message);
+  Reply Inventory(const ReceivedMessage& message) const;
+  dsm::Task<Status> BeginFill(Worker& worker);
+  dsm::Task<Status> Install(Worker& worker, const ReceivedMessage& message);
+  /// The parts that came, and the message's payload behind them.
+  std::string TakeParts(const ReceivedMessage& message);
+  void ReleaseUnused();
+
+  const Deps deps_;
+  const std::unique_ptr<index::lsm::StoreCopy> copy_;
+  ChannelServer server_;
+  BufferPool buffers_;
+  std::string parts_;
+};
+
+}  // namespace farleaf::server::replication
