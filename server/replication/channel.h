@@ -56,7 +56,7 @@ class Channel {
 
   /// Has the backup execute `message`, whose bytes stay until this ends. InvalidArgument: it is longer than a slot; the channel goes on.
   /// Any other failure is the channel's end: this message, and those outstanding, were executed or not. What the handler answered is the
-  /// Reply, a code other than kOk included.
+  /// Reply, a code other than kOk included. Looks for all are counted for the call that looks.
   dsm::Task<Result<Reply>> Call(dsm::Worker& worker, Message message, dsm::FabricCounts& counts);
 
   /// Ok, or what ended the channel.
