@@ -44,9 +44,9 @@ Status MakeFile(const std::string& path, std::string_view content) {
   return Status::Ok();
 }
 
-class StoreCopy {
+class DirectoryCopy {
  public:
-  StoreCopy(ClosedStore& from, std::string to, CopyLinks links)
+  DirectoryCopy(ClosedStore& from, std::string to, CopyLinks links)
       : from_(from), to_path_(std::move(to)), linking_(links == CopyLinks::kWherePossible) {}
 
   /// An empty directory with the file INCOMPLETE, and nothing else.
@@ -181,7 +181,7 @@ dsm::Task<Result<CopyReport>> CopyStore(dsm::Worker& worker, ClosedStore& from, 
   if (!content.ok()) co_return content.status();
   auto current = co_await from.files().ReadFile(worker, "CURRENT");
   if (!current.ok()) co_return current.status();
-  StoreCopy copy(from, std::move(to), links);
+  DirectoryCopy copy(from, std::move(to), links);
   Status status = copy.Begin();
   for (const SegmentId id : from.files().segments()) {
     if (!status.ok()) break;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
+#include <utility>
 
 #include "dsm/base/bytes.h"
 #include "dsm/base/crc32c.h"
@@ -52,13 +54,32 @@ uint32_t HeaderCrc(uint64_t number, uint64_t offset, uint32_t length) {
   return Crc32c(AsBytes(header));
 }
 
-Status CheckComplete(storage::Storage* storage) {
+constexpr std::string_view kBehind = "CURRENT is behind ";
+constexpr std::string_view kWhenAllIsThere = " when all is there\n";
+
+std::string IncompleteContent(uint64_t number) {
+  return std::string(kBehind) + NameOf(number) + std::string(kWhenAllIsThere);
+}
+
+/// Of a file INCOMPLETE: CURRENT has to name a manifest with a higher number.
+uint64_t NumberInIncomplete(std::string_view content) {
+  const size_t front = kBehind.size() + kPrefix.size();
+  uint64_t number = 0;
+  if (content.size() < front) return UINT64_MAX;
+  std::from_chars(content.data() + front, content.data() + content.size(), number);
+  return content == IncompleteContent(number) ? number : UINT64_MAX;
+}
+
+/// Nothing: there is no file INCOMPLETE.
+dsm::Task<Result<std::optional<uint64_t>>> WholeBehind(dsm::Worker& worker,
+                                                       storage::Storage* storage) {
+  using Number = std::optional<uint64_t>;
   const auto names = storage->ListFiles();
-  if (!names.ok()) return names.status();
-  if (std::ranges::find(*names, kIncompleteFile) == names->end()) return Status::Ok();
-  return Status::Corruption(
-      "the directory has a file INCOMPLETE: it is a copy that was not finished; empty it, and copy "
-      "again");
+  if (!names.ok()) co_return names.status();
+  if (std::ranges::find(*names, kIncompleteFile) == names->end()) co_return Number();
+  auto content = co_await storage->ReadFile(worker, std::string(kIncompleteFile));
+  if (!content.ok()) co_return content.status();
+  co_return Number(NumberInIncomplete(*content));
 }
 
 bool NothingWritten(std::span<const std::byte> bytes) {
@@ -103,8 +124,27 @@ std::unique_ptr<Manifest> Manifest::Create(storage::Storage* storage, uint64_t e
 
 dsm::Task<Result<std::unique_ptr<Manifest>>> Manifest::Open(dsm::Worker& worker,
                                                             storage::Storage* storage) {
-  Status complete = CheckComplete(storage);
-  if (!complete.ok()) co_return complete;
+  auto behind = co_await WholeBehind(worker, storage);
+  if (!behind.ok()) co_return behind.status();
+  auto manifest = co_await Read(worker, storage);
+  if (!*behind || (manifest.ok() && (*manifest)->number_ > **behind)) co_return manifest;
+  co_return Status::Corruption(
+      "the directory has a file INCOMPLETE: it is a copy that was not finished; empty it, and copy "
+      "again");
+}
+
+dsm::Task<Result<Manifest::OfCopy>> Manifest::OpenCopy(dsm::Worker& worker,
+                                                       storage::Storage* storage) {
+  auto behind = co_await WholeBehind(worker, storage);
+  if (!behind.ok()) co_return behind.status();
+  auto manifest = co_await Read(worker, storage);
+  if (!manifest.ok()) co_return manifest.status();
+  const bool whole = !*behind || (*manifest)->number_ > **behind;
+  co_return OfCopy{std::move(*manifest), whole};
+}
+
+dsm::Task<Result<std::unique_ptr<Manifest>>> Manifest::Read(dsm::Worker& worker,
+                                                            storage::Storage* storage) {
   auto current = co_await storage->ReadFile(worker, std::string(kCurrent));
   if (!current.ok()) co_return current.status();
   auto name = NameInCurrent(*storage, *current);
@@ -113,6 +153,31 @@ dsm::Task<Result<std::unique_ptr<Manifest>>> Manifest::Open(dsm::Worker& worker,
   Status read = co_await manifest->ReadRecords(worker, *name);
   if (!read.ok()) co_return read;
   co_return manifest;
+}
+
+// INCOMPLETE first: a file of an earlier filling may be in force, and must not be overtaken.
+dsm::Task<Status> Manifest::BeginFill(dsm::Worker& worker) {
+  const CoroutineMutex::Held held = co_await mutex_.Lock(worker);
+  const bool there = number_ > 0;
+  const uint64_t behind = there ? number_ + 1 : 0;
+  Status begun = co_await storage_->ReplaceFile(worker, std::string(kIncompleteFile),
+                                                IncompleteContent(behind));
+  // A new file, unless there is no store at all: what the old one may have at its end counts no more.
+  if (begun.ok() && there) begun = co_await BeginFile(worker);
+  co_return begun;
+}
+
+dsm::Task<Status> Manifest::Install(dsm::Worker& worker, StoreState state) {
+  const CoroutineMutex::Held held = co_await mutex_.Lock(worker);
+  std::swap(state_, state);
+  Status begun = co_await BeginFile(worker);
+  if (!begun.ok()) {
+    std::swap(state_, state);
+    co_return begun;
+  }
+  const Status removed = storage_->RemoveFile(kIncompleteFile);
+  if (!removed.ok()) FARLEAF_LOG(warn, "INCOMPLETE stays, and says nothing: {}", removed.message());
+  co_return Status::Ok();
 }
 
 dsm::Task<Status> Manifest::ReadRecords(dsm::Worker& worker, std::string name) {

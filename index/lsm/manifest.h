@@ -11,7 +11,9 @@
 //   2. a file is appended to only behind records that are known to be whole: opening a store begins a new file, and so
 //      does the commit after one that has failed. So a record that was cut off is always the last one of its file;
 //   3. the edit of a commit that failed may be in the state after a crash, until a later one has succeeded.
-//      Whoever made it asks again, with the same edit, and removes nothing that it names.
+//      Whoever made it asks again, with the same edit, and removes nothing that it names;
+//   4. numbers of files ascend. A copy that is filled in place (store_copy.h) says in INCOMPLETE behind which number CURRENT has to point for it
+//      to be whole. So CURRENT alone makes it so, and nothing depends on when the removal of INCOMPLETE becomes durable.
 //
 // Thread rule: thread-safe; commits are made one at a time.
 #pragma once
@@ -28,7 +30,8 @@
 
 namespace farleaf::index::lsm {
 
-/// A named file that stands where a store is being copied to (checkpoint.h), as long as not all of it is there.
+/// A named file that stands where a store is being copied to (checkpoint.h, store_copy.h), as long as not all of it is there. Empty, or
+/// "CURRENT is behind MANIFEST-000017 when all is there" and a line feed: then it does not count any more when that is so.
 inline constexpr std::string_view kIncompleteFile = "INCOMPLETE";
 
 class Manifest {
@@ -39,6 +42,20 @@ class Manifest {
                                                            storage::Storage* storage);
   /// A new store's, with an empty state. REQUIRES: there is none.
   static std::unique_ptr<Manifest> Create(storage::Storage* storage, uint64_t epoch);
+
+  // ---- Of a copy that is filled in place
+  struct OfCopy {
+    std::unique_ptr<Manifest> manifest;
+    bool whole = false;  ///< else it was being filled: the state is that of the copy before
+  };
+  /// As Open, whether it was being filled or not.
+  static dsm::Task<Result<OfCopy>> OpenCopy(dsm::Worker& worker, storage::Storage* storage);
+  /// From here on, and after a crash, it is no store until Install has ended. What Commit has failed with before is in the state, or is
+  /// not, for good. REQUIRES: Open or OpenCopy, or Create with any epoch.
+  dsm::Task<Status> BeginFill(dsm::Worker& worker);
+  /// The state is this one, whatever it was, and it is a store. After a failure, or a crash in the middle of it, it is one or the other:
+  /// all that the new state names is there before, and what the old one names still.
+  dsm::Task<Status> Install(dsm::Worker& worker, StoreState state);
 
   /// Makes durable what Open has read, which a process that was killed may have written and not synced. REQUIRES: before Commit.
   dsm::Task<Status> SyncOpened(dsm::Worker& worker);
@@ -65,6 +82,8 @@ class Manifest {
 
  private:
   explicit Manifest(storage::Storage* storage) : storage_(storage) {}
+  static dsm::Task<Result<std::unique_ptr<Manifest>>> Read(dsm::Worker& worker,
+                                                           storage::Storage* storage);
   std::string FileName() const;
   dsm::Task<Status> ReadRecords(dsm::Worker& worker, std::string name);
   dsm::Task<Status> BeginFile(dsm::Worker& worker);

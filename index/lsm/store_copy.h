@@ -1,0 +1,152 @@
+// StoreCopy: a copy of a store, on a storage of its own: what a backup does with what a Mirror and a CopySink (mirror.h) send it. It knows
+// nothing of a network.
+//
+// At any moment a crash leaves on the storage either a directory that is no store (INCOMPLETE is in force, or there is no CURRENT), or one
+// that LsmStore::Open recovers, with all that was acknowledged as synced. By cases:
+//   - *filling*: BeginFill makes INCOMPLETE durable before it removes or changes any segment; Install takes it out of force by CURRENT's
+//     replacement alone (Manifest, 4), behind the Sync of all that the state names;
+//   - *following*: a log's segment is in the manifest before it is made. A table is checked and durable before the edit that adds it, and nothing goes
+//     that an edit drops before the edit is durable;
+//   - what the state says of durability is true of this device. `durable_through` of a state or an edit, and of the heads of the recovery log:
+//     the primary raises it only behind a Mirror::Sync that every copy has answered, this one by Sync(kBoth) of as many bytes as had been
+//     appended. The copy that was not one yet when it was raised has synced the same bytes in Install: its segments, and `open` of its buffers,
+//     which hold at least what the primary had synced when the state was taken. That tables' values are durable is true likewise (mirror.h, 5).
+//
+// Which segments are whole (Inventory). Of this life: those that were sent to their last byte, and sealed ones. Of an earlier one, by the
+// state of the manifest alone:
+//   - tables' segments: they were checked and synced before the edit;
+//   - the value log's below the last one that a table names: values are appended to one segment after another, so that they were full when
+//     it was begun, and the edit that names it came behind a Sync of all (`PerhapsTorn` is the same argument).
+// Of the recovery log nothing, and nothing of a filling that was cut off: their bytes may be there in part. What the manifest claims is never
+// written again: WriteSegment and OpenLog refuse it.
+//
+// A new file of a segment may be one that it had before, with records that are whole (storage.h, 7): so WriteSegment fills a segment up with zeros, and
+// FinishTails does. Where a primary goes on with a segment it is the same primary, and the same bytes.
+//
+// Failures name the segment or the file. ResourceExhausted: nothing was done, or may be done again when there is room. A Sync of a sealed log
+// segment that fails ends the copy (CopiedLogs): each call says so until BeginFill.
+//
+// Thread rule: one worker. Calls come one at a time, but in the phase kFollowing the logs' (OpenLog, Seal, Sync) are one line, and
+// WriteTable and Commit another one, beside it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "dsm/base/result.h"
+#include "dsm/task.h"
+#include "dsm/worker.h"
+#include "index/lsm/copied_logs.h"
+#include "index/lsm/copied_tables.h"
+#include "index/lsm/manifest.h"
+#include "index/lsm/mirror.h"
+
+namespace farleaf::index::lsm {
+
+/// Since Open.
+struct CopyMetrics {
+  uint64_t filled_bytes = 0;  ///< by WriteSegment
+  uint64_t log_bytes = 0;     ///< that were written from buffers
+  uint64_t table_bytes = 0;   ///< by WriteTable
+  uint64_t tables_verified = 0, verified_bytes = 0;
+  uint64_t verifying_ns = 0;  ///< without the reads
+  uint64_t edits = 0;
+  uint64_t segments = 0;          ///< whole, open, or of tables that no edit has named yet
+  uint64_t segments_pending = 0;  ///< of them, of such tables
+};
+
+class StoreCopy {
+ public:
+  enum class Phase : uint8_t {
+    kNone,       ///< no store is here, or one that was being filled
+    kLeft,       ///< whole, as a crash or an end has left it: to be promoted, or filled
+    kFilling,    ///< from BeginFill on
+    kFollowing,  ///< from Install on
+  };
+
+  /// Removes nothing. Corruption: there is something that is no copy, or a damaged one: names the file, and what to do. `storage` outlives it.
+  static dsm::Task<Result<std::unique_ptr<StoreCopy>>> Open(dsm::Worker& worker,
+                                                            storage::Storage* storage);
+  StoreCopy(const StoreCopy&) = delete;
+
+  Phase phase() const { return phase_; }
+  /// Whole segments. While it is filled also of a state that is not installed yet.
+  const std::set<SegmentId>& Inventory() const { return whole_; }
+  /// kNone: of no meaning. REQUIRES: no Commit or Install is under way.
+  const StoreState& state() const { return manifest_->state(); }
+  CopyMetrics metrics() const;
+
+  // ---- Filling, in any phase anew
+  /// It is no copy from here on; buffers are let go. All segments go but those of Inventory.
+  dsm::Task<Status> BeginFill(dsm::Worker& worker);
+  enum class More : uint8_t { kComes, kNone };
+  /// Chunks in order, from 0, where they begin the segment anew. InvalidArgument: the segment is one that the manifest claims.
+  dsm::Task<Status> WriteSegment(dsm::Worker& worker, SegmentChunk chunk, More more);
+  /// `open`: how much is in the buffers, of segments that were opened since BeginFill: at least what was appended before the state was taken.
+  /// NotFound: names segments of the state that are not here: send them, and ask again. After any other failure begin anew; Inventory
+  /// is kept. REQUIRES: of the state's logs all segments that the primary has were sent or opened.
+  dsm::Task<Status> Install(dsm::Worker& worker, StoreState state, OpenBytes open);
+
+  // ---- The logs, while it is filled or follows
+  /// Makes the segment; see CopiedLogs::Open for the buffer. Again after a failure. InvalidArgument: the state does not name it as
+  /// of this log, or it is whole or open already.
+  dsm::Task<Status> OpenLog(dsm::Worker& worker, LogKind log, SegmentId segment,
+                            std::span<std::byte> buffer);
+  /// [0, used) is in the buffer, and nothing will follow. Ok: the buffer is free. Of a segment that was sealed or dropped there is nothing to do.
+  dsm::Task<Status> Seal(dsm::Worker& worker, SegmentId segment, uint32_t used);
+  /// Until everything sealed, and of each open segment as much as `bytes` says, is durable.
+  dsm::Task<Status> Sync(dsm::Worker& worker, SyncReach reach, OpenBytes bytes);
+
+  // ---- Tables and edits, while it follows
+  /// NotFound: what is in front of the chunk did not come; that is no harm, Missing says so later.
+  dsm::Task<Status> WriteTable(dsm::Worker& worker, SegmentChunk chunk);
+  /// Segments of tables that the edit adds which are not here whole.
+  std::vector<SegmentId> Missing(const StateEdit& edit) const;
+  /// Durable, and what it drops is gone. NotFound: names what Missing says. Corruption: a table is not what the edit says; what is
+  /// damaged is missing from then on. Or the edit does not fit the state. After another failure: the same edit again, and no other one.
+  dsm::Task<Status> Commit(dsm::Worker& worker, const StateEdit& edit);
+
+  // ---- Promotion
+  /// What is in the buffers is on the device. Afterwards the storage is to be opened as a store, or filled anew. REQUIRES: nobody writes into them any
+  /// more.
+  dsm::Task<Status> FinishTails(dsm::Worker& worker);
+  /// So many numbers of segments are never used: more than a deposed primary can have given unseen. ResourceExhausted: there are not as many left below 2^40.
+  dsm::Task<Status> ReserveNumbers(dsm::Worker& worker, uint64_t count);
+
+ private:
+  StoreCopy(storage::Storage* storage, std::unique_ptr<Manifest> manifest)
+      : storage_(storage),
+        manifest_(std::move(manifest)),
+        filled_(storage),
+        logs_(storage),
+        tables_(storage) {}
+
+  Status CheckPhase(std::initializer_list<Phase> any_of, std::string_view what) const;
+  Status CheckOpen(LogKind log, SegmentId segment) const;
+  bool Holds(SegmentId segment) const { return whole_.contains(segment) || logs_.is_open(segment); }
+  std::vector<const TableInfo*> NewTables(const StateEdit& edit) const;
+  Status CheckValuesHere(const TableInfo& table, const StateEdit& edit) const;
+  Status CheckAllHere(const StoreState& state, const std::set<SegmentId>& existing) const;
+  dsm::Task<Status> TakeTables(dsm::Worker& worker, std::vector<const TableInfo*> tables);
+  /// Segments of the tables that the edit drops.
+  std::vector<TableState> DroppedTables(const StateEdit& edit) const;
+  Status NamesOf(std::vector<SegmentId> missing) const;
+  void Remove(SegmentId segment);
+
+  storage::Storage* const storage_;
+  const std::unique_ptr<Manifest> manifest_;
+  Phase phase_ = Phase::kNone;
+  std::set<SegmentId> whole_;
+  std::set<SegmentId> claimed_;   // of them, those that the manifest on the device claims
+  std::set<SegmentId> unsynced_;  // of them, written by WriteSegment
+  CopiedSegments filled_;         // that WriteSegment is at
+  CopiedLogs logs_;
+  CopiedTables tables_;
+  uint64_t filled_bytes_ = 0, edits_ = 0;
+};
+
+}  // namespace farleaf::index::lsm
