@@ -250,6 +250,7 @@ class MirroredStorage final : public index::storage::Storage {
         copy_ = nullptr;
       }
     }
+    const auto held = co_await log_lane_.Lock(worker);  // nothing is written from what goes
     for (const auto* ids : {&edit.recovery_dropped, &edit.values_dropped}) {
       for (const SegmentId id : *ids) buffers_.erase(id);
     }
