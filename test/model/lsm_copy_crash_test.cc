@@ -345,7 +345,7 @@ class Lives {
 };
 
 TEST(LsmCopyCrashTest, ACopyIsAPrefixWithAllThatWasAcknowledgedOrNoStore) {
-  const uint64_t seeds = test::Amount{5, 40, 1500};
+  const uint64_t seeds = test::Amount{5, 25, 1500};
   std::array<uint64_t, 12> sums{};
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
