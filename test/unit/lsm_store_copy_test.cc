@@ -429,10 +429,12 @@ TEST_F(StoreCopyTest, WhatWasThereIsNotReadBehindTheEndOfASegmentThatIsSent) {
   FillLog(stale, LogKind::kRecovery, id, 20);
   const std::span<const std::byte> bytes(stale);
   ASSERT_TRUE(worker().Run(copy_->WriteSegment(worker(), {id, 0, bytes}, More::kNone)).ok());
+  const uint64_t before = disk_.counts().bytes_written;
   ASSERT_TRUE(
       worker()
           .Run(copy_->WriteSegment(worker(), {id, 0, bytes.first(kBlockBytes)}, More::kNone))
           .ok());
+  EXPECT_EQ(disk_.counts().bytes_written - before, kSegmentBytes);  // whatever a new file holds
   const auto& there = disk_.bytes(id);
   for (uint32_t i = kBlockBytes; i < kSegmentBytes; ++i) ASSERT_EQ(there[i], std::byte{0}) << i;
 }
