@@ -4,7 +4,8 @@
 // name it, a table is read back from the storage and checked (table_check.h), one segment at a time; what is damaged is forgotten,
 // so that it is missing from then on.
 //
-// What it costs, measured (README.md, Copies): a read of the table, and a pass of CRC32C.
+// What it costs: a read of the table, and a pass of CRC32C: 0.11 to 0.18 ns a byte, where building the same tables of 100-byte values, without the reads,
+// decoding and comparisons of a merge, takes 1.6 (uncompressed) to 5.5 ns (LZ4) (2 virtual cores, shared; 456 MB in test/unit/lsm_store_copy_test).
 //
 // Thread rule: one worker, one call at a time.
 #pragma once

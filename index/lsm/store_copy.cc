@@ -53,6 +53,11 @@ std::set<SegmentId> ClaimedBy(const StoreState& state, const std::set<SegmentId>
   return claimed;
 }
 
+bool IsOfLog(const StoreState& state, LogKind log, SegmentId segment) {
+  if (log == LogKind::kValues) return state.value_log.contains(segment);
+  return std::ranges::find(state.recovery_log, segment) != state.recovery_log.end();
+}
+
 std::set<SegmentId> LogSegments(const StoreState& state) {
   std::set<SegmentId> segments(state.recovery_log.begin(), state.recovery_log.end());
   for (const auto& [id, garbage] : state.value_log) segments.insert(id);
@@ -147,7 +152,10 @@ dsm::Task<Status> StoreCopy::BeginFill(dsm::Worker& worker) {
   if (!begun.ok()) co_return begun;
   auto existing = storage_->List();
   if (!existing.ok()) co_return existing.status();
+  // One that the manifest claims may be open here still, as nobody has said that it is full. It goes no more, since it may come back from
+  // a removal with any bytes.
   claimed_ = ClaimedBy(state(), SetOf(*existing));
+  whole_.insert(claimed_.begin(), claimed_.end());
   for (const SegmentId id : *existing) {
     if (!whole_.contains(id)) Remove(id);
   }
@@ -226,10 +234,7 @@ Status StoreCopy::CheckOpen(LogKind log, SegmentId segment) const {
     return Status::InvalidArgument(storage_->NameOf(segment) + " is here, and cannot be opened");
   }
   if (phase_ == Phase::kFilling) return Status::Ok();
-  const bool granted = log == LogKind::kValues ? state().value_log.contains(segment)
-                                               : std::ranges::find(state().recovery_log, segment) !=
-                                                     state().recovery_log.end();
-  if (granted) return Status::Ok();
+  if (IsOfLog(state(), log, segment)) return Status::Ok();
   return Status::InvalidArgument(storage_->NameOf(segment) +
                                  " is opened before an edit has granted it to its log");
 }
@@ -254,7 +259,8 @@ dsm::Task<Status> StoreCopy::Seal(dsm::Worker& worker, SegmentId segment, uint32
   if (!logs_.is_open(segment)) co_return Status::Ok();
   Status sealed = co_await logs_.Seal(worker, segment, used);
   // An edit may have dropped it meanwhile.
-  if (sealed.ok() && (phase_ == Phase::kFilling || LogSegments(state()).contains(segment))) {
+  if (sealed.ok() && (phase_ == Phase::kFilling || IsOfLog(state(), LogKind::kValues, segment) ||
+                      IsOfLog(state(), LogKind::kRecovery, segment))) {
     whole_.insert(segment);
   }
   co_return sealed;
