@@ -19,6 +19,9 @@ using index::storage::SegmentId;
 
 namespace {
 
+/// More numbers of segments than a deposed primary can have given unseen (README.md, rule (b)).
+constexpr uint64_t kNumbersSkipped = uint64_t{1} << 20;
+
 Reply ReplyOf(const Status& status) {
   return {.code = status.code(), .text = std::string(status.message())};
 }
@@ -238,6 +241,8 @@ dsm::Task<Status> BackupRegion::Install(Worker& worker, const ReceivedMessage& m
 
 dsm::Task<Status> BackupRegion::Promote(Worker& worker) {
   Status finished = co_await copy_->FinishTails(worker);
+  if (!finished.ok()) co_return finished;
+  finished = co_await copy_->ReserveNumbers(worker, kNumbersSkipped);
   co_return finished;
 }
 
