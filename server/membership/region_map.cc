@@ -220,7 +220,7 @@ Result<RegionMap> RegionMap::Make(uint64_t version, std::vector<RegionEntry> reg
   }
   for (size_t i = 0; i + 1 < regions.size(); ++i) {
     const RegionEntry &left = regions[i], &right = regions[i + 1];
-    if (left.end == right.start) continue;  // not empty, since right starts behind left's start
+    if (!left.end.empty() && left.end == right.start) continue;
     const bool overlap = left.end.empty() || left.end > right.start;
     return Status::InvalidArgument(NameOf(left.id) + " and " + NameOf(right.id) +
                                    (overlap ? " overlap" : " leave keys between them out"));
