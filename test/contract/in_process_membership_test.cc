@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "dsm/sim/sim_world.h"
 #include "server/membership/election.h"
 #include "test/support/membership_under_test.h"
 #include "test/support/test_scale.h"
@@ -155,6 +156,55 @@ TEST(InProcessMembershipTest, TheEndOfOneCandidateWakesOneOther) {
     EXPECT_TRUE(test.Run(elections[i]->Resign(test.worker())).ok());
     test.Until([&] { return masters == i + 2; });
     EXPECT_EQ(test.service().notices_sent(), static_cast<uint64_t>(i + 1));
+  }
+}
+
+/// A process of a simulated world, with a session.
+struct SimulatedNode {
+  SimulatedNode(dsm::SimWorld& world, InProcessService& service)
+      : world_(world), fabric(world.NewFabric()), session(std::move(*service.Open())) {
+    auto transport = fabric->OpenTransport();
+    FARLEAF_CHECK(transport.ok(), transport.status());
+    worker = std::make_unique<dsm::Worker>(
+        dsm::Worker::Deps{std::move(*transport), &epochs, &world.clock(), 1, 1});
+    world.AddThread(fabric->process(), worker.get());
+    worker->Spawn(session->KeepAlive(*worker));
+  }
+  ~SimulatedNode() {
+    world_.RemoveThread(worker.get());
+    worker->Abandon();
+  }
+
+  dsm::SimWorld& world_;
+  std::unique_ptr<dsm::SimFabric> fabric;
+  dsm::EpochDomain epochs;
+  std::unique_ptr<InProcessMembership> session;
+  std::unique_ptr<dsm::Worker> worker;
+};
+
+TEST(InProcessMembershipTest, InASimulatedWorldACrashedMasterIsFollowed) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    dsm::SimWorld world({.seed = seed, .servers = 1});
+    InProcessService service(
+        &world.clock(), {.seed = seed, .session_timeout_ms = kTimeoutMs, .delay_ns_max = kNsPerMs});
+    SimulatedNode first(world, service), second(world, service);
+    Election old(first.session.get(), &world.clock(), "/master", "first");
+    Election young(second.session.get(), &world.clock(), "/master", "second");
+    int masters = 0;
+    first.worker->Spawn(StandOnce(*first.worker, old, &masters));
+    world.RunWhileBusy(world.now_ns() + kTimeoutNs);
+    ASSERT_TRUE(old.IsMaster());
+    second.worker->Spawn(StandOnce(*second.worker, young, &masters));
+    world.RunWhileBusy(world.now_ns() + 3 * kTimeoutNs);
+    EXPECT_TRUE(old.IsMaster());
+    EXPECT_FALSE(young.IsMaster());
+    world.CrashProcess(first.fabric->process());
+    world.RunWhileBusy(world.now_ns() + 2 * kTimeoutNs);
+    EXPECT_FALSE(old.IsMaster());
+    EXPECT_TRUE(young.IsMaster());
+    EXPECT_FALSE(service.Holds(*first.session));
+    EXPECT_TRUE(service.Holds(*second.session));
   }
 }
 
