@@ -30,7 +30,7 @@ class ZookeeperSessions final : public MembershipUnderTest {
     auto link = std::make_unique<LinkProxy>(zookeeper_.address());
     auto opened = ZookeeperMembership::Open(
         "zookeeper://" + link->address() + "/farleaf/tested",
-        {.session_timeout_ms = 4 * kTickMs, .connect_timeout_ms = 60'000}, &clock_);
+        {.session_timeout_ms = 8 * kTickMs, .connect_timeout_ms = 60'000}, &clock_);
     FARLEAF_CHECK(opened.ok(), opened.status());
     sessions_.push_back({std::move(link), std::move(*opened)});
     return *sessions_.back().membership;
