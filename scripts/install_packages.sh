@@ -13,6 +13,7 @@ farleaf_packages=(
   libgtest-dev libbenchmark-dev libabsl-dev
   libibverbs-dev librdmacm-dev ibverbs-providers
   liburing-dev
+  libzookeeper-mt-dev zookeeper
   python3
 )
 

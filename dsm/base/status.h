@@ -28,14 +28,16 @@ enum class StatusCode : uint8_t {
   kNotFound = 9,            ///< a named thing (tree, server, file) does not exist
   kIoError = 10,            ///< the operating system refused; the message holds its reason
   kUnimplemented = 11,      ///< the peer or this build does not offer it
+  kVersionMismatch = 12,    ///< a compare-and-set found another version than its caller had seen
 };
-inline constexpr uint8_t kStatusCodeMax = 11;
+inline constexpr uint8_t kStatusCodeMax = 12;
 
 constexpr std::string_view StatusCodeName(StatusCode code) {
   constexpr std::string_view kNames[] = {"ok",          "invalid argument",   "unavailable",
                                          "deadline exceeded", "resource exhausted", "corruption",
                                          "unknown outcome",   "fenced",             "already exists",
-                                         "not found",   "i/o error",          "unimplemented"};
+                                         "not found",   "i/o error",          "unimplemented",
+                                         "version mismatch"};
   return kNames[static_cast<uint8_t>(code)];
 }
 
@@ -64,6 +66,7 @@ class [[nodiscard]] Status {
   static Status NotFound(std::string m) { return {StatusCode::kNotFound, std::move(m)}; }
   static Status IoError(std::string m) { return {StatusCode::kIoError, std::move(m)}; }
   static Status Unimplemented(std::string m) { return {StatusCode::kUnimplemented, std::move(m)}; }
+  static Status VersionMismatch(std::string m) { return {StatusCode::kVersionMismatch, std::move(m)}; }
 
   bool ok() const { return rep_ == nullptr; }
   StatusCode code() const { return rep_ ? rep_->code : StatusCode::kOk; }

@@ -1,0 +1,34 @@
+// A real ZooKeeper on a free loopback port, with a folder of its own, that may be killed and started again on what it had.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "test/support/child_process.h"
+
+namespace farleaf {
+
+class ZookeeperUnderTest {
+ public:
+  /// Whether the Debian packages that it takes are here.
+  static bool IsInstalled();
+
+  /// Its files lie in `folder`, which exists. A session's timeout may be 2 to 20 `tick_ms`.
+  ZookeeperUnderTest(std::string folder, int tick_ms);
+
+  void Start();
+  /// With SIGKILL.
+  void Kill() { process_.reset(); }
+  const std::string& address() const { return address_; }
+
+ private:
+  bool Answers() const;
+
+  const std::string folder_;
+  std::string address_;
+  std::unique_ptr<ChildProcess> process_;
+};
+
+}  // namespace farleaf
