@@ -74,6 +74,7 @@ Log::Log(const Deps& deps, const Options& options)
       options_(options),
       next_sequence_(options.next_sequence),
       durable_sequence_(options.next_sequence - 1),
+      mirrored_sequence_(options.next_sequence - 1),
       preparing_(std::make_unique<Preparing>()) {}
 
 Log::~Log() {
@@ -431,6 +432,9 @@ void Log::Mirrored(const Cut& cut, std::vector<Sealed>* sealed) {
     if (at == cut.last) break;
   }
   if (cut.end > mirrored_end()) mirrored_end_.store(cut.end, std::memory_order_release);
+  if (cut.sequence > mirrored_sequence()) {
+    mirrored_sequence_.store(cut.sequence, std::memory_order_release);
+  }
 }
 
 void Log::PlanFill(std::vector<MirrorPiece>* full, std::vector<MirrorPiece>* open) const {

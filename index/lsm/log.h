@@ -175,6 +175,8 @@ class Log {
   LogPosition written_end() const { return written_end_.load(std::memory_order_acquire); }
   LogPosition synced_end() const { return synced_end_.load(std::memory_order_acquire); }
   LogPosition mirrored_end() const { return mirrored_end_.load(std::memory_order_acquire); }
+  /// All commits up to here are in the memory of every copy.
+  Sequence mirrored_sequence() const { return mirrored_sequence_.load(std::memory_order_acquire); }
   /// All commits up to here are durable.
   Sequence durable_sequence() const { return durable_sequence_.load(std::memory_order_relaxed); }
   const Options& options() const { return options_; }
@@ -270,7 +272,7 @@ class Log {
   AlignedBytes copy_{kCopyBytesMax};
   std::vector<PlannedWrite> plan_;
   std::atomic<LogPosition> written_end_{0}, synced_end_{0}, mirrored_end_{0};
-  std::atomic<Sequence> durable_sequence_{0};
+  std::atomic<Sequence> durable_sequence_{0}, mirrored_sequence_{0};
   Status failure_;  // guarded by lock_
 
   std::array<std::atomic<LogBuffer*>, kLiveMax> live_{};

@@ -66,6 +66,8 @@ class Mirror {
   virtual dsm::Task<Status> WriteTable(dsm::Worker& worker, SegmentId segment, uint32_t offset,
                                        std::span<const std::byte> bytes) = 0;
   virtual dsm::Task<Status> Commit(dsm::Worker& worker, const StateEdit& edit) = 0;
+  /// Ok: what was read may be answered: nobody else serves these keys yet. Thread-safe, and cheap.
+  virtual Status MayAnswer() const = 0;
 };
 
 /// A copy that is being filled (LsmStore::FillCopy). Calls come one after another.

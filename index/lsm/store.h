@@ -210,6 +210,16 @@ class LsmStore final : public RangeIndex {
   Task<Result<bool>> Find(OpContext& op, LookupPlaces places, std::string_view key,
                           Sequence snapshot, Wanted wanted, Found* found);
 
+  /// Whether all that a read of this key may have seen is in every copy: what is in memory here only may be lost with this process, and
+  /// must not have been seen then.
+  bool IsMirrored(std::string_view key) const {
+    return NewestInMemory(View(), key) <= recovery_log_->mirrored_sequence();
+  }
+  /// Until all that was appended so far is in every copy; then whether this process may answer. REQUIRES: deps_.mirror.
+  Task<Status> AwaitAnswerable(OpContext& op);
+  /// The same of what was read of one key.
+  Task<Status> AwaitAnswerable(OpContext& op, std::string_view key);
+
   // store_views.cc
   /// Good until the worker's next suspension.
   const ReadView& View() const { return *view_.load(std::memory_order_acquire); }

@@ -64,7 +64,12 @@ Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view
       replacement.expires_ms = current ? current->expires_ms : 0;
       result.action = modify(current, &replacement);
       const bool deletes_nothing = result.action == ModifyAction::kDelete && !*there;
-      if (result.action == ModifyAction::kKeep || deletes_nothing) co_return result;
+      if (result.action == ModifyAction::kKeep || deletes_nothing) {
+        if (deps_.mirror == nullptr) co_return result;
+        Status answerable = co_await AwaitAnswerable(op, key);
+        if (!answerable.ok()) co_return answerable;
+        co_return result;
+      }
     } else {
       result.existed = true;
       const bool blind = wanted == Wanted::kPresence && IsUnreadable(there.status()) &&

@@ -40,13 +40,32 @@ Task<Result<bool>> LsmStore::Get(OpContext& op, std::string_view key, std::strin
   Missing missing;
   const auto outcome =
       LookUp(View(), Places(), key, kSequenceMax, Wanted::kValue, &found, &missing);
-  if (outcome == LookupOutcome::kAbsent) co_return false;
+  bool present = outcome == LookupOutcome::kFound;
   if (outcome == LookupOutcome::kMissing) {
     auto there = co_await Find(op, Places(), key, kSequenceMax, Wanted::kValue, &found);
-    if (!there.ok() || !*there) co_return there;
+    if (!there.ok()) co_return there;
+    present = *there;
   }
-  value->assign(found.entry.value);
-  co_return true;
+  if (present) value->assign(found.entry.value);
+  if (deps_.mirror != nullptr) {
+    Status answerable = co_await AwaitAnswerable(op, key);
+    if (!answerable.ok()) co_return answerable;
+  }
+  co_return present;
+}
+
+Task<Status> LsmStore::AwaitAnswerable(OpContext& op) {
+  if (options_.durability != Durability::kLocal) {
+    Status mirrored = co_await logs_->Replicate(op.worker, logs_->ends());
+    if (!mirrored.ok()) co_return mirrored;
+  }
+  co_return deps_.mirror->MayAnswer();
+}
+
+Task<Status> LsmStore::AwaitAnswerable(OpContext& op, std::string_view key) {
+  if (IsMirrored(key)) co_return deps_.mirror->MayAnswer();
+  Status answerable = co_await AwaitAnswerable(op);
+  co_return answerable;
 }
 
 Task<Result<std::optional<uint64_t>>> LsmStore::FindExpiry(OpContext& op, LookupPlaces places,
@@ -58,6 +77,10 @@ Task<Result<std::optional<uint64_t>>> LsmStore::FindExpiry(OpContext& op, Lookup
   if (!there.ok()) co_return there.status();
   std::optional<uint64_t> expires_ms;
   if (*there) expires_ms = found.entry.expires_ms;
+  if (deps_.mirror != nullptr) {
+    Status answerable = co_await AwaitAnswerable(op, key);
+    if (!answerable.ok()) co_return answerable;
+  }
   co_return expires_ms;
 }
 
@@ -83,11 +106,13 @@ Task<Status> LsmStore::MultiGet(OpContext& op, std::span<const std::string_view>
 
 size_t LsmStore::VisitAtOnce(OpContext& /*op*/, std::span<const std::string_view> keys,
                              ValueVisitor& visitor) {
+  if (deps_.mirror != nullptr && !deps_.mirror->MayAnswer().ok()) return 0;
   const ReadView& view = View();
   Found found;
   Missing missing;
   for (size_t i = 0; i < keys.size(); ++i) {
     if (!CheckKey(keys[i]).ok()) return i;
+    if (deps_.mirror != nullptr && !IsMirrored(keys[i])) return i;
     const auto outcome =
         LookUp(view, Places(), keys[i], kSequenceMax, Wanted::kValue, &found, &missing);
     if (outcome == LookupOutcome::kMissing) return i;

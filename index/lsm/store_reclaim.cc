@@ -37,9 +37,7 @@ const TableRef* TableIn(const Run& run, TableId id) {
 }  // namespace
 
 ReclaimPlan LsmStore::PlanReclaim() const {
-  ReclaimPlan plan{.now_ms = 0,
-                   .oldest = std::nullopt,
-                   .memtable_bytes = options_.memtable_bytes};
+  ReclaimPlan plan{.now_ms = 0, .oldest = std::nullopt, .memtable_bytes = options_.memtable_bytes};
   // With the lock no snapshot has looked at the clock that is not in the list yet.
   std::lock_guard lock(view_mutex_);
   plan.now_ms = deps_.wall->NowNs() / kNsPerMs;
@@ -146,8 +144,7 @@ Task<void> LsmStore::ReclaimTaken(dsm::Worker& worker, DeadTable dead) {
       reclaim_retries_.erase(dead.table);
     } else {
       Retry& retry = reclaim_retries_[dead.table];
-      retry.pause_ns =
-          no_room ? kAgainNs : std::clamp(2 * retry.pause_ns, kAgainNs, kAgainNsMax);
+      retry.pause_ns = no_room ? kAgainNs : std::clamp(2 * retry.pause_ns, kAgainNs, kAgainNsMax);
       retry.until_ns = worker.clock().NowNs() + retry.pause_ns;
     }
   }

@@ -90,6 +90,7 @@ Task<Status> LsmStore::Scan(OpContext& op, ScanRange range, std::vector<KeyValue
   ReadPoint point = TakeReadPoint();
   const LookupPlaces places = Places();
   Status scanned = co_await ScanFrom(op, std::move(point), places, range, rows);
+  if (scanned.ok() && deps_.mirror != nullptr) scanned = co_await AwaitAnswerable(op);
   co_return scanned;
 }
 

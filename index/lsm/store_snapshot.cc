@@ -41,6 +41,10 @@ Task<Result<bool>> LsmStore::GetAt(OpContext& op, const Snapshot& snapshot, std:
   Found found;
   auto there = co_await Find(op, places, key, snapshot.sequence(), Wanted::kValue, &found);
   if (there.ok() && *there) value->assign(found.entry.value);
+  if (there.ok() && deps_.mirror != nullptr) {
+    Status answerable = co_await AwaitAnswerable(op, key);
+    if (!answerable.ok()) co_return answerable;
+  }
   co_return there;
 }
 
@@ -54,6 +58,7 @@ Task<Status> LsmStore::ScanAt(OpContext& op, const Snapshot& snapshot, ScanRange
   ReadPoint point{PinView(), snapshot.sequence()};
   const LookupPlaces places = PlacesAt(snapshot);
   Status scanned = co_await ScanFrom(op, std::move(point), places, range, rows);
+  if (scanned.ok() && deps_.mirror != nullptr) scanned = co_await AwaitAnswerable(op);
   co_return scanned;
 }
 

@@ -43,8 +43,10 @@ class ViewKeeper {
 class ReplicaSet final : public index::lsm::Mirror {
  public:
   using Worker = dsm::Worker;
-  /// `views` outlives it.
-  explicit ReplicaSet(ViewKeeper* views) : views_(views) {}
+  /// `views` outlives it, as whoever it is that may_answer asks.
+  using MayAnswerFunction = std::function<Status()>;
+  ReplicaSet(ViewKeeper* views, MayAnswerFunction may_answer)
+      : views_(views), may_answer_(std::move(may_answer)) {}
   /// Whose mirror this is. Before anything is added, and once.
   void set_store(index::lsm::LsmStore* store) { store_ = store; }
 
@@ -66,6 +68,7 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<Status> WriteTable(Worker& worker, index::storage::SegmentId segment, uint32_t offset,
                                std::span<const std::byte> bytes) override;
   dsm::Task<Status> Commit(Worker& worker, const index::lsm::StateEdit& edit) override;
+  Status MayAnswer() const override { return may_answer_(); }
 
   /// Nothing is waited for any more that was WRITTEN to those who are excluded. Behind it the workers run out of what this has spawned there.
   void Stop() { stopping_.store(true); }
@@ -100,6 +103,7 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<void> Settle(Worker& worker, Link link);
 
   ViewKeeper* const views_;
+  const MayAnswerFunction may_answer_;
   index::lsm::LsmStore* store_ = nullptr;
   index::lsm::CoroutineMutex changing_;  // of who excludes
   std::atomic<bool> stopping_{false};
