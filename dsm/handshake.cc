@@ -151,7 +151,15 @@ Status CheckCutOffTarget(ServerId server, const MemberIdentity& target) {
 
 Status CheckWelcome(const Welcome& welcome, const Hello& sent, uint64_t expected_incarnation) {
   const std::string name = Name(sent.server);
-  if (!welcome.refusal.ok()) return welcome.refusal;
+  if (!welcome.refusal.ok()) {
+    // It was there once: its life is over, and another has its address.
+    if (expected_incarnation != 0 && welcome.region.server != sent.server &&
+        welcome.refusal.code() == StatusCode::kInvalidArgument) {
+      return Status::Unavailable(name + " lost (" + Name(welcome.region.server) +
+                                 " has its address now)");
+    }
+    return welcome.refusal;
+  }
   if (welcome.version != sent.version) {
     return Status::InvalidArgument(name + " speaks protocol version " +
                                    std::to_string(welcome.version) + ", this program " +

@@ -46,6 +46,8 @@ class LinkRecovery {
   enum class Server : uint8_t { kGone, kMaybeThere };
   void AttemptFailed(Status why, Server server);
   void LoseForGood(Status why);
+  /// What waits fails with `why`; what is doomed goes on, and has the attempts that it needs.
+  void FailWaiting(const Status& why) { FailAll(waiting_, why); }
   /// The handshake succeeded: doomed batches fail, the waiting ones are the caller's to send.
   std::deque<Batch*> Restored();
 

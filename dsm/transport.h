@@ -220,6 +220,8 @@ class Transport {
   virtual bool completes_at_once() const { return false; }
 };
 
+struct ServerEndpoint;  // dsm/directory.h
+
 /// What the handshake with a memory server told. All of it is fixed for the server's life.
 struct RegionInfo {
   ServerId server = 0;
@@ -232,7 +234,8 @@ class Fabric {
  public:
   virtual ~Fabric() = default;
   virtual std::string_view name() const = 0;                ///< "shm", "tcp", …
-  virtual std::span<const RegionInfo> regions() const = 0;  ///< ascending server id
+  /// Of the memory servers that it was made with, ascending server id; Add and Remove change nothing here.
+  virtual std::span<const RegionInfo> regions() const = 0;
   virtual Result<std::unique_ptr<Transport>> OpenTransport() = 0;
   /// This process is compute server `self` from now on: memory servers are told so, and transports
   /// opened later belong to it. Transports opened before stay anonymous, and are to be closed: no cut
@@ -245,6 +248,23 @@ class Fabric {
   /// not, so ask again; it does no harm twice. Fenced: this process is itself cut off there. Blocks,
   /// bounded by the connect timeout.
   virtual Status CutOff(ServerId server, const MemberIdentity& member) = 0;
+
+  // ---- Memory servers that come and go (tcp, sim), while transports run on other threads
+  /// A memory server is known from now on, to transports that are open too: a batch posted behind this connects, and
+  /// waits for that no longer than the link's connect timeout; no Post, Poll or OpenTransport does. The server need
+  /// not be reachable. Does not block, unless the endpoint has a host's name, which is resolved.
+  /// An id that is known with the same address and incarnation (or none is given): Ok, nothing changes. With the same
+  /// address and another incarnation: the server has begun another life, and this is Remove and Add in one. With
+  /// another address: AlreadyExists. An endpoint without incarnation means the life that answers first; all links of
+  /// the process hold to that one. InvalidArgument: not an endpoint of this fabric. Unimplemented: the fabric's
+  /// memory servers are those that it was made with.
+  virtual Status Add(const ServerEndpoint& endpoint);
+  /// The memory server is not known any more: batches posted behind this fail with Unavailable, those that wait for
+  /// a connection too. Those in flight fail as if the connection had broken: reported when nothing of them can land
+  /// any more, or as Unknown after the connect timeout; until then, batches to a server that was added again under
+  /// this id wait. A transport learns of it by its next Post or Poll, and then closes its connection. An id that is
+  /// not known, and a fabric that has no Add: no effect.
+  virtual void Remove(ServerId server);
 };
 
 }  // namespace farleaf::dsm

@@ -61,6 +61,8 @@ class DelayFabric final : public Fabric {
   Status CutOff(ServerId server, const MemberIdentity& member) override {
     return below_->CutOff(server, member);
   }
+  Status Add(const ServerEndpoint& endpoint) override { return below_->Add(endpoint); }
+  void Remove(ServerId server) override { below_->Remove(server); }
   Fabric& below() { return *below_; }
 
  private:

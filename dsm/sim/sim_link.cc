@@ -7,14 +7,14 @@
 
 namespace farleaf::dsm {
 
-SimLink::SimLink(SimWorld* world, uint32_t number, uint32_t process, SimTransport* transport,
-                 Hello hello, uint64_t expected_incarnation, const SimLinkOptions& options)
+SimLink::SimLink(SimWorld* world, uint32_t number, Ends ends, Hello hello,
+                 const SimLinkOptions& options)
     : world_(world),
       number_(number),
-      process_(process),
-      transport_(transport),
+      process_(ends.process),
+      transport_(ends.transport),
+      server_(std::move(ends.server)),
       hello_(std::move(hello)),
-      expected_incarnation_(expected_incarnation),
       options_(options),
       recovery_("memory server " + std::to_string(hello_.server), options.recovery,
                 &world->clock()) {}
@@ -22,7 +22,7 @@ SimLink::SimLink(SimWorld* world, uint32_t number, uint32_t process, SimTranspor
 // ---- The compute server's side
 
 void SimLink::Connect() {
-  if (state_ != State::kDown) return;
+  if (state_ != State::kDown || held_back_) return;
   recovery_.AttemptStarted();
   state_ = State::kGreeting;
   hello_ns_ = world_->Send(SimEventKind::kHello, number_, ++attempt_, hello_ns_);
@@ -33,7 +33,7 @@ void SimLink::Post(Batch& batch) {
     Launch(batch);
     return;
   }
-  if (recovery_.Wait(batch, connecting())) Connect();
+  if (recovery_.Wait(batch, connecting() || held_back_)) Connect();
 }
 
 void SimLink::Launch(Batch& batch) {
@@ -45,8 +45,8 @@ void SimLink::Launch(Batch& batch) {
   flight.number = posts_++;
   flight.position = static_cast<uint32_t>(flights_.size());
   flights_.push_back(index);
-  PlanFlight(flight, batch, world_->region_bytes_of(server()), world_->now_ns(), world_->network(),
-             order_, world_->random());
+  PlanFlight(flight, batch, world_->region_bytes_of(server_id()), world_->now_ns(),
+             world_->network(), order_, world_->random());
   world_->Start(index);
 }
 
@@ -63,7 +63,7 @@ void SimLink::Arrived(const SimEvent& event) {
       Flight& flight = world_->flight(event.subject);
       progress_ns_ = world_->now_ns();
       Batch* batch = flight.batch;
-      Status status = flight.failure.WithContext("memory server " + std::to_string(server()));
+      Status status = flight.failure.WithContext("memory server " + std::to_string(server_id()));
       Forget(flight);
       flight.batch = nullptr;
       ++completed_;
@@ -88,21 +88,54 @@ void SimLink::Welcomed() {
     AttemptFailed(Status::Unavailable("nobody listens at its address"), Server::kGone);
     return;
   }
-  if (Status status = CheckWelcome(answer.welcome, hello_, expected_incarnation_); !status.ok()) {
-    state_ = State::kLost;
-    recovery_.LoseForGood(std::move(status));
+  Status status = CheckWelcome(answer.welcome, hello_, server_->incarnation());
+  if (status.ok() && !server_->Settle(answer.welcome.region.incarnation)) {
+    status =
+        CheckWelcome(answer.welcome, hello_, server_->incarnation());  // another link was first
+  }
+  if (!status.ok()) {
+    LoseForGood(std::move(status));
     return;
   }
-  expected_incarnation_ = answer.welcome.region.incarnation;
   generation_ = answer.generation;
   order_ = {};
   state_ = State::kUp;
   for (Batch* batch : recovery_.Restored()) Launch(*batch);
+  EndIfRetired();
+}
+
+void SimLink::LoseForGood(Status why) {
+  state_ = State::kLost;
+  recovery_.LoseForGood(std::move(why));
+  EndIfRetired();
 }
 
 void SimLink::AttemptFailed(Status why, Server server) {
   state_ = State::kDown;
   recovery_.AttemptFailed(std::move(why), server);
+  EndIfRetired();
+}
+
+void SimLink::Retire() {
+  retired_ = true;
+  held_back_ = false;
+  recovery_.FailWaiting(KnownServers::Removed(server_id()));
+  if (state_ == State::kUp && !flights_.empty()) {
+    Break("it was removed");
+  } else {
+    EndIfRetired();
+  }
+}
+
+void SimLink::EndIfRetired() {
+  if (!retired_ || recovery_.holds_batches()) return;
+  state_ = State::kLost;
+  transport_ = nullptr;  // what arrives from now on is for nobody
+}
+
+void SimLink::Release() {
+  held_back_ = false;
+  if (recovery_.holds_batches()) Connect();
 }
 
 std::vector<Batch*> SimLink::LeaveBehind(uint64_t lost_after_ns) {

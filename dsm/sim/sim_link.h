@@ -16,9 +16,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "dsm/handshake.h"
+#include "dsm/known_servers.h"
 #include "dsm/link_recovery.h"
 #include "dsm/sim/event_queue.h"
 #include "dsm/sim/flight.h"
@@ -36,12 +38,16 @@ struct SimLinkOptions {
 
 class SimLink {
  public:
-  /// `expected_incarnation` 0: whatever the server says.
-  SimLink(SimWorld* world, uint32_t number, uint32_t process, SimTransport* transport, Hello hello,
-          uint64_t expected_incarnation, const SimLinkOptions& options);
+  /// What one connects from and to.
+  struct Ends {
+    uint32_t process;
+    SimTransport* transport;
+    std::shared_ptr<KnownServer> server;  ///< the life of it that is meant
+  };
+  SimLink(SimWorld* world, uint32_t number, Ends ends, Hello hello, const SimLinkOptions& options);
   SimLink(const SimLink&) = delete;
 
-  ServerId server() const { return hello_.server; }
+  ServerId server_id() const { return hello_.server; }
   uint32_t process() const { return process_; }
   const Hello& hello() const { return hello_; }
 
@@ -62,6 +68,14 @@ class SimLink {
   /// The compute server is gone: what is in flight goes on without it, up to a moment.
   void Detach();
   SimTransport* transport() const { return transport_; }
+
+  // For LinkTable.
+  const KnownServer& server() const { return *server_; }
+  void Retire();
+  bool ended() const { return retired_ && state_ == State::kLost; }
+  void HoldBack() { held_back_ = true; }
+  bool held_back() const { return held_back_; }
+  void Release();
 
   // ---- The memory server's side
   /// Takes a Hello, and sends the answer.
@@ -97,16 +111,19 @@ class SimLink {
   std::vector<Batch*> LeaveBehind(uint64_t lost_after_ns);
   using Server = LinkRecovery::Server;
   void AttemptFailed(Status why, Server server);
+  void LoseForGood(Status why);
+  void EndIfRetired();
 
   SimWorld* world_;
   const uint32_t number_;
   const uint32_t process_;
   SimTransport* transport_;  ///< null: detached
+  const std::shared_ptr<KnownServer> server_;
   const Hello hello_;
-  uint64_t expected_incarnation_;
   const SimLinkOptions options_;
 
   State state_ = State::kDown;
+  bool held_back_ = false, retired_ = false;
   LinkRecovery recovery_;
   uint32_t attempt_ = 0;
   uint32_t generation_ = 0;  ///< of the connection that is up

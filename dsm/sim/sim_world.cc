@@ -29,18 +29,23 @@ SimWorld::SimWorld(const Options& options) : options_(options), random_(options.
 std::unique_ptr<SimFabric> SimWorld::NewFabric() {
   std::vector<RegionInfo> regions;
   for (const auto& server : servers_) {
-    FARLEAF_CHECK(server->running(), server->identity().region.server);
-    regions.push_back(server->identity().region);
+    if (server->running()) regions.push_back(server->identity().region);
   }
   return std::make_unique<SimFabric>(this, processes_++, std::move(regions), options_.link);
 }
 
-SimLink* SimWorld::NewLink(uint32_t process, SimTransport* transport, Hello hello,
-                           uint64_t expected_incarnation, const SimLinkOptions& options) {
+ServerEndpoint SimWorld::EndpointOf(ServerId server) const {
+  FARLEAF_CHECK(servers_[server]->running(), server);
+  const RegionInfo& region = servers_[server]->identity().region;
+  return {server, SimFabric::EndpointText(server), region.region_bytes, region.incarnation};
+}
+
+SimLink* SimWorld::NewLink(SimLink::Ends ends, Hello hello, const SimLinkOptions& options) {
   const auto number = static_cast<uint32_t>(links_.size());
-  links_.push_back(std::make_unique<SimLink>(this, number, process, transport, std::move(hello),
-                                             expected_incarnation, options));
-  const ServerId server = links_.back()->server();
+  const uint32_t process = ends.process;
+  links_.push_back(
+      std::make_unique<SimLink>(this, number, std::move(ends), std::move(hello), options));
+  const ServerId server = links_.back()->server_id();
   if (partitions_.contains({process, server})) links_.back()->Partition();
   return links_.back().get();
 }
@@ -154,7 +159,7 @@ void SimWorld::AtServer(const SimEvent& event) {
 }
 
 void SimWorld::TakeUp(const SimEvent& event) {
-  SimServer& at = *servers_[LinkOf(event).server()];
+  SimServer& at = *servers_[LinkOf(event).server_id()];
   if (at.stalled()) {
     at.TakeUpLater(event);
     return;
@@ -169,7 +174,7 @@ void SimWorld::TakeUp(const SimEvent& event) {
 void SimWorld::TakeEffect(const SimEvent& event) {
   Flight& flight = flights_[event.subject];
   SimLink& over = link(flight.link);
-  SimServer& at = *servers_[over.server()];
+  SimServer& at = *servers_[over.server_id()];
   if (over.is_open(flight.generation) && now_ns() <= flight.lost_after_ns) {
     RunPiece(flight, event.detail, at.region());
     if (trace_.wants_text()) TellPiece(event, flight);
@@ -251,6 +256,12 @@ void SimWorld::Wake(uint32_t index) {
   queue_.Push(at_ns, SimEventKind::kRunThread, index, kWoken);
 }
 
+void SimWorld::WakeThreadsOf(uint32_t process) {
+  for (uint32_t index = 0; index < threads_.size(); ++index) {
+    if (threads_[index].process == process && threads_[index].worker != nullptr) Wake(index);
+  }
+}
+
 void SimWorld::RunThread(const SimEvent& event) {
   Thread& thread = threads_[event.subject];
   if (event.detail == kTimer) std::erase(thread.timers_ns, event.at_ns);
@@ -324,9 +335,7 @@ void SimWorld::Block(SimTransport& transport, int wake_fd, uint64_t timeout_ns) 
 }
 
 void SimWorld::AwaitLinks(SimTransport& transport) {
-  const auto connecting = [](const SimLink* one) { return one->connecting(); };
-  const auto links = transport.links();
-  while (std::any_of(links.begin(), links.end(), connecting)) {
+  while (transport.is_connecting()) {
     if (!transport.has_arrivals()) Step(transport.due_ns());
     transport.Poll();
   }

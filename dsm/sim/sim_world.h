@@ -25,6 +25,7 @@
 
 #include "dsm/base/clock.h"
 #include "dsm/base/random.h"
+#include "dsm/directory.h"
 #include "dsm/sim/event_queue.h"
 #include "dsm/sim/flight.h"
 #include "dsm/sim/sim_fabric.h"
@@ -61,8 +62,10 @@ class SimWorld {
   /// A line of the trace; it does not count for the hash.
   void Say(const std::string& line) { Tell(line); }
 
-  /// The fabric of a new process. REQUIRES: every memory server runs.
+  /// The fabric of a new process. It is made with the memory servers that run just now.
   std::unique_ptr<SimFabric> NewFabric();
+  /// What a directory would say of a memory server, for Fabric::Add. REQUIRES: it runs.
+  ServerEndpoint EndpointOf(ServerId server) const;
   uint32_t servers() const { return options_.servers; }
   std::span<std::byte> region_bytes(ServerId server) { return servers_[server]->region(); }
 
@@ -97,7 +100,7 @@ class SimWorld {
   bool has_crashed(uint32_t process) const { return crashed_.contains(process); }
   /// The server and its memory are gone.
   void CrashServer(ServerId server);
-  /// An empty server of another incarnation takes its place.
+  /// An empty server of another incarnation takes its place. A fabric learns of it by Fabric::Add.
   void RestartServer(ServerId server);
   bool is_running(ServerId server) const { return servers_[server]->running(); }
 
@@ -106,8 +109,7 @@ class SimWorld {
   const SimNetwork& network() const { return network_; }
   SimServer& server(ServerId id) { return *servers_[id]; }
   uint64_t region_bytes_of(ServerId) const { return options_.region_bytes; }
-  SimLink* NewLink(uint32_t process, SimTransport* transport, Hello hello,
-                   uint64_t expected_incarnation, const SimLinkOptions& options);
+  SimLink* NewLink(SimLink::Ends ends, Hello hello, const SimLinkOptions& options);
   uint32_t NewFlight();
   Flight& flight(uint32_t index) { return flights_[index]; }
   /// After its batch was taken from it.
@@ -127,6 +129,8 @@ class SimWorld {
   void Block(SimTransport& transport, int wake_fd, uint64_t timeout_ns);
   /// Until no link of `transport` is connecting.
   void AwaitLinks(SimTransport& transport);
+  /// There is something to learn for its transports.
+  void WakeThreadsOf(uint32_t process);
 
  private:
   struct Thread {

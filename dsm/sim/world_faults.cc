@@ -27,7 +27,7 @@ void SimWorld::TellPiece(const SimEvent& event, const Flight& flight) {
   const SimLink& over = link(flight.link);
   const auto tell = [&](const Verb& verb, const Flight::Piece* piece) {
     std::string line = fmt::format("process {} server {}: {} 0x{:x} +{}", over.process(),
-                                   over.server(), NameOf(verb.kind), verb.offset, verb.length);
+                                   over.server_id(), NameOf(verb.kind), verb.offset, verb.length);
     if (piece && piece->groups > 1)
       line += fmt::format(" part {}/{}", piece->group + 1, piece->groups);
     if (verb.kind == VerbKind::kCompareAndSwap) {
@@ -53,7 +53,7 @@ void SimWorld::CutOffAt(ServerId id, const MemberIdentity& member) {
   Tell(fmt::format("server {} cuts off {}", id, member.ToString()));
   Status cut = servers_[id]->fenced().CutOff(member, [&] {
     for (const auto& one : links_) {
-      if (one->server() == id && IsCutOffBy(one->hello().member, member)) one->Destroy();
+      if (one->server_id() == id && IsCutOffBy(one->hello().member, member)) one->Destroy();
     }
     return Status::Ok();
   });
@@ -63,7 +63,7 @@ void SimWorld::CutOffAt(ServerId id, const MemberIdentity& member) {
 void SimWorld::DropConnections(uint32_t process, ServerId server) {
   Tell(fmt::format("connections of process {} to server {} break", process, server));
   for (const auto& one : links_) {
-    if (one->process() == process && one->server() == server) one->Drop();
+    if (one->process() == process && one->server_id() == server) one->Drop();
   }
 }
 
@@ -71,7 +71,7 @@ void SimWorld::Partition(uint32_t process, ServerId server) {
   Tell(fmt::format("process {} and server {} are parted", process, server));
   partitions_.insert({process, server});
   for (const auto& one : links_) {
-    if (one->process() == process && one->server() == server) one->Partition();
+    if (one->process() == process && one->server_id() == server) one->Partition();
   }
 }
 
@@ -80,7 +80,7 @@ void SimWorld::Heal(uint32_t process, ServerId server) {
   partitions_.erase({process, server});
   for (size_t i = 0; i < links_.size(); ++i) {
     SimLink& one = *links_[i];
-    if (one.process() != process || one.server() != server) continue;
+    if (one.process() != process || one.server_id() != server) continue;
     for (const SimEvent& event : one.Heal()) Happen(event);
   }
 }
@@ -131,7 +131,7 @@ void SimWorld::CrashServer(ServerId id) {
   }
   crashed.Crash();
   for (const auto& one : links_) {
-    if (one->server() == id) one->Destroy();
+    if (one->server_id() == id) one->Destroy();
   }
 }
 

@@ -7,76 +7,21 @@
 #include <cerrno>
 #include <ctime>
 
+#include "dsm/link_table.h"
+
 namespace farleaf::dsm {
 
 namespace {
 
 constexpr std::string_view kTcpPrefix = "tcp:";
 
-class TcpTransport final : public Transport {
- public:
-  explicit TcpTransport(std::vector<std::unique_ptr<TcpLink>> links, std::vector<ServerId> servers,
-                        const Clock* clock)
-      : links_(std::move(links)), clock_(clock), waited_(links_.size() + 1) {
-    for (size_t i = 0; i < servers.size(); ++i) {
-      if (by_server_.size() <= servers[i]) by_server_.resize(servers[i] + size_t{1});
-      by_server_[servers[i]] = links_[i].get();
-    }
-  }
-
-  void Post(Batch& batch) override {
-    TcpLink* link = batch.server() < by_server_.size() ? by_server_[batch.server()] : nullptr;
-    if (link == nullptr) [[unlikely]] {
-      batch.CompleteWith(Status::Unavailable("memory server " + std::to_string(batch.server()) +
-                                             " is not in this pool"));
-      return;
-    }
-    link->Post(batch);
-  }
-
-  size_t Poll() override {
-    size_t completed = 0;
-    for (const auto& link : links_) completed += link->Poll();
-    return completed;
-  }
-
-  void Wait(int wake_fd, uint64_t timeout_ns) override {
-    uint64_t due_ns = UINT64_MAX;
-    size_t count = 0;
-    waited_[count++] = {wake_fd, POLLIN, 0};
-    for (const auto& link : links_) {
-      link->Flush();
-      if (link->has_completions()) return;
-      if (const short events = link->poll_events(); events != 0) {
-        waited_[count++] = {link->fd(), events, 0};
-      }
-      due_ns = std::min(due_ns, link->due_ns());
-    }
-    if (due_ns != UINT64_MAX) {
-      const uint64_t now_ns = clock_->NowNs();
-      timeout_ns = std::min(timeout_ns, due_ns > now_ns ? due_ns - now_ns : 0);
-    }
-    const timespec timeout{static_cast<time_t>(timeout_ns / kNsPerSecond),
-                           static_cast<long>(timeout_ns % kNsPerSecond)};
-    ::ppoll(waited_.data(), count, &timeout, nullptr);
-  }
-
-  uint32_t idle_turns_before_wait() const override { return 4; }
-
- private:
-  std::vector<std::unique_ptr<TcpLink>> links_;
-  std::vector<TcpLink*> by_server_;
-  const Clock* clock_;
-  std::vector<pollfd> waited_;
-};
-
 /// Drives the links until each is up or has failed; their own deadlines bound it.
-void AwaitLinks(std::span<const std::unique_ptr<TcpLink>> links) {
-  for (const auto& link : links) link->Connect();
+void AwaitLinks(std::span<TcpLink* const> links) {
+  for (TcpLink* link : links) link->Connect();
   std::vector<pollfd> waited;
   while (true) {
     waited.clear();
-    for (const auto& link : links) {
+    for (TcpLink* link : links) {
       link->Poll();
       if (link->connecting()) waited.push_back({link->fd(), link->poll_events(), 0});
     }
@@ -86,35 +31,111 @@ void AwaitLinks(std::span<const std::unique_ptr<TcpLink>> links) {
   }
 }
 
+class TcpTransport final : public Transport {
+ public:
+  /// `first`: of its first link; the others' differ in server and nonce.
+  TcpTransport(std::shared_ptr<const KnownServers> known, Hello first,
+               const TcpLinkOptions& options, const Clock* clock)
+      : links_(std::move(known)), next_hello_(std::move(first)), options_(options), clock_(clock) {
+    Learn();
+  }
+
+  void Post(Batch& batch) override {
+    if (links_.stale()) [[unlikely]]
+      Learn();
+    TcpLink* link = links_.Find(batch.server());
+    if (link == nullptr) [[unlikely]] {
+      batch.CompleteWith(links_.known().WhyUnknown(batch.server()));
+      return;
+    }
+    link->Post(batch);
+  }
+
+  size_t Poll() override {
+    if (links_.stale()) [[unlikely]]
+      Learn();
+    return links_.Poll();
+  }
+
+  void Wait(int wake_fd, uint64_t timeout_ns) override {
+    if (links_.stale()) return;
+    uint64_t due_ns = UINT64_MAX;
+    bool completed = false;
+    waited_.clear();
+    waited_.push_back({wake_fd, POLLIN, 0});
+    links_.ForEach([&](TcpLink& link) {
+      link.Flush();
+      completed |= link.has_completions();
+      if (const short events = link.poll_events(); events != 0) {
+        waited_.push_back({link.fd(), events, 0});
+      }
+      due_ns = std::min(due_ns, link.due_ns());
+    });
+    if (completed) return;
+    if (due_ns != UINT64_MAX) {
+      const uint64_t now_ns = clock_->NowNs();
+      timeout_ns = std::min(timeout_ns, due_ns > now_ns ? due_ns - now_ns : 0);
+    }
+    const timespec timeout{static_cast<time_t>(timeout_ns / kNsPerSecond),
+                           static_cast<long>(timeout_ns % kNsPerSecond)};
+    ::ppoll(waited_.data(), waited_.size(), &timeout, nullptr);
+  }
+
+  uint32_t idle_turns_before_wait() const override { return 4; }
+
+  /// Waits for the links that connect when the transport opens.
+  void AwaitFirst() {
+    std::vector<TcpLink*> first;
+    links_.ForEach([&](TcpLink& link) {
+      if (link.server().connects() == KnownServer::Connects::kAtOpening) first.push_back(&link);
+    });
+    AwaitLinks(first);
+  }
+
+ private:
+  void Learn() {
+    links_.Learn([this](KnownServers::Server server) {
+      next_hello_.server = server->server();
+      auto link = std::make_unique<TcpLink>(std::move(server), next_hello_, options_, clock_);
+      ++next_hello_.nonce;
+      return link;
+    });
+  }
+
+  LinkTable<std::unique_ptr<TcpLink>> links_;
+  Hello next_hello_;
+  const TcpLinkOptions options_;
+  const Clock* clock_;
+  std::vector<pollfd> waited_;
+};
+
+Result<SocketAddress> AddressOf(const ServerEndpoint& endpoint) {
+  const std::string name = "memory server " + std::to_string(endpoint.server);
+  if (!endpoint.endpoint.starts_with(kTcpPrefix)) {
+    return Status::InvalidArgument(name + ": endpoint '" + endpoint.endpoint +
+                                   "' is not of the tcp fabric");
+  }
+  auto address = ResolveTcp(std::string_view(endpoint.endpoint).substr(kTcpPrefix.size()));
+  if (!address.ok()) return address.status().WithContext(name);
+  return address;
+}
+
 }  // namespace
 
-Result<Hello> TcpFabric::NewHello(ServerId server) const {
+Result<Hello> TcpFabric::NewHello() const {
   Hello hello;
-  hello.server = server;
   hello.cluster = cluster_;
   {
     std::lock_guard lock(mutex_);
     hello.member = self_;
   }
   // From the system, not from a seed: two processes with one nonce would destroy each other's
-  // connections.
+  // connections. A transport counts on from it: two that start within a few of each other are as
+  // unlikely as two that start at one.
   if (::getrandom(&hello.nonce, sizeof hello.nonce, 0) != sizeof hello.nonce) {
     return OsError("no random numbers");
   }
   return hello;
-}
-
-Result<std::vector<std::unique_ptr<TcpLink>>> TcpFabric::OpenLinks() const {
-  std::vector<std::unique_ptr<TcpLink>> links;
-  for (size_t i = 0; i < targets_.size(); ++i) {
-    auto hello = NewHello(targets_[i].server);
-    if (!hello.ok()) return hello.status();
-    const uint64_t expected_incarnation = i < regions_.size() ? regions_[i].incarnation : 0;
-    links.push_back(std::make_unique<TcpLink>(targets_[i].address, std::move(*hello),
-                                              expected_incarnation, options_, clock_));
-  }
-  AwaitLinks(links);
-  return links;
 }
 
 Result<std::unique_ptr<TcpFabric>> TcpFabric::Connect(const std::vector<ServerEndpoint>& endpoints,
@@ -123,19 +144,23 @@ Result<std::unique_ptr<TcpFabric>> TcpFabric::Connect(const std::vector<ServerEn
                                                       const Clock* clock) {
   FARLEAF_RETURN_IF_ERROR(CheckClusterName(cluster));
   std::unique_ptr<TcpFabric> fabric(new TcpFabric(cluster, options, clock));
-  for (const ServerEndpoint& endpoint : endpoints) {
-    const std::string name = "memory server " + std::to_string(endpoint.server);
-    if (!endpoint.endpoint.starts_with(kTcpPrefix)) {
-      return Status::InvalidArgument(name + ": endpoint '" + endpoint.endpoint +
-                                     "' is not of the tcp fabric");
-    }
-    auto address = ResolveTcp(std::string_view(endpoint.endpoint).substr(kTcpPrefix.size()));
-    if (!address.ok()) return address.status().WithContext(name);
-    fabric->targets_.push_back({endpoint.server, std::move(*address)});
+  std::vector<std::unique_ptr<TcpLink>> links;
+  std::vector<TcpLink*> awaited;
+  for (ServerEndpoint endpoint : endpoints) {
+    auto address = AddressOf(endpoint);
+    if (!address.ok()) return address.status();
+    endpoint.incarnation = 0;  // whoever answers; a directory may be behind
+    FARLEAF_RETURN_IF_ERROR(
+        fabric->known_->Add(endpoint, std::move(*address), KnownServer::Connects::kAtOpening));
+    auto hello = fabric->NewHello();
+    if (!hello.ok()) return hello.status();
+    hello->server = endpoint.server;
+    links.push_back(std::make_unique<TcpLink>(fabric->known_->Find(endpoint.server),
+                                              std::move(*hello), options, clock));
+    awaited.push_back(links.back().get());
   }
-  auto links = fabric->OpenLinks();
-  if (!links.ok()) return links.status();
-  for (const auto& link : *links) {
+  AwaitLinks(awaited);
+  for (const auto& link : links) {
     if (!link->up()) return link->failure();
     fabric->regions_.push_back(link->region());
   }
@@ -143,12 +168,11 @@ Result<std::unique_ptr<TcpFabric>> TcpFabric::Connect(const std::vector<ServerEn
 }
 
 Result<std::unique_ptr<Transport>> TcpFabric::OpenTransport() {
-  auto links = OpenLinks();
-  if (!links.ok()) return links.status();
-  std::vector<ServerId> servers;
-  for (const Target& target : targets_) servers.push_back(target.server);
-  return std::unique_ptr<Transport>(
-      std::make_unique<TcpTransport>(std::move(*links), std::move(servers), clock_));
+  auto hello = NewHello();
+  if (!hello.ok()) return hello.status();
+  auto transport = std::make_unique<TcpTransport>(known_, std::move(*hello), options_, clock_);
+  transport->AwaitFirst();
+  return std::unique_ptr<Transport>(std::move(transport));
 }
 
 Status TcpFabric::Identify(const MemberIdentity& self) {
@@ -159,18 +183,23 @@ Status TcpFabric::Identify(const MemberIdentity& self) {
 }
 
 Status TcpFabric::CutOff(ServerId server, const MemberIdentity& member) {
-  for (size_t i = 0; i < targets_.size(); ++i) {
-    if (targets_[i].server != server) continue;
-    auto hello = NewHello(server);
-    if (!hello.ok()) return hello.status();
-    hello->kind = HelloKind::kCutOff;
-    hello->target = member;
-    const auto link = std::make_unique<TcpLink>(targets_[i].address, std::move(*hello),
-                                                regions_[i].incarnation, options_, clock_);
-    AwaitLinks({&link, 1});
-    return link->up() ? Status::Ok() : link->failure();
-  }
-  return Status::Unavailable("memory server " + std::to_string(server) + " is not in this pool");
+  auto known = known_->Find(server);
+  if (!known) return known_->WhyUnknown(server);
+  auto hello = NewHello();
+  if (!hello.ok()) return hello.status();
+  hello->server = server;
+  hello->kind = HelloKind::kCutOff;
+  hello->target = member;
+  TcpLink link(std::move(known), std::move(*hello), options_, clock_);
+  TcpLink* const awaited = &link;
+  AwaitLinks({&awaited, 1});
+  return link.up() ? Status::Ok() : link.failure();
+}
+
+Status TcpFabric::Add(const ServerEndpoint& endpoint) {
+  auto address = AddressOf(endpoint);
+  if (!address.ok()) return address.status();
+  return known_->Add(endpoint, std::move(*address), KnownServer::Connects::kAtFirstPost);
 }
 
 }  // namespace farleaf::dsm

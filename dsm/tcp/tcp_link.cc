@@ -22,11 +22,11 @@ constexpr int kReceivesPerPoll = 8;
 constexpr size_t kVectorMax = 64;
 }  // namespace
 
-TcpLink::TcpLink(SocketAddress address, Hello hello, uint64_t expected_incarnation,
-                 const TcpLinkOptions& options, const Clock* clock)
-    : address_(std::move(address)),
+TcpLink::TcpLink(std::shared_ptr<KnownServer> server, Hello hello, const TcpLinkOptions& options,
+                 const Clock* clock)
+    : server_(std::move(server)),
+      address_(server_->address()),
       hello_(std::move(hello)),
-      expected_incarnation_(expected_incarnation),
       options_(options),
       clock_(clock),
       recovery_("memory server " + std::to_string(hello_.server), options.recovery, clock),
@@ -37,7 +37,7 @@ TcpLink::TcpLink(SocketAddress address, Hello hello, uint64_t expected_incarnati
 // ----------------------------------------------------------------------------------
 
 void TcpLink::Connect() {
-  if (state_ != State::kDown) return;
+  if (state_ != State::kDown || held_back_) return;
   recovery_.AttemptStarted();
   greeting_.clear();
   auto fd = StartConnect(address_);
@@ -97,7 +97,11 @@ void TcpLink::ReceiveWelcome() {
 }
 
 void TcpLink::Accept(const Welcome& welcome) {
-  if (Status status = CheckWelcome(welcome, hello_, expected_incarnation_); !status.ok()) {
+  Status status = CheckWelcome(welcome, hello_, server_->incarnation());
+  if (status.ok() && !server_->Settle(welcome.region.incarnation)) {
+    status = CheckWelcome(welcome, hello_, server_->incarnation());  // another link was first
+  }
+  if (!status.ok()) {
     // A server that has no room now may have some later; all else stays as it is.
     if (status.code() == StatusCode::kResourceExhausted) {
       AttemptFailed(std::move(status), Server::kMaybeThere);
@@ -107,12 +111,12 @@ void TcpLink::Accept(const Welcome& welcome) {
     return;
   }
   region_ = welcome.region;
-  expected_incarnation_ = region_.incarnation;
   state_ = State::kUp;
   next_sequence_ = 1;
   timing_ = false;
   // The server has destroyed the old connection before it sent this Welcome.
   for (Batch* batch : recovery_.Restored()) Enqueue(*batch);
+  EndIfRetired();
   Flush();
 }
 
@@ -137,12 +141,38 @@ void TcpLink::Break(const std::string& reason) {
 void TcpLink::AttemptFailed(Status why, Server server) {
   Drop();
   recovery_.AttemptFailed(std::move(why), server);
+  EndIfRetired();
 }
 
 void TcpLink::LoseForGood(Status why) {
   Drop();
   state_ = State::kLost;
   recovery_.LoseForGood(std::move(why));
+}
+
+// ---- Coming and going
+// ------------------------------------------------------------------------------
+
+void TcpLink::Retire() {
+  retired_ = true;
+  held_back_ = false;
+  recovery_.FailWaiting(KnownServers::Removed(hello_.server));
+  if (state_ == State::kUp && !replies_.empty()) {
+    Break("it was removed");
+  } else {
+    EndIfRetired();
+  }
+}
+
+void TcpLink::EndIfRetired() {
+  if (!retired_ || recovery_.holds_batches()) return;
+  Drop();
+  state_ = State::kLost;
+}
+
+void TcpLink::Release() {
+  held_back_ = false;
+  if (recovery_.holds_batches()) Connect();
 }
 
 // ---- Sending
@@ -153,7 +183,7 @@ void TcpLink::Post(Batch& batch) {
     Enqueue(batch);
     return;
   }
-  if (recovery_.Wait(batch, connecting())) Connect();
+  if (recovery_.Wait(batch, connecting() || held_back_)) Connect();
 }
 
 void TcpLink::AppendOwned(std::span<const std::byte> bytes) {

@@ -1,7 +1,7 @@
 // TcpLink: one transport's connection to one memory server: connects, shakes hands, pipelines
 // batches, notices when the server is gone, and reconnects.
 //
-//   kDown ──► kConnecting ──► kGreeting ──► kUp        kLost: for good; every batch fails
+//   kDown ──► kConnecting ──► kGreeting ──► kUp        kLost: for good; every batch fails, or it has ended
 //     ▲            │              │          │
 //     └────────────┴──────────────┴──────────┘  broken
 //
@@ -16,10 +16,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 
 #include "dsm/base/clock.h"
 #include "dsm/handshake.h"
+#include "dsm/known_servers.h"
 #include "dsm/link_recovery.h"
 #include "dsm/socket.h"
 #include "dsm/tcp/byte_queue.h"
@@ -35,9 +37,9 @@ struct TcpLinkOptions {
 
 class TcpLink {
  public:
-  /// `hello.nonce` must be unique. `expected_incarnation` 0: whatever the server says.
-  TcpLink(SocketAddress address, Hello hello, uint64_t expected_incarnation,
-          const TcpLinkOptions& options, const Clock* clock);
+  /// To the life of a memory server that `server` stands for. `hello.nonce` must be unique.
+  TcpLink(std::shared_ptr<KnownServer> server, Hello hello, const TcpLinkOptions& options,
+          const Clock* clock);
   TcpLink(const TcpLink&) = delete;
 
   void Connect();
@@ -56,6 +58,14 @@ class TcpLink {
 
   /// Whether a batch was completed since the last Poll.
   bool has_completions() const { return completed_ > 0 || recovery_.has_completed(); }
+  // For LinkTable.
+  const KnownServer& server() const { return *server_; }
+  void Retire();
+  bool ended() const { return retired_ && state_ == State::kLost; }
+  void HoldBack() { held_back_ = true; }
+  bool held_back() const { return held_back_; }
+  void Release();
+
   /// For a poll(): -1 if there is nothing to wait for on a socket.
   int fd() const { return fd_.get(); }
   short poll_events() const;
@@ -82,14 +92,16 @@ class TcpLink {
   void AttemptFailed(Status why, Server server);
   void LoseForGood(Status why);
   void Drop();
+  void EndIfRetired();
 
-  const SocketAddress address_;
+  const std::shared_ptr<KnownServer> server_;
+  const SocketAddress& address_;  ///< the server's
   const Hello hello_;
-  uint64_t expected_incarnation_;
   const TcpLinkOptions options_;
   const Clock* clock_;
 
   State state_ = State::kDown;
+  bool held_back_ = false, retired_ = false;
   UniqueFd fd_;
   LinkRecovery recovery_;
   RegionInfo region_;

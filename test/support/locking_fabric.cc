@@ -52,4 +52,14 @@ Status LockingFabric::CutOff(ServerId server, const MemberIdentity& member) {
   return below_->CutOff(server, member);
 }
 
+Status LockingFabric::Add(const ServerEndpoint& endpoint) {
+  std::lock_guard lock(*mutex_);
+  return below_->Add(endpoint);
+}
+
+void LockingFabric::Remove(ServerId server) {
+  std::lock_guard lock(*mutex_);
+  below_->Remove(server);
+}
+
 }  // namespace farleaf::dsm

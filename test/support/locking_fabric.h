@@ -22,6 +22,8 @@ class LockingFabric final : public Fabric {
   Result<std::unique_ptr<Transport>> OpenTransport() override;
   Status Identify(const MemberIdentity& self) override;
   Status CutOff(ServerId server, const MemberIdentity& member) override;
+  Status Add(const ServerEndpoint& endpoint) override;
+  void Remove(ServerId server) override;
 
  private:
   class LockingTransport;

@@ -1,0 +1,86 @@
+#include "test/support/peers_under_test.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <utility>
+
+#include "dsm/tcp/tcp_fabric.h"
+#include "test/support/locking_fabric.h"
+
+namespace farleaf::dsm {
+
+namespace {
+constexpr uint64_t kPeerBytes = uint64_t{4} << 20;
+constexpr const char* kPeerCluster = "peers";
+}  // namespace
+
+PeersUnderTest::PeersUnderTest(FabricKind kind, uint64_t seed, const Clock* fabric_clock)
+    : memories_(kNodes), addresses_(kNodes, std::string(kLoopback) + ":0") {
+  if (kind == FabricKind::kSim) {
+    world_ = std::make_unique<SimWorld>(SimWorld::Options{
+        .seed = seed, .cluster = kPeerCluster, .servers = kNodes, .region_bytes = kPeerBytes});
+    for (uint32_t node = 0; node < kNodes; ++node) world_->CrashServer(static_cast<ServerId>(node));
+    fabric_ = std::make_unique<LockingFabric>(world_->NewFabric(), &world_mutex_);
+    return;
+  }
+  FARLEAF_CHECK(kind == FabricKind::kTcp, FabricKindName(kind));
+  auto fabric = TcpFabric::Connect({}, kPeerCluster, {}, fabric_clock ? fabric_clock : &clock_);
+  FARLEAF_CHECK(fabric.ok(), fabric.status());
+  fabric_ = std::move(*fabric);
+}
+
+ServerEndpoint PeersUnderTest::Begin(uint32_t node) {
+  if (world_) {
+    std::lock_guard lock(world_mutex_);
+    world_->RestartServer(static_cast<ServerId>(node));
+    return world_->EndpointOf(static_cast<ServerId>(node));
+  }
+  FARLEAF_CHECK(memories_[node] == nullptr, node);
+  RegisteredMemory::Options options;
+  options.cluster = kPeerCluster;
+  options.server = next_id_++;
+  options.bytes = kPeerBytes;
+  options.hugepages = Hugepages::kNever;
+  options.agent.listen = addresses_[node];
+  auto memory = RegisteredMemory::Open(options, &clock_);
+  FARLEAF_CHECK(memory.ok(), memory.status());
+  memories_[node] = std::move(*memory);
+  const ServerEndpoint endpoint = memories_[node]->endpoint();
+  addresses_[node] = endpoint.endpoint.substr(std::string("tcp:").size());
+  return endpoint;
+}
+
+ServerId PeersUnderTest::BeginAndAdd(uint32_t node) {
+  const ServerEndpoint endpoint = Begin(node);
+  Status status = fabric_->Add(endpoint);
+  EXPECT_TRUE(status.ok()) << status;
+  return endpoint.server;
+}
+
+void PeersUnderTest::End(uint32_t node) {
+  if (!world_) {
+    memories_[node].reset();
+    return;
+  }
+  std::lock_guard lock(world_mutex_);
+  world_->CrashServer(static_cast<ServerId>(node));
+}
+
+uint64_t PeersUnderTest::WordOf(uint32_t node, uint64_t offset) {
+  std::lock_guard lock(world_mutex_);
+  std::byte* const word = world_ ? world_->region_bytes(static_cast<ServerId>(node)).data() + offset
+                                 : memories_[node]->Bytes({offset, 8}).data();
+  return std::atomic_ref(*reinterpret_cast<uint64_t*>(word)).load(std::memory_order_acquire);
+}
+
+void PeersUnderTest::LetLand(uint64_t ns) {
+  if (!world_) return;
+  bool over = false;
+  world_->At(world_->now_ns() + ns, [&over] { over = true; });
+  auto transport = fabric_->OpenTransport();
+  FARLEAF_CHECK(transport.ok(), transport.status());
+  while (!over) (*transport)->Wait(-1, ns);
+}
+
+}  // namespace farleaf::dsm
