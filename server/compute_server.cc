@@ -130,6 +130,13 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
 }
 
 Status ComputeServer::OpenEngine(uint64_t seed) {
+  if (!options_.cluster.membership.empty()) {
+    auto joined =
+        ClusterEngine::Open(options_.cluster, options_.lsm, seed, clock_, options_.unwanted);
+    if (!joined.ok()) return joined.status();
+    engine_ = std::move(*joined);
+    return Status::Ok();
+  }
   if (options_.engine == EngineKind::kLsm) {
     auto opened = LsmEngine::Open(options_.lsm, seed, clock_);
     if (!opened.ok()) return opened.status();

@@ -95,14 +95,19 @@ Status ServeUntilShutdown(const ComputeServerOptions& options, ComputeServer& se
   return Status::Ok();
 }
 
-Status Serve(const ComputeServerOptions& options) {
+Status Serve(ComputeServerOptions options) {
   auto shutdown = ShutdownSignal::Install();
   if (!shutdown.ok()) return shutdown.status();
+  options.unwanted = [&shutdown] { return (*shutdown)->requested(); };
   auto reload = ReloadSignal::Install();
   if (!reload.ok()) return reload.status();
   FARLEAF_RETURN_IF_ERROR(SetUpLog("compute_server", options.log));
   const MonotonicClock clock;
   auto server = ComputeServer::Start(options, DrawSeed(), &clock);
+  if (!server.ok() && (*shutdown)->requested()) {
+    FARLEAF_LOG(info, "ended before it served: {}", server.status().ToString());
+    return Status::Ok();
+  }
   if (!server.ok()) return server.status();
   if (!(*shutdown)->requested()) {
     FARLEAF_RETURN_IF_ERROR(Announce(options, **server));

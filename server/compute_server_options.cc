@@ -4,6 +4,7 @@
 
 #include "client/ring/format.h"
 #include "index/blink/options.h"
+#include "server/listen_check.h"
 
 namespace farleaf::server {
 
@@ -11,6 +12,7 @@ namespace {
 
 constexpr char kPoolSection[] = "With --engine blink: the pool, and trees in its memory";
 constexpr char kLsmSection[] = "With --engine lsm: the store on this machine's disk";
+constexpr char kClusterSection[] = "With --engine lsm: a cluster of nodes that hold copies of it";
 /// What a record has beside its data does not count for what clients are told, but it does for the store.
 constexpr uint64_t kLsmRecordDataBytesMax = index::lsm::kValueBytesMax - kRecordHeaderBytes;
 
@@ -202,8 +204,13 @@ void AddStoreOptions(ConfigSchema& schema, LsmEngineOptions* lsm) {
       "durability",
       "what an acknowledged write promises: synced, it survives a power loss; local, the "
       "end of the process may take it until lsm_flush_ms have passed, and a power loss "
-      "until the memtable that it is in was flushed (lsm_memtable_bytes)",
-      &lsm->store.durability, {{"local", Durability::kLocal}, {"synced", Durability::kSynced}});
+      "until the memtable that it is in was flushed (lsm_memtable_bytes); replicated, of a "
+      "cluster: "
+      "it is in the memory of each replica, and survives the end of all but one of them",
+      &lsm->store.durability,
+      {{"local", Durability::kLocal},
+       {"synced", Durability::kSynced},
+       {"replicated", Durability::kReplicated}});
   schema.AddInteger("lsm_flush_ms", "the longest that a local write stays in memory only",
                     &lsm->store.flush_ms, 1, 60'000);
   schema.AddBytes("lsm_memtable_bytes",
@@ -299,6 +306,49 @@ Status LimitValues(const ConfigSchema& schema, const std::string& key, uint64_t 
   return Status::Ok();
 }
 
+void AddClusterOptions(ConfigSchema& schema, ClusterOptions* cluster) {
+  schema.AddString(
+      "cluster",
+      "zookeeper://HOST:PORT[,HOST:PORT]/NAME: nodes of that name keep the store together, "
+      "one of them serves it",
+      &cluster->membership);
+  schema.AddInteger("node", "which node of the cluster this is, unlike all others; required",
+                    &cluster->node, 0, dsm::kMembersMax - 1);
+  schema.AddString("peer_listen", "HOST:PORT where other nodes reach this one's memory",
+                   &cluster->peer_listen);
+  schema.AddString("peer_advertise", "HOST:PORT that they are told; empty: as it listens",
+                   &cluster->peer_advertise);
+  schema.AddInteger("replicas", "how many nodes hold all of it, the one that serves included",
+                    &cluster->replicas, 1, 16);
+  schema.AddInteger("session_timeout_ms",
+                    "a node that the membership has not heard of for so long is taken for dead",
+                    &cluster->session_timeout_ms, 500, 600'000);
+  schema.AddInteger("log_buffers",
+                    "of 2 MiB, for segments of the logs that are on their way to a backup's disk",
+                    &cluster->log_buffers, 8, 512);
+}
+
+Status CheckClusterOptions(const ConfigSchema& schema, const ComputeServerOptions& options) {
+  const bool replicated = options.lsm.store.durability == index::lsm::Durability::kReplicated;
+  if (options.cluster.membership.empty()) {
+    if (replicated) {
+      return Status::InvalidArgument(
+          "--durability (key durability) is replicated: that needs --cluster; or give local or "
+          "synced");
+    }
+    const auto flag = schema.FirstSetOf(kClusterSection);
+    if (!flag) return Status::Ok();
+    return Status::InvalidArgument(*flag + " is for --cluster: give that too, or leave it out");
+  }
+  if (options.cluster.node == 0) {
+    return Missing("--node", "node", "which node of the cluster this is, from 1");
+  }
+  if (options.insecure) return Status::Ok();
+  return CheckLoopback({options.cluster.peer_listen},
+                       "nothing protects the memory that other nodes write to: give --insecure "
+                       "to serve a network whose hosts are all trusted");
+}
+
 }  // namespace
 
 void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options) {
@@ -312,13 +362,17 @@ void AddComputeServerOptions(ConfigSchema& schema, ComputeServerOptions* options
   schema.Section(kLsmSection);
   AddStoreOptions(schema, &options->lsm);
   AddStorageOptions(schema, &options->lsm.files);
+  schema.Section(kClusterSection);
+  AddClusterOptions(schema, &options->cluster);
 }
 
 Status CheckEngineOptions(const ConfigSchema& schema, ComputeServerOptions* options) {
   if (options->engine == EngineKind::kBlink) {
-    if (const auto flag = schema.FirstSetOf(kLsmSection)) {
-      return Status::InvalidArgument(*flag +
-                                     " is for --engine lsm: give that too, or leave it out");
+    for (const char* section : {kLsmSection, kClusterSection}) {
+      if (const auto flag = schema.FirstSetOf(section)) {
+        return Status::InvalidArgument(*flag +
+                                       " is for --engine lsm: give that too, or leave it out");
+      }
     }
     if (!options->pool.bootstrap.empty()) return Status::Ok();
     return Missing("--bootstrap", "bootstrap",
@@ -344,6 +398,7 @@ Status CheckEngineOptions(const ConfigSchema& schema, ComputeServerOptions* opti
                                    " is out of range; allowed: 0, or 16 and more");
   }
   FARLEAF_RETURN_IF_ERROR(CheckSizes(options->lsm));
+  FARLEAF_RETURN_IF_ERROR(CheckClusterOptions(schema, *options));
   NativeServerOptions& native = options->native;
   FARLEAF_RETURN_IF_ERROR(LimitValues(schema, "memcached_value_bytes_max", kLsmRecordDataBytesMax,
                                       &native.memcached.limits.value_bytes_max));

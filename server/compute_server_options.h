@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "server/cluster/cluster_engine.h"
 #include "server/config.h"
 #include "server/engine.h"
 #include "server/frontend/native_server.h"
@@ -19,8 +21,10 @@ namespace farleaf::server {
 
 struct ComputeServerOptions {
   EngineKind engine = EngineKind::kBlink;
-  PoolEngineOptions pool;         ///< of kBlink
-  LsmEngineOptions lsm;           ///< of kLsm
+  PoolEngineOptions pool;  ///< of kBlink
+  LsmEngineOptions lsm;    ///< of kLsm
+  ClusterOptions cluster;  ///< of kLsm; without a membership there is none
+  std::function<bool()> unwanted = [] { return false; };  ///< whether to give up joining a cluster
   bool insecure = false;          ///< listen beyond loopback where nothing protects clients
   bool metrics_insecure = false;  ///< show metrics beyond loopback
   std::string password_file;      ///< of the passwords that clients have to know; empty: none

@@ -33,6 +33,9 @@ Status ComputeServer::Health() const {
   std::lock_guard lock(phase_mutex_);
   switch (phase_) {
     case Phase::kJoining:
+      if (!options_.cluster.membership.empty()) {
+        return Status::Unavailable("standing by: another node of the cluster serves");
+      }
       return Status::Unavailable(on_disk ? "opening the store" : "joining the pool");
     case Phase::kOutside:
       return Status::Unavailable(on_disk ? "the store is being closed" : "not in the pool");

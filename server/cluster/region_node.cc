@@ -45,6 +45,7 @@ RegionNode::~RegionNode() = default;
 
 void RegionNode::Stop() {
   stopping_.store(true);
+  views_.Stop();
   if (replicas_) replicas_->Stop();
 }
 
@@ -270,6 +271,7 @@ dsm::Task<Result<Offer>> RegionNode::ReadOffer(Worker& worker, NodeId backup) {
 
 dsm::Task<Status> RegionNode::FillBackups(Worker& worker, const RegionEntry& region) {
   for (const NodeId backup : region.filling) {
+    if (fills_nobody_) break;
     if (fills_.contains(backup)) continue;
     auto offer = co_await ReadOffer(worker, backup);
     if (offer.status().code() == StatusCode::kNotFound) continue;

@@ -70,6 +70,8 @@ class RegionNode {
   dsm::Task<Status> Run(Worker& worker);
   /// Run ends soon, and what it has spawned. A backup's memory is on its disk when it has.
   void Stop();
+  /// No backup is filled from here on: the store is about to be closed.
+  void FillNobody() { fills_nobody_.store(true); }
   /// The process is gone.
   void Abandon();
 
@@ -78,8 +80,6 @@ class RegionNode {
   index::lsm::LsmStore* store() const { return serving_.load(); }
   /// REQUIRES: it is the primary.
   const replication::ReplicaSet& replicas() const { return *replicas_; }
-  /// Behind Run: the store, to be closed; null if there is none.
-  std::unique_ptr<index::lsm::LsmStore> TakeStore() { return std::move(store_); }
 
  private:
   using StoredRegion = membership::StoredRegion;
@@ -102,7 +102,7 @@ class RegionNode {
   membership::RegionStore regions_;
   Random random_;
   std::atomic<Role> role_{Role::kNothing};
-  std::atomic<bool> stopping_{false};
+  std::atomic<bool> stopping_{false}, fills_nobody_{false};
 
   // A backup:
   std::unique_ptr<replication::BackupRegion> backup_;

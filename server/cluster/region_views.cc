@@ -41,7 +41,9 @@ dsm::Task<Status> RegionViews::Change(dsm::Worker& worker, const Changing& chang
                        status.code() == StatusCode::kUnknown ||
                        status.code() == StatusCode::kVersionMismatch;
     // Behind the lease somebody else may be the primary; if not, the next try shows it.
-    if (!again || session_->state() == membership::SessionState::kExpired) co_return status;
+    if (!again || stopping_ || session_->state() == membership::SessionState::kExpired) {
+      co_return status;
+    }
     co_await worker.Sleep(kChangeRetryNs);
   }
 }
@@ -69,16 +71,6 @@ dsm::Task<Status> RegionViews::Include(dsm::Worker& worker, NodeId node) {
     return true;
   };
   Status changed = co_await Change(worker, move);
-  co_return changed;
-}
-
-dsm::Task<Status> RegionViews::GiveUp(dsm::Worker& worker, NodeId node) {
-  const Changing take_out = [node](RegionEntry* region) -> Result<bool> {
-    const bool there = Contains(region->filling, node);
-    Erase(&region->filling, node);
-    return there;
-  };
-  Status changed = co_await Change(worker, take_out);
   co_return changed;
 }
 

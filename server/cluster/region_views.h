@@ -3,6 +3,10 @@
 // Thread rule: thread-safe; the session outlives it.
 #pragma once
 
+#include <atomic>
+#include <functional>
+#include <vector>
+
 #include "dsm/base/clock.h"
 #include "server/membership/region_store.h"
 #include "server/replication/replica_set.h"
@@ -19,11 +23,11 @@ class RegionViews final : public replication::ViewKeeper {
   RegionViews(membership::Membership* session, const Clock* clock, RegionId region, NodeId self)
       : session_(session), store_(session), clock_(clock), region_(region), self_(self) {}
 
-  /// Tried while the session's lease runs, and a moment longer; then Unavailable.
+  /// Tried until it is known, or the session is over, or Stop.
   dsm::Task<Status> Exclude(dsm::Worker& worker, NodeId node) override;
   dsm::Task<Status> Include(dsm::Worker& worker, NodeId node) override;
-  /// The node is filled no more: the master decides whether it is to be, anew.
-  dsm::Task<Status> GiveUp(dsm::Worker& worker, NodeId node);
+  /// What is not known by now is not waited for: Unavailable.
+  void Stop() { stopping_.store(true); }
 
  private:
   /// `change` makes the next view of the one it is given; false: there is nothing to change.
@@ -35,6 +39,7 @@ class RegionViews final : public replication::ViewKeeper {
   const Clock* const clock_;
   const RegionId region_;
   const NodeId self_;
+  std::atomic<bool> stopping_{false};
 };
 
 /// Of an ascending list.

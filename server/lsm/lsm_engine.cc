@@ -52,8 +52,9 @@ Status CheckNames(const std::string& path, const std::string& below, NameCheck f
   return Status::Ok();
 }
 
-/// InvalidArgument: the directory is somebody else's. Nothing is changed in it.
-Status CheckDirectory(const std::string& path) {
+}  // namespace
+
+Status CheckStoreDirectory(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) return Status::Ok();
@@ -69,7 +70,12 @@ Status CheckDirectory(const std::string& path) {
   return CheckNames(path, "/free", IsFreeFile);
 }
 
-}  // namespace
+LsmOptions StoreOptionsOf(const LsmEngineOptions& options) {
+  LsmOptions store = options.store;
+  store.collect_above = options.collect_above_percent / 100.0;
+  store.garbage_max = options.garbage_max_percent / 100.0;
+  return store;
+}
 
 Result<std::unique_ptr<LsmEngine>> LsmEngine::Open(const LsmEngineOptions& options, uint64_t seed,
                                                    const Clock* clock) {
@@ -93,11 +99,9 @@ Result<std::unique_ptr<Worker>> LsmEngine::OpenWorker() {
 
 Status LsmEngine::OpenStore() {
   const uint64_t start_ns = clock_->NowNs();
-  LsmOptions store = options_.store;
-  store.collect_above = options_.collect_above_percent / 100.0;
-  store.garbage_max = options_.garbage_max_percent / 100.0;
+  const LsmOptions store = StoreOptionsOf(options_);
   FARLEAF_RETURN_IF_ERROR(store.Validate());
-  FARLEAF_RETURN_IF_ERROR(CheckDirectory(options_.files.directory));
+  FARLEAF_RETURN_IF_ERROR(CheckStoreDirectory(options_.files.directory));
   auto storage = index::storage::FileStorage::Open(options_.files);
   if (!storage.ok()) return storage.status();
   storage_ = std::move(*storage);
@@ -156,25 +160,27 @@ std::string LsmEngine::DescribeStore(uint64_t took_ns) {
       static_cast<double>(took_ns) / kNsPerMs, synced ? "synced" : "local");
 }
 
-Task<void> LsmEngine::FlushMemtables(const Hurried& hurried) {
-  const uint64_t end_ns = clock_->NowNs() + options_.close_flush_ms * kNsPerMs;
+Task<void> FlushMemtables(LsmStore& store, Worker& worker, uint64_t within_ms,
+                          Engine::Hurried hurried) {
+  const uint64_t end_ns = worker.clock().NowNs() + within_ms * kNsPerMs;
   for (;;) {
-    const LsmStore::Memtables memtables = store_->memtables();
+    const LsmStore::Memtables memtables = store.memtables();
     if (memtables.active_empty && !memtables.flushing_bytes) co_return;
     dsm::FabricCounts counts;
-    dsm::OpContext op{*worker_, counts};
-    const Status writing = co_await store_->Upkeep(op);
-    // Else it is replayed instead.
-    if (!writing.ok() || hurried() || clock_->NowNs() >= end_ns) co_return;
-    store_->FlushSoon();
-    co_await worker_->Sleep(kPauseNs);
+    dsm::OpContext op{worker, counts};
+    const Status writing = co_await store.Upkeep(op);
+    if (!writing.ok() || hurried() || worker.clock().NowNs() >= end_ns) co_return;
+    store.FlushSoon();
+    co_await worker.Sleep(kPauseNs);
   }
 }
 
 Status LsmEngine::Close(const Hurried& hurried) {
   host_.reset();
   const uint64_t start_ns = clock_->NowNs();
-  if (options_.close_flush_ms > 0) worker_->Run(FlushMemtables(hurried));
+  if (options_.close_flush_ms > 0) {
+    worker_->Run(FlushMemtables(*store_, *worker_, options_.close_flush_ms, hurried));
+  }
   background_.reset();
   const Status closed = worker_->Run(store_->Close(*worker_));
   store_.reset();

@@ -29,6 +29,14 @@ struct LsmEngineOptions {
   uint64_t close_flush_ms = 10'000;  ///< what Close grants the flush of memtables; 0: none is made
 };
 
+/// The store's options, with what is given in percent.
+index::lsm::LsmOptions StoreOptionsOf(const LsmEngineOptions& options);
+/// InvalidArgument: the directory is somebody else's. Nothing is changed in it.
+Status CheckStoreDirectory(const std::string& path);
+/// Until nothing is in memory only, or `within_ms` is over, or writing fails: then it is replayed instead. The store's background runs.
+dsm::Task<void> FlushMemtables(index::lsm::LsmStore& store, dsm::Worker& worker, uint64_t within_ms,
+                               Engine::Hurried hurried);
+
 class LsmEngine final : public Engine {
  public:
   /// Makes the directory or the store if there is none; logs how recovery gets on. AlreadyExists: another process has it open.
@@ -49,7 +57,6 @@ class LsmEngine final : public Engine {
       : options_(options), seed_(seed), clock_(clock) {}
   Status OpenStore();
   dsm::Task<void> TellProgress(const bool* opened);
-  dsm::Task<void> FlushMemtables(const Hurried& hurried);
   std::string DescribeStore(uint64_t took_ns);
   Result<std::unique_ptr<dsm::Worker>> OpenWorker();
 
