@@ -40,7 +40,8 @@ struct BlinkTree::AtPlace {
   struct Look {
     GlobalAddress leaf;
     LeafPeek peek;
-    std::optional<PeekOutcome> outcome;  ///< nullopt: the key has not been looked for
+    bool begun = false;                  ///< the key has been looked for, by the slots at least
+    std::optional<PeekOutcome> outcome;  ///< nullopt: not, or not to the end
   };
   /// Of the leaf that the cached nodes name for the key, or that was expected, if it can be looked at where it is. Begins
   /// to fetch it.
@@ -53,9 +54,12 @@ struct BlinkTree::AtPlace {
   }
   PeekOutcome Find(std::string_view key, LeafPeek& peek, PageBuffer& image) const {
     const PeekOutcome outcome = peek.Find(key, image);
+    NoteOutcome(key, outcome);
+    return outcome;
+  }
+  void NoteOutcome(std::string_view key, PeekOutcome outcome) const {
     // Another leaf's key by now, perhaps: the cached nodes will know.
     if (outcome == PeekOutcome::kNotHere) tree.expected_.Forget(op.worker.number(), key);
-    return outcome;
   }
   /// One READ, of what was looked at. Of a look that has told nothing the leaf's own READ counts, which it is the
   /// beginning of.
@@ -69,6 +73,11 @@ struct BlinkTree::AtPlace {
     return keys.size() == 1 ? VisitSome<1>(keys, first_number, visitor)
                             : VisitSome<kPeeksTogether>(keys, first_number, visitor);
   }
+  /// What has become of the key of a look, be it begun or not.
+  PeekOutcome EndFind(std::string_view key, Look& look, PageBuffer& image) const {
+    if (!look.begun) return Find(key, look.peek, image);
+    return look.outcome ? *look.outcome : look.peek.EndFind(image);
+  }
   template <size_t kTogether>
   size_t VisitSome(std::span<const std::string_view> keys, size_t first_number,
                    ValueVisitor& visitor) const;
@@ -77,9 +86,9 @@ struct BlinkTree::AtPlace {
   size_t BeginLooks(std::span<const std::string_view> keys, std::array<Look, 1>& look) const {
     return BeginLook(keys[0], &look[0]) ? 1 : 0;
   }
-  /// Find, and begins to fetch what was found.
-  void FindSome(std::span<const std::string_view> keys, std::span<Look> looks,
-                PageBuffer& image) const;
+  /// Begins to look for keys, and to fetch what else is to be looked at.
+  void BeginFinds(std::span<const std::string_view> keys, std::span<Look> looks,
+                  PageBuffer& image) const;
   /// Modify, if its value takes the place of one of the same length, or none is written; nullopt: it is not done.
   /// `replacement`: room for the value.
   template <typename Decision>
@@ -177,7 +186,7 @@ size_t BlinkTree::AtPlace::BeginLooks(std::span<const std::string_view> keys,
   const size_t wanted = std::min({keys.size(), looks.size(), kPeeksTogether});
   std::array<SearchCache::Path, kPeeksTogether> paths;
   size_t begun = 0, count = 0;
-  for (; begun < wanted && tree.CheckKey(keys[begun]).ok(); ++begun) {
+  for (; begun < wanted && tree.IsKey(keys[begun]); ++begun) {
     paths[begun] = tree.cache_.BeginFind(keys[begun]);
   }
   for (; count < begun; ++count) {
@@ -191,11 +200,17 @@ size_t BlinkTree::AtPlace::BeginLooks(std::span<const std::string_view> keys,
   return count;
 }
 
-void BlinkTree::AtPlace::FindSome(std::span<const std::string_view> keys, std::span<Look> looks,
-                                  PageBuffer& image) const {
+void BlinkTree::AtPlace::BeginFinds(std::span<const std::string_view> keys, std::span<Look> looks,
+                                    PageBuffer& image) const {
   for (size_t i = 0; i < looks.size(); ++i) {
-    looks[i].outcome = Find(keys[i], looks[i].peek, image);
-    if (looks[i].outcome == PeekOutcome::kFound) looks[i].peek.PrefetchValue();
+    Look& look = looks[i];
+    look.begun = true;
+    look.outcome = look.peek.BeginFind(keys[i], image);
+    if (!look.outcome || *look.outcome == PeekOutcome::kFound) {
+      look.peek.PrefetchEntry();
+    } else {
+      NoteOutcome(keys[i], *look.outcome);
+    }
   }
 }
 
@@ -205,12 +220,11 @@ size_t BlinkTree::AtPlace::VisitSome(std::span<const std::string_view> keys, siz
   std::array<Look, kTogether> looks;
   PageBuffer image;
   const size_t count = BeginLooks(keys, looks);
-  if constexpr (kTogether > 1) FindSome(keys, std::span(looks).first(count), image);
+  if constexpr (kTogether > 1) BeginFinds(keys, std::span(looks).first(count), image);
   size_t visited = 0;
   for (; visited < count; ++visited) {
     LeafPeek& peek = looks[visited].peek;
-    const auto& found = looks[visited].outcome;
-    const PeekOutcome outcome = found ? *found : Find(keys[visited], peek, image);
+    const PeekOutcome outcome = EndFind(keys[visited], looks[visited], image);
     std::optional<std::string_view> value;
     if (outcome == PeekOutcome::kFound) value = peek.Value(image);
     if (outcome == PeekOutcome::kNotHere || outcome == PeekOutcome::kOutOfLine || !peek.Holds()) {
@@ -329,7 +343,9 @@ std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view 
                                                                const Decision& decide) const {
   LockedPage leaf;
   LeafPeek& peek = look.peek;
-  if (look.outcome && peek.Holds()) {
+  const bool begun = look.begun;
+  if (begun) look.outcome = EndFind(key, look, leaf.before);
+  if (begun && peek.Holds()) {
     peek.LoadEnds(leaf.before);
   } else {  // not looked at yet, or it has been changed since, by the change in front of this one, perhaps
     look.outcome = Find(key, peek, leaf.before);
@@ -375,7 +391,7 @@ size_t BlinkTree::AtPlace::ChangeSome(std::span<const std::string_view> keys, si
   const size_t count = BeginLooks(keys, looks);
   if constexpr (kTogether > 1) {
     PageBuffer image;
-    FindSome(keys, std::span(looks).first(count), image);
+    BeginFinds(keys, std::span(looks).first(count), image);
   }
   for (size_t i = 0; i < count; ++i) {
     const auto result =
