@@ -8,6 +8,7 @@
 // the version still is the one seen.
 #include <algorithm>
 #include <array>
+#include <boost/container/static_vector.hpp>
 #include <cstring>
 
 #include "dsm/base/crc32c_change.h"
@@ -22,6 +23,47 @@ namespace {
 constexpr size_t kPeeksTogether = 16;
 /// What of a leaf is fetched ahead: header, fences and the slots of leaves that are not very full of small entries.
 constexpr uint32_t kSlotsPrefetchBytes = 320;
+
+/// The redo slots that changes which follow one another on one thread, without waiting, use in turn: one a memory server,
+/// instead of one for each change. Given back at the end.
+///
+/// Nothing else takes or waits for a slot meanwhile, so that the order of classes (dsm/remote_lock.h) is not touched.
+class SlotsInTurn {
+ public:
+  explicit SlotsInTurn(dsm::Pool* pool) : pool_(pool) {}
+  SlotsInTurn(const SlotsInTurn&) = delete;
+  ~SlotsInTurn() {
+    for (const Used& used : used_) pool_->redo_slots(used.server).Give(used.word);
+  }
+  /// A fresh word, as RedoSlots::Take.
+  std::optional<uint64_t> Take(dsm::ServerId server, LockClass lock_class) {
+    for (Used& used : used_) {
+      if (used.server != server) continue;
+      const uint64_t word = used.word;
+      used = used_.back();
+      used_.pop_back();
+      if (const auto next = dsm::RedoSlots::Again(word)) return next;
+      break;
+    }
+    return pool_->redo_slots(server).Take(lock_class);
+  }
+  /// The lock that carried `word` is released, or was not obtained.
+  void Give(dsm::ServerId server, uint64_t word) {
+    if (used_.size() < used_.capacity()) {
+      used_.push_back({server, word});
+    } else {
+      pool_->redo_slots(server).Give(word);
+    }
+  }
+
+ private:
+  struct Used {
+    dsm::ServerId server;
+    uint64_t word;  ///< the last one
+  };
+  dsm::Pool* const pool_;
+  boost::container::static_vector<Used, 4> used_;
+};
 }  // namespace
 
 /// What an operation on the tree does with leaves where they lie.
@@ -93,14 +135,14 @@ struct BlinkTree::AtPlace {
   /// `replacement`: room for the value.
   template <typename Decision>
   std::optional<Result<ModifyResult>> Change(std::string_view key, Look& look, CurrentValue use,
-                                             std::string& replacement,
-                                             const Decision& decide) const;
+                                             std::string& replacement, const Decision& decide,
+                                             SlotsInTurn& slots) const;
   /// ModifyAtOnce of a few.
   template <size_t kTogether>
   size_t ChangeSome(std::span<const std::string_view> keys, size_t first_number, CurrentValue use,
                     KeyChanges& changes) const;
-  /// Takes the lock, if nobody has it, and reads nothing.
-  bool Lock(GlobalAddress address, LockedPage& leaf) const;
+  /// Takes the lock, if nobody has it, and reads nothing. The slot is kept when the lock is let go: it goes back to `slots`.
+  bool Lock(GlobalAddress address, LockedPage& leaf, SlotsInTurn& slots) const;
   /// WRITEs of `value` in the place of what was looked at into `leaf.before`, which has its length.
   void AddReplacedValue(LockedPage& leaf, const LeafPeek& peek, std::string_view value,
                         Batch& batch) const;
@@ -281,15 +323,18 @@ Task<Status> BlinkTree::VisitValues(OpContext& op, std::span<const std::string_v
   co_return got;
 }
 
-bool BlinkTree::AtPlace::Lock(GlobalAddress address, LockedPage& leaf) const {
+bool BlinkTree::AtPlace::Lock(GlobalAddress address, LockedPage& leaf, SlotsInTurn& slots) const {
   const LockClass lock_class = LeftLockClass(0);
-  dsm::RedoSlots& slots = tree.pool_->redo_slots(address.server());
-  if (slots.area() == 0 || !tree.pool_->locks().TryAcquire(address, lock_class)) return false;
+  if (tree.pool_->redo_slots(address.server()).area() == 0 ||
+      !tree.pool_->locks().TryAcquire(address, lock_class)) {
+    return false;
+  }
   leaf.address = address;
   leaf.level_class = lock_class;
+  leaf.keeps_slot = true;
   leaf.BeginTurn(tree.info_.geometry, &tree.pool_->locks());
   leaf.ForbidHandOver();  // the page is not in hand
-  if (const auto word = slots.Take(lock_class)) {
+  if (const auto word = slots.Take(address.server(), lock_class)) {
     uint64_t old = 0;
     Batch batch(address.server());
     batch.CompareAndSwap(tree.LockWordOffset(address, 0), dsm::kUnlockedWord, *word, &old);
@@ -297,7 +342,7 @@ bool BlinkTree::AtPlace::Lock(GlobalAddress address, LockedPage& leaf) const {
       leaf.lock_word = *word;
       return true;
     }
-    slots.Give(*word);  // here a batch that fails has not run
+    slots.Give(address.server(), *word);  // here a batch that fails has not run
   }
   tree.pool_->locks().Release(address);
   leaf.turn = {};
@@ -315,9 +360,12 @@ void BlinkTree::AtPlace::AddReplacedValue(LockedPage& leaf, const LeafPeek& peek
       {{0, 16},
        {static_cast<uint32_t>(value_begin), static_cast<uint32_t>(value_end - value_begin)},
        {static_cast<uint32_t>(image_bytes - internal::kTailBytes), internal::kTailBytes}}};
-  for (const dsm::RedoExtent& extent : changed) {
-    std::memcpy(&after[extent.offset], &before[extent.offset], extent.length);
-  }
+  const size_t tail = image_bytes - internal::kTailBytes;
+  std::memcpy(&after[0], &before[0], 16);
+  std::memcpy(&after[tail], &before[tail], internal::kTailBytes);
+  // What of the value's words is not the value stands in the first and the last of them.
+  std::memcpy(&after[value_begin], &before[value_begin], 8);
+  std::memcpy(&after[value_end - 8], &before[value_end - 8], 8);
   std::memcpy(&after[peek.value_offset()], value.data(), value.size());
   Node(geometry, after).SetVersion(peek.version() + 1);
   auto checksum = LoadLittle<uint32_t>(before.data());
@@ -340,7 +388,8 @@ template <typename Decision>
 std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view key, Look& look,
                                                                CurrentValue use,
                                                                std::string& replacement,
-                                                               const Decision& decide) const {
+                                                               const Decision& decide,
+                                                               SlotsInTurn& slots) const {
   LockedPage leaf;
   LeafPeek& peek = look.peek;
   const bool begun = look.begun;
@@ -364,7 +413,7 @@ std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view 
   // What is empty has no place of its own.
   if (result.action != ModifyAction::kWrite || replacement.size() != current.size() ||
       current.empty() || tree.options_.small_write_backs == SmallWriteBacks::kOff ||
-      !Lock(look.leaf, leaf)) {
+      !Lock(look.leaf, leaf, slots)) {
     return std::nullopt;
   }
   Count(peek);
@@ -373,7 +422,11 @@ std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view 
   if (same) AddReplacedValue(leaf, peek, replacement, batch);
   tree.AddUnlock(leaf, batch);
   const Status posted = Post(batch);
-  if (!tree.LetGo(leaf, posted)) [[unlikely]] {
+  const uint64_t word = leaf.lock_word;
+  if (tree.LetGo(leaf, posted)) [[likely]] {
+    slots.Give(look.leaf.server(), word);
+  } else {
+    leaf.keeps_slot = false;
     tree.AbandonPage(op, leaf, posted);
     if (same) {
       return Status::Unknown("write-back of page " + look.leaf.ToString() + ": " +
@@ -393,12 +446,14 @@ size_t BlinkTree::AtPlace::ChangeSome(std::span<const std::string_view> keys, si
     PageBuffer image;
     BeginFinds(keys, std::span(looks).first(count), image);
   }
+  SlotsInTurn slots(tree.pool_);
   for (size_t i = 0; i < count; ++i) {
-    const auto result =
-        Change(keys[i], looks[i], use, changes.room(),
-               [&](std::optional<std::string_view> current, std::string* replacement) {
-                 return changes.Decide(first_number + i, current, replacement);
-               });
+    const auto result = Change(
+        keys[i], looks[i], use, changes.room(),
+        [&](std::optional<std::string_view> current, std::string* replacement) {
+          return changes.Decide(first_number + i, current, replacement);
+        },
+        slots);
     if (!result) return i;
     changes.Done(first_number + i, *result);
     if (!result->ok()) return i + 1;
@@ -430,7 +485,8 @@ std::optional<Result<ModifyResult>> BlinkTree::ModifyInPlace(OpContext& op, std:
     return std::nullopt;
   }
   std::string room;
-  return at.Change(key, look, use, room, modify);
+  SlotsInTurn slots(pool_);
+  return at.Change(key, look, use, room, modify, slots);
 }
 
 }  // namespace farleaf::index
