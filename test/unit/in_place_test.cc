@@ -57,6 +57,12 @@ TEST(Crc32cOfFew, IsTheChecksumOfAnyNumberOfBytes) {
 
 // ---- A peek beside a writer ----
 
+/// One of twelve; slots tell no more of two of them.
+std::string AnyKey(Random& random) {
+  const uint64_t number = random.Below(12);
+  return {'k', static_cast<char>('a' + number / 2), 'l', 'm', static_cast<char>('a' + number % 2)};
+}
+
 /// A leaf in memory, and one who writes it: a piece of 8 bytes at a time, between any two loads.
 class ContestedLeaf {
  public:
@@ -102,7 +108,7 @@ class ContestedLeaf {
     NodeImage next(geometry_);
     std::copy_n(page_.begin(), next.image().size(), next.image().begin());
     std::map<std::string, std::string> content = contents_.back();
-    const std::string key = std::string("k") + static_cast<char>('a' + random_->Below(12));
+    const std::string key = AnyKey(*random_);
     const std::string value(random_->Below(20), static_cast<char>('a' + random_->Below(26)));
     const auto at = next->Search(key);
     if (random_->OneIn(4)) {
@@ -183,7 +189,7 @@ Peeks PeekBesideAWriter(PeekFault fault, uint64_t seed) {
   for (int i = 0; i < 20'000 && peeks.wrong.empty(); ++i) {
     if (random.OneIn(8)) leaf.Finish();
     leaf.TakeContents();
-    const std::string key = std::string("k") + static_cast<char>('a' + random.Below(12));
+    const std::string key = AnyKey(random);
     BasicLeafPeek<ContestedPage> peek(kContested, kTreeId, {&leaf, fault});
     PageBuffer image;
     const PeekOutcome outcome =
