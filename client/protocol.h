@@ -14,6 +14,7 @@
 // Thread rule: pure functions and value types.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -183,17 +184,21 @@ inline Status NextRequest(std::span<const std::byte>* requests, Request* request
 // Header, after the length field: id u64 · opcode u8 · status code u8.
 
 inline void AppendResponse(const Response& response, std::string* out) {
-  internal::FrameWriter frame(out);
-  frame.Write(response.id);
+  // The header in one piece: each append looks at the string's room.
+  std::array<char, 14> head{};
+  StoreLittle(&head[4], response.id);
+  StoreLittle(&head[12], static_cast<uint8_t>(response.opcode));
+  StoreLittle(&head[13], static_cast<uint8_t>(response.code));
   if (response.wrong_view) {
-    frame.Write(internal::kNoOpcode);
-    frame.Write(internal::kCodeWrongView);
+    StoreLittle(&head[12], internal::kNoOpcode);
+    StoreLittle(&head[13], internal::kCodeWrongView);
+  }
+  internal::FrameWriter frame(out, head);
+  if (response.wrong_view) {
     frame.Write(response.refused_from);
     frame.Write(response.view);
     return;
   }
-  frame.Write(static_cast<uint8_t>(response.opcode));
-  frame.Write(static_cast<uint8_t>(response.code));
   if (response.code == StatusCode::kOk) {
     internal::WritePayload(frame, response);
   } else {

@@ -47,6 +47,14 @@ class RedoSlots {
                     slot.sequence}
         .Encode();
   }
+  /// The word of the next acquisition, for who goes on with the slot of `word`, whose lock is released: as Give and Take,
+  /// but that nobody else gets it in between. nullopt: it has been used up.
+  static std::optional<uint64_t> Again(uint64_t word) {
+    LockWord next = LockWord::Decode(word);
+    if (next.sequence == kLockSequenceMax) return std::nullopt;
+    ++next.sequence;
+    return next.Encode();
+  }
   /// Where this member's slots begin on this server; 0 until set_area.
   uint64_t area() const { return area_.load(std::memory_order_acquire); }
   void set_area(uint64_t offset) { area_.store(offset, std::memory_order_release); }

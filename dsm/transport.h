@@ -137,14 +137,20 @@ class Batch {
   /// How it ended. REQUIRES: completed.
   const Status& status() const { return status_; }
   void AddTo(FabricCounts* counts) const {
+    // Added up apart: each sum in `counts` would be stored, and loaded again, for every verb.
+    uint64_t reads = 0, writes = 0, bytes_read = 0, bytes_written = 0;
     for (const Verb& verb : verbs_) {
       const bool is_read = verb.kind == VerbKind::kRead, is_write = verb.kind == VerbKind::kWrite;
-      counts->reads += is_read;
-      counts->writes += is_write;
-      counts->atomics += !is_read && !is_write;
-      counts->bytes_read += is_write ? 0 : verb.length;
-      counts->bytes_written += is_read ? 0 : verb.length;
+      reads += is_read;
+      writes += is_write;
+      bytes_read += is_write ? 0 : verb.length;
+      bytes_written += is_read ? 0 : verb.length;
     }
+    counts->reads += reads;
+    counts->writes += writes;
+    counts->atomics += verbs_.size() - reads - writes;
+    counts->bytes_read += bytes_read;
+    counts->bytes_written += bytes_written;
   }
   /// Forgets the verbs, so that the batch can be filled and posted again.
   void Clear() {
@@ -158,7 +164,8 @@ class Batch {
   RoundTripState* round_trip() const { return round_trip_; }
   void set_round_trip(RoundTripState* state) { round_trip_ = state; }
   void CompleteWith(Status status) {
-    status_ = std::move(status);
+    if (!status.ok() || !status_.ok()) [[unlikely]]
+      status_ = std::move(status);
     std::exchange(round_trip_, nullptr)->BatchDone();
   }
   bool in_flight() const { return round_trip_ != nullptr; }

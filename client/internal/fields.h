@@ -3,6 +3,7 @@
 // Thread rule: pure functions and value types.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,11 @@ class FrameWriter : public ByteWriter {
  public:
   explicit FrameWriter(std::string* out) : ByteWriter(out), out_(out), begin_(out->size()) {
     Write<uint32_t>(0);
+  }
+  /// `head`: what the frame begins with, its first four bytes the length field's.
+  FrameWriter(std::string* out, std::span<const char> head)
+      : ByteWriter(out), out_(out), begin_(out->size()) {
+    out->append(head.data(), head.size());
   }
   ~FrameWriter() {
     const size_t length = out_->size() - begin_ - 4;

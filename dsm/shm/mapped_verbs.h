@@ -20,56 +20,63 @@ namespace farleaf::dsm {
 
 namespace internal {
 
-/// What is wrong with a verb that does not lie in the region. Apart from ExecuteVerb, which would have to keep more
-/// registers for it.
-[[gnu::cold, gnu::noinline]] inline Status OutsideRegion(const Verb& verb, size_t region_bytes) {
+/// What is wrong with a verb that was not run. Apart from those who run them, which would have to keep more registers
+/// for it.
+[[gnu::cold, gnu::noinline]] inline Status WhyNot(const Verb& verb, size_t region_bytes) {
+  if (verb.kind < VerbKind::kRead || verb.kind > VerbKind::kFetchAdd) {
+    return Status::InvalidArgument("unknown verb kind " +
+                                   std::to_string(static_cast<int>(verb.kind)));
+  }
   return Status::InvalidArgument("verb on [" + std::to_string(verb.offset) + ", +" +
                                  std::to_string(verb.length) + ") is outside the region of " +
                                  std::to_string(region_bytes) + " bytes, or misaligned");
 }
-[[gnu::cold, gnu::noinline]] inline Status UnknownKind(const Verb& verb) {
-  return Status::InvalidArgument("unknown verb kind " +
-                                 std::to_string(static_cast<int>(verb.kind)));
-}
 
 }  // namespace internal
 
-/// Runs one verb on `region`. Out of bounds or misaligned: InvalidArgument, and nothing happens.
-inline Status ExecuteVerb(const Verb& verb, std::span<std::byte> region) {
+/// Runs one verb on `region`. False: it is out of bounds, misaligned or of no kind, and nothing has happened.
+inline bool TryVerb(const Verb& verb, std::span<std::byte> region) {
   if ((verb.offset | verb.length) % 8 != 0 || verb.length > region.size() ||
       verb.offset > region.size() - verb.length) [[unlikely]] {
-    return internal::OutsideRegion(verb, region.size());
+    return false;
   }
   std::byte* shared = region.data() + verb.offset;
   switch (verb.kind) {
     case VerbKind::kRead:
       CopyFromShared(verb.local, shared, verb.length);
-      return Status::Ok();
+      return true;
     case VerbKind::kWrite:
       CopyToShared(shared, verb.local, verb.length);
-      return Status::Ok();
+      return true;
     case VerbKind::kCompareAndSwap: {
       uint64_t old = verb.operand;
       std::atomic_ref(*reinterpret_cast<uint64_t*>(shared))
           .compare_exchange_strong(old, verb.desired);
       std::memcpy(verb.local, &old, 8);
-      return Status::Ok();
+      return true;
     }
     case VerbKind::kFetchAdd: {
       const uint64_t old =
           std::atomic_ref(*reinterpret_cast<uint64_t*>(shared)).fetch_add(verb.operand);
       std::memcpy(verb.local, &old, 8);
-      return Status::Ok();
+      return true;
     }
   }
-  return internal::UnknownKind(verb);
+  return false;
+}
+
+/// The same; what is wrong with the verb is InvalidArgument.
+inline Status ExecuteVerb(const Verb& verb, std::span<std::byte> region) {
+  if (TryVerb(verb, region)) [[likely]]
+    return Status::Ok();
+  return internal::WhyNot(verb, region.size());
 }
 
 /// Runs a batch in order; the first failure ends it.
 inline Status ExecuteBatch(std::span<const Verb> verbs, std::span<std::byte> region) {
   for (const Verb& verb : verbs) {
-    if (Status status = ExecuteVerb(verb, region); !status.ok()) [[unlikely]]
-      return status;
+    if (!TryVerb(verb, region)) [[unlikely]]
+      return internal::WhyNot(verb, region.size());
   }
   return Status::Ok();
 }

@@ -8,6 +8,7 @@
 // the version still is the one seen.
 #include <algorithm>
 #include <array>
+#include <boost/container/static_vector.hpp>
 #include <cstring>
 
 #include "dsm/base/crc32c_change.h"
@@ -22,6 +23,47 @@ namespace {
 constexpr size_t kPeeksTogether = 16;
 /// What of a leaf is fetched ahead: header, fences and the slots of leaves that are not very full of small entries.
 constexpr uint32_t kSlotsPrefetchBytes = 320;
+
+/// The redo slots that changes which follow one another on one thread, without waiting, use in turn: one a memory server,
+/// instead of one for each change. Given back at the end.
+///
+/// Nothing else takes or waits for a slot meanwhile, so that the order of classes (dsm/remote_lock.h) is not touched.
+class SlotsInTurn {
+ public:
+  explicit SlotsInTurn(dsm::Pool* pool) : pool_(pool) {}
+  SlotsInTurn(const SlotsInTurn&) = delete;
+  ~SlotsInTurn() {
+    for (const Used& used : used_) pool_->redo_slots(used.server).Give(used.word);
+  }
+  /// A fresh word, as RedoSlots::Take.
+  std::optional<uint64_t> Take(dsm::ServerId server, LockClass lock_class) {
+    for (Used& used : used_) {
+      if (used.server != server) continue;
+      const uint64_t word = used.word;
+      used = used_.back();
+      used_.pop_back();
+      if (const auto next = dsm::RedoSlots::Again(word)) return next;
+      break;
+    }
+    return pool_->redo_slots(server).Take(lock_class);
+  }
+  /// The lock that carried `word` is released, or was not obtained.
+  void Give(dsm::ServerId server, uint64_t word) {
+    if (used_.size() < used_.capacity()) {
+      used_.push_back({server, word});
+    } else {
+      pool_->redo_slots(server).Give(word);
+    }
+  }
+
+ private:
+  struct Used {
+    dsm::ServerId server;
+    uint64_t word;  ///< the last one
+  };
+  dsm::Pool* const pool_;
+  boost::container::static_vector<Used, 4> used_;
+};
 }  // namespace
 
 /// What an operation on the tree does with leaves where they lie.
@@ -40,7 +82,8 @@ struct BlinkTree::AtPlace {
   struct Look {
     GlobalAddress leaf;
     LeafPeek peek;
-    std::optional<PeekOutcome> outcome;  ///< nullopt: the key has not been looked for
+    bool begun = false;                  ///< the key has been looked for, by the slots at least
+    std::optional<PeekOutcome> outcome;  ///< nullopt: not, or not to the end
   };
   /// Of the leaf that the cached nodes name for the key, or that was expected, if it can be looked at where it is. Begins
   /// to fetch it.
@@ -53,9 +96,12 @@ struct BlinkTree::AtPlace {
   }
   PeekOutcome Find(std::string_view key, LeafPeek& peek, PageBuffer& image) const {
     const PeekOutcome outcome = peek.Find(key, image);
+    NoteOutcome(key, outcome);
+    return outcome;
+  }
+  void NoteOutcome(std::string_view key, PeekOutcome outcome) const {
     // Another leaf's key by now, perhaps: the cached nodes will know.
     if (outcome == PeekOutcome::kNotHere) tree.expected_.Forget(op.worker.number(), key);
-    return outcome;
   }
   /// One READ, of what was looked at. Of a look that has told nothing the leaf's own READ counts, which it is the
   /// beginning of.
@@ -69,6 +115,11 @@ struct BlinkTree::AtPlace {
     return keys.size() == 1 ? VisitSome<1>(keys, first_number, visitor)
                             : VisitSome<kPeeksTogether>(keys, first_number, visitor);
   }
+  /// What has become of the key of a look, be it begun or not.
+  PeekOutcome EndFind(std::string_view key, Look& look, PageBuffer& image) const {
+    if (!look.begun) return Find(key, look.peek, image);
+    return look.outcome ? *look.outcome : look.peek.EndFind(image);
+  }
   template <size_t kTogether>
   size_t VisitSome(std::span<const std::string_view> keys, size_t first_number,
                    ValueVisitor& visitor) const;
@@ -77,21 +128,21 @@ struct BlinkTree::AtPlace {
   size_t BeginLooks(std::span<const std::string_view> keys, std::array<Look, 1>& look) const {
     return BeginLook(keys[0], &look[0]) ? 1 : 0;
   }
-  /// Find, and begins to fetch what was found.
-  void FindSome(std::span<const std::string_view> keys, std::span<Look> looks,
-                PageBuffer& image) const;
+  /// Begins to look for keys, and to fetch what else is to be looked at.
+  void BeginFinds(std::span<const std::string_view> keys, std::span<Look> looks,
+                  PageBuffer& image) const;
   /// Modify, if its value takes the place of one of the same length, or none is written; nullopt: it is not done.
   /// `replacement`: room for the value.
   template <typename Decision>
   std::optional<Result<ModifyResult>> Change(std::string_view key, Look& look, CurrentValue use,
-                                             std::string& replacement,
-                                             const Decision& decide) const;
+                                             std::string& replacement, const Decision& decide,
+                                             SlotsInTurn& slots) const;
   /// ModifyAtOnce of a few.
   template <size_t kTogether>
   size_t ChangeSome(std::span<const std::string_view> keys, size_t first_number, CurrentValue use,
                     KeyChanges& changes) const;
-  /// Takes the lock, if nobody has it, and reads nothing.
-  bool Lock(GlobalAddress address, LockedPage& leaf) const;
+  /// Takes the lock, if nobody has it, and reads nothing. The slot is kept when the lock is let go: it goes back to `slots`.
+  bool Lock(GlobalAddress address, LockedPage& leaf, SlotsInTurn& slots) const;
   /// WRITEs of `value` in the place of what was looked at into `leaf.before`, which has its length.
   void AddReplacedValue(LockedPage& leaf, const LeafPeek& peek, std::string_view value,
                         Batch& batch) const;
@@ -177,7 +228,7 @@ size_t BlinkTree::AtPlace::BeginLooks(std::span<const std::string_view> keys,
   const size_t wanted = std::min({keys.size(), looks.size(), kPeeksTogether});
   std::array<SearchCache::Path, kPeeksTogether> paths;
   size_t begun = 0, count = 0;
-  for (; begun < wanted && tree.CheckKey(keys[begun]).ok(); ++begun) {
+  for (; begun < wanted && tree.IsKey(keys[begun]); ++begun) {
     paths[begun] = tree.cache_.BeginFind(keys[begun]);
   }
   for (; count < begun; ++count) {
@@ -191,11 +242,17 @@ size_t BlinkTree::AtPlace::BeginLooks(std::span<const std::string_view> keys,
   return count;
 }
 
-void BlinkTree::AtPlace::FindSome(std::span<const std::string_view> keys, std::span<Look> looks,
-                                  PageBuffer& image) const {
+void BlinkTree::AtPlace::BeginFinds(std::span<const std::string_view> keys, std::span<Look> looks,
+                                    PageBuffer& image) const {
   for (size_t i = 0; i < looks.size(); ++i) {
-    looks[i].outcome = Find(keys[i], looks[i].peek, image);
-    if (looks[i].outcome == PeekOutcome::kFound) looks[i].peek.PrefetchValue();
+    Look& look = looks[i];
+    look.begun = true;
+    look.outcome = look.peek.BeginFind(keys[i], image);
+    if (!look.outcome || *look.outcome == PeekOutcome::kFound) {
+      look.peek.PrefetchEntry();
+    } else {
+      NoteOutcome(keys[i], *look.outcome);
+    }
   }
 }
 
@@ -205,12 +262,11 @@ size_t BlinkTree::AtPlace::VisitSome(std::span<const std::string_view> keys, siz
   std::array<Look, kTogether> looks;
   PageBuffer image;
   const size_t count = BeginLooks(keys, looks);
-  if constexpr (kTogether > 1) FindSome(keys, std::span(looks).first(count), image);
+  if constexpr (kTogether > 1) BeginFinds(keys, std::span(looks).first(count), image);
   size_t visited = 0;
   for (; visited < count; ++visited) {
     LeafPeek& peek = looks[visited].peek;
-    const auto& found = looks[visited].outcome;
-    const PeekOutcome outcome = found ? *found : Find(keys[visited], peek, image);
+    const PeekOutcome outcome = EndFind(keys[visited], looks[visited], image);
     std::optional<std::string_view> value;
     if (outcome == PeekOutcome::kFound) value = peek.Value(image);
     if (outcome == PeekOutcome::kNotHere || outcome == PeekOutcome::kOutOfLine || !peek.Holds()) {
@@ -267,15 +323,18 @@ Task<Status> BlinkTree::VisitValues(OpContext& op, std::span<const std::string_v
   co_return got;
 }
 
-bool BlinkTree::AtPlace::Lock(GlobalAddress address, LockedPage& leaf) const {
+bool BlinkTree::AtPlace::Lock(GlobalAddress address, LockedPage& leaf, SlotsInTurn& slots) const {
   const LockClass lock_class = LeftLockClass(0);
-  dsm::RedoSlots& slots = tree.pool_->redo_slots(address.server());
-  if (slots.area() == 0 || !tree.pool_->locks().TryAcquire(address, lock_class)) return false;
+  if (tree.pool_->redo_slots(address.server()).area() == 0 ||
+      !tree.pool_->locks().TryAcquire(address, lock_class)) {
+    return false;
+  }
   leaf.address = address;
   leaf.level_class = lock_class;
+  leaf.keeps_slot = true;
   leaf.BeginTurn(tree.info_.geometry, &tree.pool_->locks());
   leaf.ForbidHandOver();  // the page is not in hand
-  if (const auto word = slots.Take(lock_class)) {
+  if (const auto word = slots.Take(address.server(), lock_class)) {
     uint64_t old = 0;
     Batch batch(address.server());
     batch.CompareAndSwap(tree.LockWordOffset(address, 0), dsm::kUnlockedWord, *word, &old);
@@ -283,7 +342,7 @@ bool BlinkTree::AtPlace::Lock(GlobalAddress address, LockedPage& leaf) const {
       leaf.lock_word = *word;
       return true;
     }
-    slots.Give(*word);  // here a batch that fails has not run
+    slots.Give(address.server(), *word);  // here a batch that fails has not run
   }
   tree.pool_->locks().Release(address);
   leaf.turn = {};
@@ -301,9 +360,12 @@ void BlinkTree::AtPlace::AddReplacedValue(LockedPage& leaf, const LeafPeek& peek
       {{0, 16},
        {static_cast<uint32_t>(value_begin), static_cast<uint32_t>(value_end - value_begin)},
        {static_cast<uint32_t>(image_bytes - internal::kTailBytes), internal::kTailBytes}}};
-  for (const dsm::RedoExtent& extent : changed) {
-    std::memcpy(&after[extent.offset], &before[extent.offset], extent.length);
-  }
+  const size_t tail = image_bytes - internal::kTailBytes;
+  std::memcpy(&after[0], &before[0], 16);
+  std::memcpy(&after[tail], &before[tail], internal::kTailBytes);
+  // What of the value's words is not the value stands in the first and the last of them.
+  std::memcpy(&after[value_begin], &before[value_begin], 8);
+  std::memcpy(&after[value_end - 8], &before[value_end - 8], 8);
   std::memcpy(&after[peek.value_offset()], value.data(), value.size());
   Node(geometry, after).SetVersion(peek.version() + 1);
   auto checksum = LoadLittle<uint32_t>(before.data());
@@ -326,10 +388,13 @@ template <typename Decision>
 std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view key, Look& look,
                                                                CurrentValue use,
                                                                std::string& replacement,
-                                                               const Decision& decide) const {
+                                                               const Decision& decide,
+                                                               SlotsInTurn& slots) const {
   LockedPage leaf;
   LeafPeek& peek = look.peek;
-  if (look.outcome && peek.Holds()) {
+  const bool begun = look.begun;
+  if (begun) look.outcome = EndFind(key, look, leaf.before);
+  if (begun && peek.Holds()) {
     peek.LoadEnds(leaf.before);
   } else {  // not looked at yet, or it has been changed since, by the change in front of this one, perhaps
     look.outcome = Find(key, peek, leaf.before);
@@ -348,7 +413,7 @@ std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view 
   // What is empty has no place of its own.
   if (result.action != ModifyAction::kWrite || replacement.size() != current.size() ||
       current.empty() || tree.options_.small_write_backs == SmallWriteBacks::kOff ||
-      !Lock(look.leaf, leaf)) {
+      !Lock(look.leaf, leaf, slots)) {
     return std::nullopt;
   }
   Count(peek);
@@ -357,7 +422,11 @@ std::optional<Result<ModifyResult>> BlinkTree::AtPlace::Change(std::string_view 
   if (same) AddReplacedValue(leaf, peek, replacement, batch);
   tree.AddUnlock(leaf, batch);
   const Status posted = Post(batch);
-  if (!tree.LetGo(leaf, posted)) [[unlikely]] {
+  const uint64_t word = leaf.lock_word;
+  if (tree.LetGo(leaf, posted)) [[likely]] {
+    slots.Give(look.leaf.server(), word);
+  } else {
+    leaf.keeps_slot = false;
     tree.AbandonPage(op, leaf, posted);
     if (same) {
       return Status::Unknown("write-back of page " + look.leaf.ToString() + ": " +
@@ -375,14 +444,16 @@ size_t BlinkTree::AtPlace::ChangeSome(std::span<const std::string_view> keys, si
   const size_t count = BeginLooks(keys, looks);
   if constexpr (kTogether > 1) {
     PageBuffer image;
-    FindSome(keys, std::span(looks).first(count), image);
+    BeginFinds(keys, std::span(looks).first(count), image);
   }
+  SlotsInTurn slots(tree.pool_);
   for (size_t i = 0; i < count; ++i) {
-    const auto result =
-        Change(keys[i], looks[i], use, changes.room(),
-               [&](std::optional<std::string_view> current, std::string* replacement) {
-                 return changes.Decide(first_number + i, current, replacement);
-               });
+    const auto result = Change(
+        keys[i], looks[i], use, changes.room(),
+        [&](std::optional<std::string_view> current, std::string* replacement) {
+          return changes.Decide(first_number + i, current, replacement);
+        },
+        slots);
     if (!result) return i;
     changes.Done(first_number + i, *result);
     if (!result->ok()) return i + 1;
@@ -414,7 +485,8 @@ std::optional<Result<ModifyResult>> BlinkTree::ModifyInPlace(OpContext& op, std:
     return std::nullopt;
   }
   std::string room;
-  return at.Change(key, look, use, room, modify);
+  SlotsInTurn slots(pool_);
+  return at.Change(key, look, use, room, modify, slots);
 }
 
 }  // namespace farleaf::index

@@ -25,6 +25,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -76,6 +77,12 @@ class BasicLeafPeek {
   /// Looks for the key. What was loaded stands in `image`, at its place; the rest of it is not touched. To be believed when
   /// Holds() says so.
   PeekOutcome Find(std::string_view key, PageBuffer& image) {
+    const auto outcome = BeginFind(key, image);
+    return outcome ? *outcome : EndFind(image);
+  }
+  /// The same in two steps, so that looks for several keys overlap: the first goes by the slots alone, if they tell which
+  /// entry would be the key's. nullopt: EndFind is to look at that, with the image of the first or any other.
+  std::optional<PeekOutcome> BeginFind(std::string_view key, PageBuffer& image) {
     Begin();
     if (page_.Word(image_bytes()) != dsm::kUnlockedWord || version_ == 0) {
       return PeekOutcome::kNotHere;
@@ -86,7 +93,13 @@ class BasicLeafPeek {
         node.AtOrPastHigh(key)) {
       return PeekOutcome::kNotHere;
     }
-    return Search(key, image);
+    return SearchSlots(key, image);
+  }
+  /// REQUIRES: BeginFind gave nullopt, and its key is still there.
+  PeekOutcome EndFind(PageBuffer& image) {
+    Load(slot_.offset, slot_.rest, image);
+    const std::string_view rest = internal::PageChars(image.bytes, slot_.offset, slot_.rest);
+    return internal::CompareRests(rest, rest_) == 0 ? FoundOutcome() : PeekOutcome::kAbsent;
   }
   /// Loads the first words and the last, beside the value all that its replacement changes. Find has done so, if `image`
   /// has been no other leaf's since.
@@ -105,12 +118,11 @@ class BasicLeafPeek {
   void PrefetchFirst(size_t bytes) const {
     for (size_t at = 0; at < bytes; at += 64) page_.Prefetch(at);
   }
-  /// Begins to fetch what Value will load.
-  void PrefetchValue() const {
-    for (size_t at = value_offset(); at < value_offset() + slot_.value; at += 64) {
-      page_.Prefetch(at);
-    }
-    page_.Prefetch(value_offset() + slot_.value);
+  /// Begins to fetch what EndFind and Value will load. REQUIRES: BeginFind gave nullopt, or Find has found the key.
+  void PrefetchEntry() const {
+    const size_t end = value_offset() + slot_.value;
+    for (size_t at = slot_.offset; at < end; at += 64) page_.Prefetch(at);
+    page_.Prefetch(end - 1);
   }
   /// Where it begins in the page.
   size_t value_offset() const { return slot_.offset + slot_.rest; }
@@ -123,6 +135,7 @@ class BasicLeafPeek {
 
  private:
   using BytesPage = internal::BytesPage;
+  using BytesSlot = internal::BytesSlot;
   static constexpr size_t kVersionAt = offsetof(internal::PageHeader, version);
   static constexpr size_t kFirstBytes = 128;
   static constexpr size_t kEndBytes = 16;  // checksum and version
@@ -160,28 +173,49 @@ class BasicLeafPeek {
   }
   size_t heap_end() const { return image_bytes() - internal::kTailBytes; }
 
-  PeekOutcome Search(std::string_view key, PageBuffer& image) {
+  bool IsInside(const BytesSlot& slot) const {
+    return slot.offset >= heap_begin_ && slot.offset + slot.rest + slot.value <= heap_end();
+  }
+  PeekOutcome FoundOutcome() const {
+    if (!slot_.out_of_line) return PeekOutcome::kFound;
+    return slot_.value == kOutOfLineBytes ? PeekOutcome::kOutOfLine : PeekOutcome::kNotHere;
+  }
+  /// nullopt: `slot_` alone may be the key's.
+  std::optional<PeekOutcome> SearchSlots(std::string_view key, PageBuffer& image) {
     const BytesPage page(*geometry_, image.image(*geometry_, 0));
     const internal::BytesProbe probe = page.Probe(key);
     if (probe.below_low) return PeekOutcome::kNotHere;
     const uint64_t wanted = probe.order();
-    size_t first = 0, end = count_;
+    const std::byte* const slots = page.Slots();
+    const auto is_wanted = [&](size_t i) {
+      return i < count_ && internal::SlotOrderAt(slots + i * BytesSlot::kBytes) == wanted;
+    };
+    const size_t first = internal::FirstNotBelow(slots, 0, count_, wanted);
+    if (!is_wanted(first)) return PeekOutcome::kAbsent;
+    if (is_wanted(first + 1)) return SearchEntries(first, probe, image);
+    slot_ = page.Slot(first);
+    rest_ = probe.rest;
+    if (!IsInside(slot_)) return PeekOutcome::kNotHere;
+    return std::nullopt;
+  }
+  /// Among the entries from `first` on, of which at least two have the probe's order.
+  PeekOutcome SearchEntries(size_t first, const internal::BytesProbe& probe, PageBuffer& image) {
+    const BytesPage page(*geometry_, image.image(*geometry_, 0));
+    const uint64_t wanted = probe.order();
+    size_t end = count_;
     while (first < end) {
       const size_t middle = first + (end - first) / 2;
       const BytesSlot slot = page.Slot(middle);
       const uint64_t order = internal::SlotOrder(slot.shared, slot.head);
       int compared = order < wanted ? -1 : 1;
-      if (order == wanted) {  // most comparisons end with what stands in the slot
-        if (slot.offset < heap_begin_ || slot.offset + slot.rest + slot.value > heap_end()) {
-          return PeekOutcome::kNotHere;
-        }
+      if (order == wanted) {
+        if (!IsInside(slot)) return PeekOutcome::kNotHere;
         Load(slot.offset, slot.rest, image);
         compared = internal::CompareRests(page.Rest(slot), probe.rest);
       }
       if (compared == 0) {
         slot_ = slot;
-        if (!slot.out_of_line) return PeekOutcome::kFound;
-        return slot.value == kOutOfLineBytes ? PeekOutcome::kOutOfLine : PeekOutcome::kNotHere;
+        return FoundOutcome();
       }
       if (compared < 0) {
         first = middle + 1;
@@ -192,13 +226,14 @@ class BasicLeafPeek {
     return PeekOutcome::kAbsent;
   }
 
-  using BytesSlot = internal::BytesSlot;
   const Geometry* geometry_ = nullptr;
   Page page_;
   TreeId tree_ = 0;
   uint64_t version_ = 0;
   size_t loaded_bytes_ = 0, count_ = 0, heap_begin_ = 0;
   BytesSlot slot_{};
+  std::string_view
+      rest_;  ///< of the key that is looked for, behind what it shares with the low fence
 };
 
 using LeafPeek = BasicLeafPeek<MappedPage>;

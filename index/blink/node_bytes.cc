@@ -64,18 +64,27 @@ int BytesPage::Compare(size_t i, const BytesProbe& probe) const {
 }
 
 size_t BytesPage::Search(size_t first, const BytesProbe& probe, Bound bound) const {
-  if (probe.below_low) return first;
+  const size_t count = PageCount(page_);
+  if (probe.below_low || first >= count) return first;
   const int before = bound == Bound::kLower ? 0 : 1;  // entries comparing below it are passed
   const uint64_t wanted = probe.order();
-  const std::byte* const slots = page_ + SlotOffset(0);
-  size_t end = PageCount(page_);
+  const std::byte* const slots = Slots();
+  const auto order = [&](size_t i) { return SlotOrderAt(slots + i * BytesSlot::kBytes); };
+  const auto rest_passes = [&](size_t i) {
+    return CompareRests(Rest(BytesSlot::Decode(slots + i * BytesSlot::kBytes)), probe.rest) <
+           before;
+  };
+  if (order(count - 1) != wanted) [[likely]] {
+    first = FirstNotBelow(slots, first, count, wanted);
+    // Few have the same order, most often one or none.
+    if (first == count || order(first) != wanted || !rest_passes(first)) return first;
+    if (++first == count || order(first) != wanted) return first;
+  }
+  size_t end = count;
   while (first < end) {
     const size_t middle = first + (end - first) / 2;
-    const BytesSlot slot = BytesSlot::Decode(slots + middle * BytesSlot::kBytes);
-    const uint64_t order = SlotOrder(slot.shared, slot.head);
-    const bool passed =
-        order != wanted ? order < wanted : CompareRests(Rest(slot), probe.rest) < before;
-    if (passed) {
+    const uint64_t at = order(middle);
+    if (at != wanted ? at < wanted : rest_passes(middle)) {
       first = middle + 1;
     } else {
       end = middle;

@@ -90,6 +90,27 @@ inline uint64_t SlotOrder(uint32_t shared, uint32_t head) {
   return uint64_t{0x7ff - shared} << 32 | head;
 }
 
+/// The same of an encoded slot.
+inline uint64_t SlotOrderAt(const std::byte* slot) {
+  return SlotOrder(static_cast<uint32_t>(LoadLittle<uint64_t>(slot + 2) >> 39 & 0x7ff),
+                   LoadLittle<uint32_t>(slot));
+}
+
+/// The first slot in [first, count) whose order is not below `wanted`. Without a jump that depends on the key: half of
+/// those that a binary search makes are mispredicted.
+inline size_t FirstNotBelow(const std::byte* slots, size_t first, size_t count, uint64_t wanted) {
+  if (first >= count) return first;
+  const auto below = [&](size_t i) {
+    return static_cast<size_t>(SlotOrderAt(slots + i * BytesSlot::kBytes) < wanted);
+  };
+  for (size_t left = count - first; left > 1;) {
+    const size_t half = left / 2;
+    first += half & (size_t{0} - below(first + half - 1));
+    left -= half;
+  }
+  return first + below(first);
+}
+
 /// memcmp of strings whose first 4 bytes, zero-padded, are the same; inline, since most are short.
 inline int CompareRests(std::string_view a, std::string_view b) {
   const size_t length = std::min(a.size(), b.size());
@@ -138,6 +159,7 @@ class BytesPage {
     return PageChars(page_, kFences + LowLength(), Field<uint16_t>(page_, kHighLength));
   }
   BytesSlot Slot(size_t i) const { return BytesSlot::Decode(page_ + SlotOffset(i)); }
+  const std::byte* Slots() const { return page_ + SlotOffset(0); }
   std::string_view Rest(const BytesSlot& slot) const {
     return PageChars(page_, slot.offset, slot.rest);
   }

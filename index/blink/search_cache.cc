@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "dsm/base/check.h"
 #include "index/blink/fence_digest.h"
@@ -295,9 +296,30 @@ uint64_t SearchCache::VersionOf(GlobalAddress address) const {
 SearchCache::Path SearchCache::BeginFind(std::string_view key) const {
   Parent parent;
   Path path = Descend(key, Side::kAt, 1, &parent);
-  const CachedNode* const next = path.complete && path.level == 1 ? Load(path.node) : nullptr;
-  if (next) next->Prefetch(kNodePrefetchBytes);
+  if (!path.complete || path.level != 1) return path;
+  path.cached = parent.node ? parent.node->Child(parent.entry) : Load(path.node);
+  if (path.cached) path.cached->Prefetch(kNodePrefetchBytes);
   return path;
+}
+
+SearchCache::Turn SearchCache::TurnAt(const ConstNode& node, std::string_view key, Side side) {
+  Turn turn;
+  const bool at = side == Side::kAt;
+  turn.past = at ? node.AtOrPastHigh(key) : node.PastHigh(key);
+  if (node.geometry().layout == Layout::kFixed8) {
+    turn.below = node.BelowLow(key) || (!at && node.LowEquals(key));
+    if (!turn.below && !turn.past)
+      turn.child = at ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
+    return turn;
+  }
+  // The comparison with the low fence serves both.
+  const internal::BytesPage page = BytesPageOf(node);
+  const internal::BytesProbe probe = page.Probe(key);
+  turn.below = probe.below_low || (!at && node.LowEquals(key));
+  using Bound = internal::BytesPage::Bound;
+  if (!turn.below && !turn.past)
+    turn.child = page.Search(1, probe, at ? Bound::kUpper : Bound::kLower) - 1;
+  return turn;
 }
 
 SearchCache::Path SearchCache::DescendFrom(Path path, std::string_view key, Side side, Level level,
@@ -307,19 +329,23 @@ SearchCache::Path SearchCache::DescendFrom(Path path, std::string_view key, Side
   if (path.stale) [[unlikely]]
     return path;
   int hops = 0;
-  const CachedNode* cached = path.level > level ? Load(path.node) : nullptr;
+  const CachedNode* cached = std::exchange(path.cached, nullptr);
+  if (!cached && path.level > level) cached = Load(path.node);
   while (path.level > level) {
     if (!cached) return path;
     cached->Prefetch(kKeysPrefetchBytes);
     NoteUse(cached);
     const ConstNode node = View(cached);
-    const bool below = node.BelowLow(key) || (side == Side::kBefore && node.LowEquals(key));
-    if (node.dead() || node.level() != path.level || below) [[unlikely]] {
+    if (node.dead() || node.level() != path.level) [[unlikely]] {  // a dead one has no entries
       path.stale = true;
       return path;
     }
-    const bool past = side == Side::kAt ? node.AtOrPastHigh(key) : node.PastHigh(key);
-    if (past) [[unlikely]] {
+    const Turn turn = TurnAt(node, key, side);
+    if (turn.below) [[unlikely]] {
+      path.stale = true;
+      return path;
+    }
+    if (turn.past) [[unlikely]] {
       // To the right of the root there is nothing: the tree has grown since.
       if ((path.level == top_level && path.parent.is_null()) || ++hops > kCachedHopsMax ||
           node.right().is_null()) {
@@ -330,7 +356,7 @@ SearchCache::Path SearchCache::DescendFrom(Path path, std::string_view key, Side
       cached = Load(path.node);
       continue;
     }
-    const size_t i = side == Side::kAt ? node.ChildIndexFor(key) : node.ChildIndexBelow(key);
+    const size_t i = turn.child;
     *parent = {cached, i};
     path.parent = path.node;
     path.parent_version = node.version();

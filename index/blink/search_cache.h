@@ -100,6 +100,7 @@ class SearchCache {
     uint64_t parent_version = 0;
     bool complete = false;
     bool stale = false;  ///< a cached node did not cover the key: refresh from the root
+    const CachedNode* cached = nullptr;  ///< `node`, as BeginFind has met it
   };
   Path Find(std::string_view key, Side side, Level level) const {
     Parent parent;
@@ -179,6 +180,12 @@ class SearchCache {
     const RootWord top = root();
     return DescendFrom({top.address, top.level}, key, side, level, parent);
   }
+  /// Which way a node leads: to the left of it, to its right, or to the child of an entry.
+  struct Turn {
+    bool below = false, past = false;
+    size_t child = 0;
+  };
+  static Turn TurnAt(const ConstNode& node, std::string_view key, Side side);
   Path DescendFrom(Path path, std::string_view key, Side side, Level level, Parent* parent) const;
   const CachedNode* Load(GlobalAddress address) const;
   /// FindLeaf of fixed8, where the cached nodes lead straight to the leaf: false, and nothing is said, if a node is missing, or does not

@@ -126,25 +126,30 @@ void NativeConnection::RefuseRest() {
 }
 
 void NativeConnection::TakeRequest() {
-  protocol::Request request;
+  protocol::Request& request = taken_.emplace_back().request;
   const size_t before = batch_rest_.size();
   const Status parsed = NextRequest(&batch_rest_, &request);
   if (!parsed.ok()) {
-    StartTaken();  // those before it; nothing is started behind a failure
     // Told under the id that could be read, for whoever debugs a client; then the end.
     protocol::Response refusal;
     refusal.id = request.id;
     refusal.opcode = request.opcode;
     refusal.code = parsed.code();
     refusal.message = parsed.message();
+    taken_.pop_back();
+    StartTaken();  // those before it; nothing is started behind a failure
     AppendResponse(refusal, &out());
     Refuse(parsed);
     return;
   }
-  if (batch_.view == 0 && !IsUnrouted(request.opcode)) return RefuseRest();
+  if (batch_.view == 0 && !IsUnrouted(request.opcode)) {
+    taken_.pop_back();
+    return RefuseRest();
+  }
   --batch_.count;
   ++batch_taken_;
   const Token token{static_cast<uint32_t>(before - batch_rest_.size()), batch_reply_};
+  taken_.back().token = token;
   ++in_flight_;
   request_bytes_ += token.request_bytes;
   const size_t value_bytes = std::max(request.value.size(), request.expected.size());
@@ -157,13 +162,15 @@ void NativeConnection::TakeRequest() {
                                 " bytes; this server takes " +
                                 std::to_string(limits_.value_bytes_max) + " (value_bytes_max)";
     refusal.message = message;
+    taken_.pop_back();
     return Answer(refusal, token);
   }
   if (request.opcode == protocol::Opcode::kOpenRing) {
+    const protocol::Request alone = std::move(request);
+    taken_.pop_back();
     StartTaken();  // it may be refused
-    return OpenRing(request, token);
+    return OpenRing(alone, token);
   }
-  taken_.push_back({std::move(request), token});
 }
 
 void NativeConnection::StartTaken() {

@@ -111,11 +111,7 @@ size_t NativeService::AnswerGets(NativeConnection& connection,
   dsm::OpContext op{deps_.thread->worker(), record.counts};
   Answerer answerer(connection, gets);
   const size_t answered = tree.index->VisitAtOnce(op, keys_, answerer);
-  const uint64_t now_ns = answered > 0 ? deps_.clock->NowNs() : 0;
-  for (const auto& get : gets.first(answered)) {
-    NoteAnswered(connection, get.request, record, now_ns);
-    record.counts = {};  // those that were answered together share it
-  }
+  if (answered > 0) NoteAnswered(connection, gets.first(answered), record, deps_.clock->NowNs());
   return answered;
 }
 
@@ -123,31 +119,31 @@ class NativeService::Puts final : public index::KeyChanges {
  public:
   Puts(NativeConnection& connection, std::span<const NativeConnection::Taken> puts,
        std::string* room)
-      : KeyChanges(room), connection_(connection), puts_(puts) {}
+      : KeyChanges(room), connection_(connection), puts_(puts) {
+    response_.opcode = protocol::Opcode::kPut;
+  }
   index::ModifyAction Decide(size_t number, std::optional<std::string_view>,
                              std::string* replacement) override {
     replacement->assign(puts_[number].request.value);
     return index::ModifyAction::kWrite;
   }
   void Done(size_t number, const Result<index::ModifyResult>& result) override {
-    protocol::Response response;
-    response.id = puts_[number].request.id;
-    response.opcode = protocol::Opcode::kPut;
+    response_.id = puts_[number].request.id;
     if (result.ok()) {
-      response.changed = !result->existed;
-    } else {
-      response.code = last_code_ = result.status().code();
-      response.message = result.status().message();
+      response_.changed = !result->existed;
+    } else {  // the last one
+      response_.code = result.status().code();
+      response_.message = result.status().message();
     }
-    connection_.Answer(response, puts_[number].token);
+    connection_.Answer(response_, puts_[number].token);
   }
   /// Of the put that was answered last: none is done behind one that has failed.
-  StatusCode last_code() const { return last_code_; }
+  StatusCode last_code() const { return response_.code; }
 
  private:
   NativeConnection& connection_;
   const std::span<const NativeConnection::Taken> puts_;
-  StatusCode last_code_ = StatusCode::kOk;
+  protocol::Response response_;
 };
 
 size_t NativeService::AnswerPuts(NativeConnection& connection,
@@ -167,11 +163,12 @@ size_t NativeService::AnswerPuts(NativeConnection& connection,
     Puts changes(connection, some, &room);
     const size_t done =
         tree.index->ModifyAtOnce(op, keys_, index::CurrentValue::kPresenceOnly, changes);
-    const uint64_t now_ns = done > 0 ? deps_.clock->NowNs() : 0;
-    for (const auto& put : some.first(done)) {
-      if (&put == &some[done - 1]) record.code = changes.last_code();
-      NoteAnswered(connection, put.request, record, now_ns);
-      record.counts = {};  // those that were done together share it
+    const size_t failed = changes.last_code() != StatusCode::kOk ? 1 : 0;
+    if (done > 0) {
+      const uint64_t now_ns = deps_.clock->NowNs();
+      NoteAnswered(connection, some.first(done - failed), record, now_ns);
+      record.code = changes.last_code();
+      NoteAnswered(connection, some.subspan(done - failed, failed), record, now_ns);
     }
     puts_together_.Note(some.size(), done);
     answered += done;
@@ -181,11 +178,18 @@ size_t NativeService::AnswerPuts(NativeConnection& connection,
 }
 
 void NativeService::NoteAnswered(const NativeConnection& connection,
-                                 const protocol::Request& request, OperationRecord& record,
-                                 uint64_t now_ns) {
+                                 std::span<const NativeConnection::Taken> answered,
+                                 OperationRecord& record, uint64_t now_ns) {
+  if (answered.empty()) return;
   record.latency_ns = now_ns - deps_.thread->arrival_ns();
+  record.operations = answered.size();
   deps_.thread->Record(record);
-  if (deps_.slow_log->IsSlow(record.latency_ns)) NoteSlow(connection, request, record);
+  const bool slow = deps_.slow_log->IsSlow(record.latency_ns);
+  for (size_t i = 0; slow && i < answered.size(); ++i) {
+    NoteSlow(connection, answered[i].request, record);
+    record.counts = {};  // those that were answered together share it
+  }
+  record.counts = {};
 }
 
 dsm::Task<void> NativeService::RunRequest(NativeConnection& connection,

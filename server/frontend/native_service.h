@@ -68,8 +68,10 @@ class NativeService final : public ProtocolService, public NativeConnection::Run
   void ExpectRequest(const protocol::Request& request);
   /// Does puts of one tree, from the first on, that need not wait. Returns how many.
   size_t AnswerPuts(NativeConnection& connection, std::span<const NativeConnection::Taken> puts);
-  void NoteAnswered(const NativeConnection& connection, const protocol::Request& request,
-                    OperationRecord& record, uint64_t now_ns);
+  /// Of requests that have ended alike, and at once; `record.counts` are those of all of them, and then none.
+  void NoteAnswered(const NativeConnection& connection,
+                    std::span<const NativeConnection::Taken> answered, OperationRecord& record,
+                    uint64_t now_ns);
   dsm::Task<void> RunRequest(NativeConnection& connection, InputBlockRef block,
                              protocol::Request request, NativeConnection::Token token);
   void NoteSlow(const NativeConnection& connection, const protocol::Request& request,

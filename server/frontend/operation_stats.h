@@ -15,22 +15,23 @@
 
 namespace farleaf::server {
 
-/// One operation that has ended.
+/// One operation that has ended, or some that have ended alike.
 struct OperationRecord {
   client::protocol::Opcode opcode;
   StatusCode code;
-  uint64_t latency_ns;  ///< from the arrival of its request to its answer
-  dsm::FabricCounts counts;
+  uint64_t latency_ns;       ///< from the arrival of its request to its answer
+  dsm::FabricCounts counts;  ///< of all of them
+  uint64_t operations = 1;
 };
 
 class OperationStats {
  public:
   void Record(const OperationRecord& record) {
     Kind& kind = kinds_[IndexOf(record.opcode)];
-    ++kind.count;
-    kind.failed += record.code != StatusCode::kOk;
+    kind.count += record.operations;
+    kind.failed += record.code != StatusCode::kOk ? record.operations : 0;
     kind.counts += record.counts;
-    kind.latency_us.Record(record.latency_ns / 1'000);
+    kind.latency_us.RecordMany(record.latency_ns / 1'000, record.operations);
   }
   void Merge(const OperationStats& other) {
     for (size_t i = 0; i < kinds_.size(); ++i) {

@@ -100,7 +100,7 @@ class RingServer final : public ServingThread, public NativeConnection::Runner {
   void Flush(Connection&) override {}
   void RunAside(dsm::Task<void> task) override { worker_->Spawn(std::move(task)); }
   void Link(Running&) override {}
-  void Record(OperationRecord) override { ++answered_; }
+  void Record(OperationRecord record) override { answered_ += record.operations; }
 
   // NativeConnection::Runner: the service's, but for the ring.
   wire::ServerHello Hello() override { return service_->Hello(); }

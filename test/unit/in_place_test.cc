@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 
@@ -56,6 +57,12 @@ TEST(Crc32cOfFew, IsTheChecksumOfAnyNumberOfBytes) {
 
 // ---- A peek beside a writer ----
 
+/// One of twelve; slots tell no more of two of them.
+std::string AnyKey(Random& random) {
+  const uint64_t number = random.Below(12);
+  return {'k', static_cast<char>('a' + number / 2), 'l', 'm', static_cast<char>('a' + number % 2)};
+}
+
 /// A leaf in memory, and one who writes it: a piece of 8 bytes at a time, between any two loads.
 class ContestedLeaf {
  public:
@@ -101,7 +108,7 @@ class ContestedLeaf {
     NodeImage next(geometry_);
     std::copy_n(page_.begin(), next.image().size(), next.image().begin());
     std::map<std::string, std::string> content = contents_.back();
-    const std::string key = std::string("k") + static_cast<char>('a' + random_->Below(12));
+    const std::string key = AnyKey(*random_);
     const std::string value(random_->Below(20), static_cast<char>('a' + random_->Below(26)));
     const auto at = next->Search(key);
     if (random_->OneIn(4)) {
@@ -166,6 +173,15 @@ struct Peeks {
   std::string wrong;  ///< the first that told what the leaf held at no moment
 };
 
+/// The writer goes on between the two, and other looks use the image.
+PeekOutcome FindInTwoSteps(BasicLeafPeek<ContestedPage>& peek, ContestedLeaf& leaf,
+                           const std::string& key, PageBuffer& image) {
+  const auto outcome = peek.BeginFind(key, image);
+  for (int i = 0; i < 20; ++i) leaf.Word(0);
+  std::fill(std::begin(image.bytes), std::end(image.bytes), std::byte{0x5a});
+  return outcome ? *outcome : peek.EndFind(image);
+}
+
 Peeks PeekBesideAWriter(PeekFault fault, uint64_t seed) {
   Random random(seed);
   ContestedLeaf leaf(kContested, &random);
@@ -173,10 +189,11 @@ Peeks PeekBesideAWriter(PeekFault fault, uint64_t seed) {
   for (int i = 0; i < 20'000 && peeks.wrong.empty(); ++i) {
     if (random.OneIn(8)) leaf.Finish();
     leaf.TakeContents();
-    const std::string key = std::string("k") + static_cast<char>('a' + random.Below(12));
+    const std::string key = AnyKey(random);
     BasicLeafPeek<ContestedPage> peek(kContested, kTreeId, {&leaf, fault});
     PageBuffer image;
-    const PeekOutcome outcome = peek.Find(key, image);
+    const PeekOutcome outcome =
+        random.OneIn(2) ? peek.Find(key, image) : FindInTwoSteps(peek, leaf, key, image);
     std::optional<std::string> value;
     if (outcome == PeekOutcome::kFound) value = peek.Value(image);
     if (outcome == PeekOutcome::kNotHere || !peek.Holds()) continue;
@@ -488,6 +505,42 @@ TEST(InPlace, ManyChangesEndAheadOfOneThatHasToWait) {
   for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(tree.Get(keys[i]), value);
   for (uint64_t i = 21; i < 40; ++i) EXPECT_EQ(tree.Get(keys[i]), ValueOf(100 + i, 'a'));
   EXPECT_EQ(tree.Get("absent"), std::nullopt);
+}
+
+TEST(InPlace, ChangesGiveTheirRedoSlotsBackAndUseNoWordTwice) {
+  LocalTree tree({.geometry = Geometry::Bytes()});
+  for (uint64_t i = 0; i < 500; ++i) tree.Put(KeyOf(i), ValueOf(i, 'a'));
+  const auto take_all = [&](dsm::ServerId server) {
+    std::vector<uint64_t> words;
+    while (const auto word = tree.pool().redo_slots(server).Take(0)) words.push_back(*word);
+    for (const uint64_t word : words) tree.pool().redo_slots(server).Give(word);
+    return words;
+  };
+  const auto before = std::array{take_all(0), take_all(1)};
+  std::vector<std::string> keys;
+  for (uint64_t i = 0; i < 40; ++i) keys.push_back(KeyOf(100 + i));
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  dsm::FabricCounts counts;
+  OpContext op{tree.worker(), counts};
+  Changes changes;
+  changes.value = ValueOf(100, 'b');
+  ASSERT_EQ(tree.tree().ModifyAtOnce(op, views, CurrentValue::kPresenceOnly, changes), keys.size());
+  uint64_t uses = 0;
+  for (dsm::ServerId server : {0, 1}) {
+    const auto after = take_all(server);
+    EXPECT_EQ(after.size(), before[server].size());
+    std::map<uint16_t, uint32_t> sequences;
+    for (const uint64_t word : before[server]) {
+      const auto lock = dsm::LockWord::Decode(word);
+      sequences[lock.redo_slot] = lock.sequence + 1;  // they were given back
+    }
+    for (const uint64_t word : after) {
+      const auto lock = dsm::LockWord::Decode(word);
+      ASSERT_GE(lock.sequence, sequences[lock.redo_slot]);
+      uses += lock.sequence - sequences[lock.redo_slot];
+    }
+  }
+  EXPECT_EQ(uses, keys.size());
 }
 
 TEST(InPlace, AServerThatIsLostIsToldAsEver) {
