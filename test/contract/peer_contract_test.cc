@@ -162,10 +162,10 @@ TEST_P(PeerContract, NothingLandsInAnotherLife) {
     client.transport().Poll();
     peers.End(0);
     const ServerEndpoint endpoint = peers.Begin(0);
-    // Not known yet: the old life is meant.
-    if (endpoint.server == first) {
-      for (size_t i = 0; i < kBatches; ++i) old.FetchAdd(first, kA);
-    }
+    // The new one is not known yet: the old life is meant, whose link finds the new one at its address.
+    if (seed % 2 == 0) client.Await(old.state);
+    for (size_t i = 0; i < kBatches; ++i) old.FetchAdd(first, kA);
+    if (seed % 2 == 0) client.Await(old.state);
     ASSERT_TRUE(peers.fabric().Add(endpoint).ok());
     for (size_t i = 0; i < kBatches; ++i) fresh.FetchAdd(endpoint.server, kA);
     client.Await(old.state);
