@@ -80,7 +80,7 @@ size_t SimTransport::Poll() {
 }
 
 bool SimTransport::has_arrivals() const {
-  if (!arrived_.empty()) return true;
+  if (!arrived_.empty() || links_.stale()) return true;
   bool completed = false;
   links_.ForEach([&](const SimLink& link) { completed |= link.has_completions(); });
   return completed;

@@ -265,7 +265,11 @@ void SimWorld::WakeThreadsOf(uint32_t process) {
 void SimWorld::RunThread(const SimEvent& event) {
   Thread& thread = threads_[event.subject];
   if (event.detail == kTimer) std::erase(thread.timers_ns, event.at_ns);
-  if (thread.worker == nullptr || thread.running) return;
+  if (thread.worker == nullptr) return;
+  if (thread.running) {  // in a call that blocks: the end of its turn looks whether another is due
+    if (event.detail == kWoken && event.at_ns == thread.run_at_ns) thread.run_at_ns = UINT64_MAX;
+    return;
+  }
   if (event.detail == kWoken && event.at_ns != thread.run_at_ns) return;  // another came first
   if (now_ns() < thread.stalled_until_ns) {
     thread.run_at_ns = UINT64_MAX;

@@ -6,11 +6,13 @@
 #include <array>
 #include <atomic>
 #include <list>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "dsm/tcp/tcp_fabric.h"
+#include "dsm/worker.h"
 #include "test/support/fabric_under_test.h"
 #include "test/support/peers_under_test.h"
 
@@ -160,10 +162,10 @@ TEST_P(PeerContract, NothingLandsInAnotherLife) {
     client.transport().Poll();
     peers.End(0);
     const ServerEndpoint endpoint = peers.Begin(0);
-    // Not known yet: the old life is meant.
-    if (endpoint.server == first) {
-      for (size_t i = 0; i < kBatches; ++i) old.FetchAdd(first, kA);
-    }
+    // The new one is not known yet: the old life is meant, whose link finds the new one at its address.
+    if (seed % 2 == 0) client.Await(old.state);
+    for (size_t i = 0; i < kBatches; ++i) old.FetchAdd(first, kA);
+    if (seed % 2 == 0) client.Await(old.state);
     ASSERT_TRUE(peers.fabric().Add(endpoint).ok());
     for (size_t i = 0; i < kBatches; ++i) fresh.FetchAdd(endpoint.server, kA);
     client.Await(old.state);
@@ -408,6 +410,59 @@ TEST(SimPeers, AServerThatDoesNotAnswerKeepsNobodyWaiting) {
   client.Await(stuck.state);
   EXPECT_GE(peers.clock().NowNs() - began_ns, timeout_ns);
   EXPECT_EQ(stuck.CountOk(), 0u);
+}
+
+/// A process with one thread that the world runs, and two memory servers.
+struct SimulatedThread {
+  SimulatedThread() {
+    auto transport = fabric->OpenTransport();
+    FARLEAF_CHECK(transport.ok(), transport.status());
+    worker.emplace(Worker::Deps{std::move(*transport), &epochs, &world.clock(), 1});
+    world.AddThread(fabric->process(), &*worker);
+  }
+  ~SimulatedThread() { world.RemoveThread(&*worker); }
+
+  SimWorld world{{.servers = 2, .region_bytes = 1 << 20}};
+  EpochDomain epochs;
+  std::unique_ptr<SimFabric> fabric = world.NewFabric();
+  std::optional<Worker> worker;
+};
+
+Task<void> ReadOnce(Worker* worker, ServerId server, Status* ended) {
+  FabricCounts counts;
+  uint64_t word = 0;
+  Batch batch(server);
+  batch.ReadWord(kA, &word);
+  Status status = co_await worker->RoundTrip(batch, counts);
+  *ended = std::move(status);
+}
+
+Task<void> RemoveCutOffAndRead(SimulatedThread* thread, Status* cut, Status* ended) {
+  thread->fabric->Remove(1);
+  *cut = thread->fabric->CutOff(0, {5, 1});  // blocks: the rest of the world goes on
+  co_await ReadOnce(&*thread->worker, 0, ended);
+}
+
+TEST(SimPeers, AThreadThatSleepsLearnsOfARemoval) {
+  SimulatedThread thread;
+  thread.world.StallServer(1);
+  Status ended;
+  thread.worker->Spawn(ReadOnce(&*thread.worker, 1, &ended));
+  thread.world.At(kNsPerMs, [&] { thread.fabric->Remove(1); });
+  EXPECT_EQ(thread.world.RunWhileBusy(), SimWorld::RunEnd::kIdle);
+  EXPECT_EQ(ended.code(), StatusCode::kUnknown) << ended;  // its server says nothing
+  EXPECT_LT(thread.world.now_ns(), SimLinkOptions().stall_timeout_ms * kNsPerMs);
+}
+
+TEST(SimPeers, AThreadThatBlocksBehindARemovalGoesOn) {
+  SimulatedThread thread;
+  Status cut, ended = Status::Unknown("not at all"), removed;
+  thread.worker->Spawn(ReadOnce(&*thread.worker, 1, &removed));
+  thread.worker->Spawn(RemoveCutOffAndRead(&thread, &cut, &ended));
+  EXPECT_EQ(thread.world.RunWhileBusy(), SimWorld::RunEnd::kIdle);
+  EXPECT_TRUE(cut.ok()) << cut;
+  EXPECT_TRUE(ended.ok()) << ended;
+  EXPECT_EQ(removed.code(), StatusCode::kUnavailable) << removed;
 }
 
 TEST(OtherFabrics, SayThatTheirServersStay) {
