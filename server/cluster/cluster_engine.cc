@@ -24,7 +24,7 @@ constexpr const char* kLivesPath = "/lives";
 constexpr const char* kElectionParent = "/master";
 /// The one region that there is.
 constexpr membership::RegionId kRegion{1};
-constexpr uint64_t kPauseNs = 20 * kNsPerMs;
+constexpr uint64_t kNodePauseNs = 20 * kNsPerMs;
 /// Beside the area: the tables of a region.
 constexpr uint64_t kTablesBytes = uint64_t{1} << 20;
 constexpr uint64_t kServerIds = 65'000;
@@ -179,7 +179,7 @@ Task<Status> ClusterEngine::Announce() {
       co_return Status::AlreadyExists(
           Name() + " is there already: give each process of a cluster a node of its own");
     }
-    co_await worker_->Sleep(kPauseNs);
+    co_await worker_->Sleep(kNodePauseNs);
   }
 }
 
@@ -224,7 +224,7 @@ Status ClusterEngine::AwaitPrimary(const Unwanted& unwanted) {
       FARLEAF_LOG(info, "{} is a backup, and stands by", Name());
     }
     told = role;
-    std::this_thread::sleep_for(std::chrono::nanoseconds(kPauseNs));
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kNodePauseNs));
   }
   const auto open_worker = [this] { return OpenWorker(); };
   auto host =

@@ -141,10 +141,8 @@ TEST_F(ProcessClusterTest, WhoServesIsKilledAndNothingAcknowledgedIsLost) {
   size_t serving = kNodes;
   for (uint64_t kill = 0; kill <= kills && !HasFailure(); ++kill) {
     SCOPED_TRACE("kill " + std::to_string(kill));
-    const uint64_t begun_ns = clock.NowNs();
     auto client = Connect(&serving);
     ASSERT_NE(client, nullptr) << "nobody serves";
-    if (kill > 0) longest_ns = std::max(longest_ns, clock.NowNs() - begun_ns);
     Check(*client);
     if (kill == kills) break;
     AwaitBackups(serving);
@@ -160,8 +158,10 @@ TEST_F(ProcessClusterTest, WhoServesIsKilledAndNothingAcknowledgedIsLost) {
     nodes_[serving] = nullptr;
     client.reset();
     // It comes back once somebody else serves.
+    const uint64_t begun_ns = clock.NowNs();
     auto next = Connect(&serving);
     ASSERT_NE(next, nullptr);
+    longest_ns = std::max(longest_ns, clock.NowNs() - begun_ns);
     for (size_t node = 0; node < kNodes; ++node) {
       if (!Runs(node)) Start(node);
     }
@@ -192,7 +192,9 @@ TEST_F(ProcessClusterTest, WhoIsStoppedAndContinuedAcknowledgesAndAnswersNothing
     if (!stale.ok()) return;
     for (int i = 0; i < 200; ++i) {
       auto value = stale->Get("key0");
-      if (value.ok()) EXPECT_TRUE(*value && (**value).starts_with("1000000")) << **value;
+      if (value.ok()) {
+        EXPECT_TRUE(*value && (**value).starts_with("1000000")) << **value;
+      }
       (void)stale->Put("key1", "2000000 of the old one");
     }
   });
