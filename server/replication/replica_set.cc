@@ -219,6 +219,8 @@ dsm::Task<Status> ReplicaSet::Add(Worker& worker, std::shared_ptr<BackupLink> li
   };
   {
     std::lock_guard lock(mutex_);
+    std::erase_if(added_, [](const auto& each) { return each.expired(); });
+    added_.push_back(link);
     if (unsettled_.contains(link->port().address().server)) {
       link->port().Stop();
       co_return Status::Unavailable("node " + std::to_string(link->node()) +
@@ -250,7 +252,10 @@ dsm::Task<Status> ReplicaSet::Remove(Worker& worker, NodeId node) {
 
 void ReplicaSet::Abandon() {
   changing_.Abandon();
-  for (const Link& link : links()) link->port().Abandon();
+  std::lock_guard lock(mutex_);
+  for (const std::weak_ptr<BackupLink>& each : added_) {
+    if (const Link link = each.lock()) link->port().Abandon();
+  }
 }
 
 }  // namespace farleaf::server::replication

@@ -103,8 +103,10 @@ class ReplicaSet final : public index::lsm::Mirror {
   index::lsm::LsmStore* store_ = nullptr;
   index::lsm::CoroutineMutex changing_;  // of who excludes
   std::atomic<bool> stopping_{false};
-  mutable std::mutex mutex_;                // guards all below
-  Links links_;                             // that count
+  mutable std::mutex mutex_;  // guards all below
+  Links links_;               // that count
+  std::vector<std::weak_ptr<BackupLink>>
+      added_;  // whether they count or not, as long as calls on them run
   std::multiset<dsm::ServerId> unsettled_;  // memory servers, by workers
   Counts counts_;
 };
