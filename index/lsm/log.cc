@@ -441,8 +441,9 @@ void Log::PlanFill(std::vector<MirrorPiece>* full, std::vector<MirrorPiece>* ope
   std::lock_guard lock(lock_);
   for (const LogSegment* at = first_; at != nullptr; at = at->next) {
     if (at->buffer == nullptr) continue;
-    (at->sealed ? full : open)
-        ->push_back({options_.kind, at->id, at->buffer->bytes.data(), 0, at->mirrored.load()});
+    std::byte* const bytes = at->buffer->bytes.data();
+    if (at->sealed) std::memset(bytes + at->used, 0, RoundUp(at->used, kBlockBytes) - at->used);
+    (at->sealed ? full : open)->push_back({options_.kind, at->id, bytes, 0, at->mirrored.load()});
   }
 }
 

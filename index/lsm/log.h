@@ -239,7 +239,7 @@ class Log {
   };
   /// All in front of the cut is. `sealed`: segments that became whole with it.
   void Mirrored(const Cut& cut, std::vector<Sealed>* sealed);
-  /// What is in memory of segments that are full, and of the tail. REQUIRES: the leader's turn as well.
+  /// What is in memory of segments that are full, with zeros behind to the end of the block, and of the tail. REQUIRES: the leader's turn as well.
   void PlanFill(std::vector<MirrorPiece>* full, std::vector<MirrorPiece>* open) const;
   bool IsMirrored(const LogSegment& segment) const {
     return mirror_ == nullptr || segment.sealed.load(std::memory_order_acquire);

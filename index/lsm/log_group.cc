@@ -309,14 +309,21 @@ dsm::Task<void> LogGroup::Drop(dsm::Worker& worker, SegmentId id) {
   EndTurn(Status::Ok());
 }
 
-dsm::Task<std::set<SegmentId>> LogGroup::InMemory(dsm::Worker& worker) {
+// The tails first: what becomes full behind that is in memory, and stays there in the turn; but it is in front of a later tail, and not on disk.
+LogGroup::Memory LogGroup::LookAtMemory() const {
+  Memory memory;
+  for (size_t i = 0; i < logs_.size(); ++i) memory.tails[i] = logs_[i]->tail_segment();
+  for (const Log* log : logs_) log->AddInMemory(&memory.segments);
+  return memory;
+}
+
+dsm::Task<LogGroup::Memory> LogGroup::InMemory(dsm::Worker& worker) {
   Waiter waiter{{Reach::kTurn, {}}, &worker};
   Queueing queueing{this, &waiter};
   co_await queueing;
-  std::set<SegmentId> segments;
-  for (const Log* log : logs_) log->AddInMemory(&segments);
+  Memory memory = LookAtMemory();
   EndTurn(Status::Ok());
-  co_return segments;
+  co_return memory;
 }
 
 dsm::Task<Status> LogGroup::FillCopy(dsm::Worker& worker, CopySink& sink, const OnDisk& on_disk,
@@ -324,9 +331,8 @@ dsm::Task<Status> LogGroup::FillCopy(dsm::Worker& worker, CopySink& sink, const 
   Waiter waiter{{Reach::kTurn, {}}, &worker};
   Queueing queueing{this, &waiter};
   co_await queueing;
-  std::set<SegmentId> in_memory;
-  for (const Log* log : logs_) log->AddInMemory(&in_memory);
-  Status filled = co_await on_disk(in_memory);
+  const Memory memory = LookAtMemory();
+  Status filled = co_await on_disk(memory);
   if (filled.ok()) filled = co_await mirror_->FillFromMemory(worker, sink, install);
   EndTurn(Status::Ok());
   co_return filled;

@@ -70,10 +70,14 @@ class LogGroup {
   dsm::Task<Status> Replicate(dsm::Worker& worker, Positions positions) {
     return mirror_->UpTo(worker, positions);
   }
-  /// Segments of both logs that are in memory: full ones, and the tails.
-  dsm::Task<std::set<SegmentId>> InMemory(dsm::Worker& worker);
-  /// First `on_disk`, with those; then LogMirror::FillFromMemory. Meanwhile nothing is written. REQUIRES: there is a mirror.
-  using OnDisk = std::function<dsm::Task<Status>(const std::set<SegmentId>& in_memory)>;
+  /// At one moment: what is in front of its log's tail and not in memory is on disk as a whole.
+  struct Memory {
+    std::array<SegmentId, kLogsMax> tails{};  ///< kNone: there is none yet
+    std::set<SegmentId> segments;             ///< of both logs: full ones, and the tails
+  };
+  dsm::Task<Memory> InMemory(dsm::Worker& worker);
+  /// First `on_disk`, with that; then LogMirror::FillFromMemory. Meanwhile nothing is written. REQUIRES: there is a mirror.
+  using OnDisk = std::function<dsm::Task<Status>(const Memory& memory)>;
   dsm::Task<Status> FillCopy(dsm::Worker& worker, CopySink& sink, const OnDisk& on_disk,
                              const LogMirror::Install& install);
   /// Until everything that was appended up to now survives the process.
@@ -135,6 +139,7 @@ class LogGroup {
   dsm::Task<Status> SyncFull(dsm::Worker& worker, Positions positions);
   dsm::Task<Status> Round(dsm::Worker& worker, Want want);
   Positions SealedEnds() const;
+  Memory LookAtMemory() const;
   void AddWant(const Want& want, RoundPlan* plan) const;
   RoundPlan TakeWants(const Want& own);
   void EndTurn(const Status& round);

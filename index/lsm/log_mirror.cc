@@ -65,7 +65,7 @@ dsm::Task<Status> LogMirror::FillFromMemory(dsm::Worker& worker, CopySink& sink,
   std::vector<MirrorPiece> full, open;
   for (size_t i = logs_.size(); i-- > 0;) logs_[i]->PlanFill(&full, &open);
   for (const MirrorPiece& piece : full) {
-    // Behind the last record anything may stand.
+    // Behind the block of the last record anything may stand.
     const auto blocks = static_cast<uint32_t>(RoundUp(piece.to, storage::kBlockBytes));
     status = co_await sink.Write(worker, piece.segment, 0, {piece.segment_bytes, blocks}, true);
     if (!status.ok()) co_return status;

@@ -437,14 +437,8 @@ class LsmStore final : public RangeIndex {
 
   // store_fill.cc
   struct Filling;
-  /// Which segments of the logs are on disk as a whole: in front of the tails, and not in memory.
-  struct LogsOnDisk {
-    std::array<SegmentId, kLogsMax> tails;
-    std::set<SegmentId> in_memory;
-  };
-  std::array<SegmentId, kLogsMax> LogTails() const;
-  Task<Status> SendMissing(dsm::Worker& worker, const StoreState& state, LogsOnDisk logs,
-                           Filling& filling);
+  Task<Status> SendMissing(dsm::Worker& worker, const StoreState& state,
+                           const LogGroup::Memory& memory, Filling& filling);
 
   const Deps deps_;
   const LsmOptions options_;

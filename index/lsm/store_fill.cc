@@ -59,27 +59,20 @@ Task<Status> LsmStore::SendSegment(dsm::Worker& worker, CopySink& sink, SegmentP
   co_return Status::Ok();
 }
 
-// Log segments in front of these are full, or hold what was recovered.
-std::array<SegmentId, kLogsMax> LsmStore::LogTails() const {
-  std::array<SegmentId, kLogsMax> tails{recovery_log_->tail_segment(), value_log_->tail_segment()};
-  for (SegmentId& tail : tails) {
-    if (tail == SegmentId::kNone) tail = first_segment_;
-  }
-  return tails;
-}
-
 // A segment that is named and not there was granted to a log in an earlier life and never made; or, before the last pass, an edit has dropped it since.
-Task<Status> LsmStore::SendMissing(dsm::Worker& worker, const StoreState& state, LogsOnDisk logs,
-                                   Filling& filling) {
+Task<Status> LsmStore::SendMissing(dsm::Worker& worker, const StoreState& state,
+                                   const LogGroup::Memory& memory, Filling& filling) {
   std::vector<SegmentPart> parts;
   for (const auto& [place, run] : state.runs()) {
     for (const TableState& each : run->tables) AddSegmentsOf(each.table, &parts);
   }
   const auto add_log = [&](SegmentId id, SegmentId tail) {
-    if (id < tail && !logs.in_memory.contains(id)) parts.push_back({id, kSegmentBytes});
+    // Without a tail there is what was recovered.
+    const SegmentId end = tail == SegmentId::kNone ? first_segment_ : tail;
+    if (id < end && !memory.segments.contains(id)) parts.push_back({id, kSegmentBytes});
   };
-  for (const SegmentId id : state.recovery_log) add_log(id, logs.tails[0]);
-  for (const auto& [id, garbage] : state.value_log) add_log(id, logs.tails[1]);
+  for (const SegmentId id : state.recovery_log) add_log(id, memory.tails[0]);
+  for (const auto& [id, garbage] : state.value_log) add_log(id, memory.tails[1]);
   filling.sent = 0;
   for (const SegmentPart& part : parts) {
     if (filling.there.contains(part.segment)) continue;
@@ -98,13 +91,15 @@ Task<Status> LsmStore::FillCopy(dsm::Worker& worker, CopySink& sink) {
   auto inventory = co_await sink.Inventory(worker);
   if (!inventory.ok()) co_return inventory.status();
   filling.there = std::move(*inventory);
+  // An earlier life of this store may have sent commits that it has lost with a crash, and gone on with their sequences in a later segment.
+  // (Of values, what nothing names is garbage.)
+  const StoreState found = co_await State(worker);
+  for (const SegmentId id : found.recovery_log) filling.there.erase(id);
   for (int pass = 0; pass < kPassesMax; ++pass) {
     const std::shared_ptr<const ReadView> pinned = PinView();
-    // In this order: what is full and not in memory behind that was written.
-    LogsOnDisk logs{LogTails(), {}};
-    logs.in_memory = co_await logs_->InMemory(worker);
+    const LogGroup::Memory memory = co_await logs_->InMemory(worker);
     const StoreState state = co_await State(worker);
-    Status sent = co_await SendMissing(worker, state, std::move(logs), filling);
+    Status sent = co_await SendMissing(worker, state, memory, filling);
     if (!sent.ok()) co_return sent;
     if (filling.sent <= kFewSegments) break;
   }
@@ -113,9 +108,8 @@ Task<Status> LsmStore::FillCopy(dsm::Worker& worker, CopySink& sink) {
       Status installed = co_await sink.Install(worker, state);
       co_return installed;
     };
-    const LogGroup::OnDisk on_disk = [&](const std::set<SegmentId>& in_memory) -> Task<Status> {
-      LogsOnDisk logs{LogTails(), in_memory};
-      Status sent = co_await SendMissing(worker, state, std::move(logs), filling);
+    const LogGroup::OnDisk on_disk = [&](const LogGroup::Memory& memory) -> Task<Status> {
+      Status sent = co_await SendMissing(worker, state, memory, filling);
       co_return sent;
     };
     Status filled = co_await logs_->FillCopy(worker, sink, on_disk, rest);

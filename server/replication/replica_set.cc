@@ -219,6 +219,8 @@ dsm::Task<Status> ReplicaSet::Add(Worker& worker, std::shared_ptr<BackupLink> li
   };
   {
     std::lock_guard lock(mutex_);
+    std::erase_if(added_, [](const auto& each) { return each.expired(); });
+    added_.push_back(link);
     if (unsettled_.contains(link->port().address().server)) {
       link->port().Stop();
       co_return Status::Unavailable("node " + std::to_string(link->node()) +
@@ -231,10 +233,22 @@ dsm::Task<Status> ReplicaSet::Add(Worker& worker, std::shared_ptr<BackupLink> li
     link->port().Stop();
     co_return filled;
   }
-  Status included = co_await views_->Include(worker, link->node());
+  Status included = co_await Include(worker, link);
   if (included.ok()) co_return included;
   Status excluded = co_await Exclude(worker, link, included);
   (void)excluded;  // the first failure is what it is about
+  co_return included;
+}
+
+// In one line with those who exclude: a view that takes in what was excluded meanwhile would have a member that lacks acknowledged writes.
+dsm::Task<Status> ReplicaSet::Include(Worker& worker, Link link) {
+  const index::lsm::CoroutineMutex::Held held = co_await changing_.Lock(worker);
+  const Links now = links();
+  if (std::ranges::find(now, link) == now.end()) {
+    co_return Status::Unavailable("node " + std::to_string(link->node()) +
+                                  ": it was excluded before it was included");
+  }
+  Status included = co_await views_->Include(worker, link->node());
   co_return included;
 }
 
@@ -250,7 +264,10 @@ dsm::Task<Status> ReplicaSet::Remove(Worker& worker, NodeId node) {
 
 void ReplicaSet::Abandon() {
   changing_.Abandon();
-  for (const Link& link : links()) link->port().Abandon();
+  std::lock_guard lock(mutex_);
+  for (const std::weak_ptr<BackupLink>& each : added_) {
+    if (const Link link = each.lock()) link->port().Abandon();
+  }
 }
 
 }  // namespace farleaf::server::replication

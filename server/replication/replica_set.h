@@ -96,6 +96,8 @@ class ReplicaSet final : public index::lsm::Mirror {
   /// Of each in parallel; then those that failed are excluded.
   dsm::Task<Status> OfEach(Worker& worker, const OfOne& of_one);
   dsm::Task<Status> Exclude(Worker& worker, Link link, Status why);
+  /// Unavailable: it does not count any more.
+  dsm::Task<Status> Include(Worker& worker, Link link);
   dsm::Task<Status> OpenBuffers(Worker& worker, const Links& links,
                                 std::span<const index::lsm::MirrorPiece> pieces);
 
@@ -105,10 +107,12 @@ class ReplicaSet final : public index::lsm::Mirror {
   ViewKeeper* const views_;
   const MayAnswerFunction may_answer_;
   index::lsm::LsmStore* store_ = nullptr;
-  index::lsm::CoroutineMutex changing_;  // of who excludes
+  index::lsm::CoroutineMutex changing_;  // of who changes the view
   std::atomic<bool> stopping_{false};
-  mutable std::mutex mutex_;                // guards all below
-  Links links_;                             // that count
+  mutable std::mutex mutex_;  // guards all below
+  Links links_;               // that count
+  std::vector<std::weak_ptr<BackupLink>>
+      added_;  // whether they count or not, as long as calls on them run
   std::multiset<dsm::ServerId> unsettled_;  // memory servers, by workers
   Counts counts_;
 };

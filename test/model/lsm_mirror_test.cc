@@ -1,0 +1,209 @@
+// What a store tells its mirror, while threads write and copies are filled: what mirror.h promises, and that a filled copy has what it
+// is to have.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dsm/base/random.h"
+#include "dsm/shm/local_fabric.h"
+#include "index/lsm/background.h"
+#include "index/lsm/store.h"
+#include "test/support/checking_mirror.h"
+#include "test/support/memory_storage.h"
+#include "test/support/test_scale.h"
+#include "test/support/tiny_store.h"
+
+namespace farleaf::index::lsm {
+namespace {
+
+using dsm::Task;
+using dsm::Worker;
+using storage::kBlockBytes;
+using storage::kSegmentBytes;
+using test::CheckingMirror;
+
+/// A copy in memory, that checks what a CopySink is promised.
+class MemoryCopy final : public CopySink {
+ public:
+  std::set<SegmentId> inventory;
+  std::map<SegmentId, std::string> segments;
+  std::set<SegmentId> opened;
+  StoreState state;
+  bool installed = false;
+
+  Task<Result<std::set<SegmentId>>> Inventory(Worker&) override { co_return inventory; }
+  Task<Status> Write(Worker&, SegmentId segment, uint32_t offset, std::span<const std::byte> bytes,
+                     bool last) override {
+    EXPECT_FALSE(whole_.contains(segment)) << Number(segment) << " was sent before";
+    std::string& there = segments[segment];
+    EXPECT_EQ(there.size(), offset);
+    there.append(AsChars(bytes));
+    if (last) whole_.insert(segment);
+    co_return Status::Ok();
+  }
+  Task<Status> WriteOpen(Worker&, const MirrorPiece& piece) override {
+    EXPECT_FALSE(segments.contains(piece.segment));
+    segments[piece.segment] = AsChars({piece.segment_bytes, piece.to});
+    opened.insert(piece.segment);
+    co_return Status::Ok();
+  }
+  Task<Status> Install(Worker&, const StoreState& now) override {
+    state = now;
+    installed = true;
+    co_return Status::Ok();
+  }
+  /// Of a log's segment: all whole records. Nothing else is in the last one's block.
+  std::string Records(SegmentId id) const {
+    const std::string& bytes = segments.at(id);
+    const uint32_t seed = SegmentSeed(state.epoch, id);
+    uint32_t end = 0;
+    while (const auto record = ParseLogRecord(seed, end, AsBytes(bytes).subspan(end))) {
+      end += record->bytes();
+    }
+    const size_t block = std::min<size_t>(bytes.size(), RoundUp(end, kBlockBytes));
+    for (size_t at = end; at < block; ++at) {
+      EXPECT_EQ(bytes[at], '\0') << Number(id) << " at " << at;
+      if (bytes[at] != '\0') break;
+    }
+    return bytes.substr(0, end);
+  }
+
+ private:
+  std::set<SegmentId> whole_;
+};
+
+class MirroredStore : public ::testing::Test {
+ protected:
+  void Open(Durability durability) {
+    LsmOptions options = test::TinyStore();
+    options.log_buffers_max = 8;
+    options.durability = durability;
+    auto opened = worker_->Run(LsmStore::Open(*worker_, {&storage_, &epochs_, &clock_, 1, &mirror_},
+                                              options, LsmStore::IfMissing::kCreate));
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    store_ = std::move(*opened);
+    mirror_.set_epoch(worker_->Run(store_->State(*worker_)).epoch);
+    auto background = Background::Start(
+        store_.get(), [this]() -> Result<std::unique_ptr<Worker>> { return OpenWorker(); });
+    ASSERT_TRUE(background.ok());
+    background_ = std::move(*background);
+  }
+  ~MirroredStore() override {
+    background_ = nullptr;
+    if (!store_) return;
+    const Status closed = worker_->Run(store_->Close(*worker_));
+    EXPECT_TRUE(closed.ok()) << closed;
+    store_ = nullptr;
+  }
+  std::unique_ptr<Worker> OpenWorker() {
+    const uint64_t number = ++workers_;
+    return std::make_unique<Worker>(
+        Worker::Deps{std::move(*fabric_->OpenTransport()), &epochs_, &clock_, number, number});
+  }
+  Task<void> Put(Worker& worker, std::string key, std::string value) {
+    dsm::FabricCounts counts;
+    OpContext op{worker, counts};
+    auto put = co_await store_->Put(op, key, value);
+    EXPECT_TRUE(put.ok()) << put.status();
+  }
+  Task<void> PutMany(Worker& worker, uint64_t seed, uint64_t count, size_t bytes_max) {
+    Random random(seed);
+    for (uint64_t i = 0; i < count; ++i) {
+      const size_t bytes = random.OneIn(2) ? 20 : random.Below(bytes_max);
+      co_await Put(worker, "key" + std::to_string(random.Below(3000)),
+                   std::string(bytes, static_cast<char>('a' + i % 26)));
+    }
+  }
+  Task<void> FillOnce(MemoryCopy* copy) {
+    Status filled = co_await store_->FillCopy(*worker_, *copy);
+    EXPECT_TRUE(filled.ok()) << filled;
+  }
+  /// REQUIRES: nothing was appended since the copy was filled, or the mirror told of.
+  void ExpectLogs(const MemoryCopy& copy) {
+    ASSERT_TRUE(copy.installed);
+    std::vector<SegmentId> logs = copy.state.recovery_log;
+    for (const auto& [id, garbage] : copy.state.value_log) logs.push_back(id);
+    const auto mirrored = mirror_.segments();
+    for (const SegmentId id : logs) {
+      const auto found = mirrored.find(id);
+      if (found == mirrored.end() || found->second.bytes.empty())
+        continue;  // not made, or not used
+      if (copy.inventory.contains(id) && !copy.segments.contains(id)) continue;
+      ASSERT_TRUE(copy.segments.contains(id)) << Number(id) << " is missing";
+      const std::string there = copy.Records(id);
+      EXPECT_TRUE(found->second.bytes.starts_with(there)) << Number(id);
+      if (found->second.sealed && !copy.opened.contains(id))
+        EXPECT_EQ(there.size(), found->second.bytes.size()) << Number(id);
+    }
+  }
+
+  MonotonicClock clock_;
+  dsm::EpochDomain epochs_;
+  const std::unique_ptr<dsm::LocalFabric> fabric_ = std::move(*dsm::LocalFabric::Create(
+      {.servers = 1, .region_bytes = 4 << 20, .hugepages = dsm::Hugepages::kNever}));
+  std::atomic<uint64_t> workers_{0};
+  test::MemoryStorage storage_;
+  CheckingMirror mirror_{&storage_};
+  std::unique_ptr<Worker> worker_ = OpenWorker();
+  std::unique_ptr<LsmStore> store_;
+  std::unique_ptr<Background> background_;
+};
+
+TEST_F(MirroredStore, ThreadsWriteWhileCopiesAreFilled) {
+  Open(Durability::kReplicated);
+  store_->CompactEagerly(true);
+  constexpr int kWriters = 4;
+  const uint64_t puts = test::Amount{300, 1500, 6000};
+  std::atomic<int> left{kWriters};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kWriters; ++i) {
+    threads.emplace_back([&, i] {
+      auto worker = OpenWorker();
+      for (int each = 0; each < 3; ++each) {
+        worker->Spawn(PutMany(*worker, static_cast<uint64_t>(i * 3 + each), puts / 3, 20'000));
+      }
+      worker->RunUntilIdle();
+      --left;
+    });
+  }
+  uint64_t filled = 0;
+  std::unique_ptr<MemoryCopy> copy;
+  do {
+    copy = std::make_unique<MemoryCopy>();
+    worker_->Run(FillOnce(copy.get()));
+    ExpectLogs(*copy);
+    ++filled;
+    worker_->GoOnline();
+    store_->FlushSoon();
+    worker_->GoOffline();
+  } while (left > 0 && !HasFailure());
+  for (std::thread& thread : threads) thread.join();
+  const CheckingMirror::Counts counts = mirror_.counts();
+  std::printf("%lu copies filled; %lu appends, %lu seals, %lu syncs, %lu commits\n", filled,
+              counts.appends, counts.seals, counts.syncs, counts.commits);
+  EXPECT_GT(counts.appends, 0u);
+  EXPECT_GT(counts.seals, 0u);
+  EXPECT_GT(counts.commits, 0u);
+}
+
+// An earlier life of the primary may have sent commits of a segment that it has lost since.
+TEST_F(MirroredStore, TheRecoveryLogIsSentWhateverTheCopyHasOfIt) {
+  Open(Durability::kReplicated);
+  worker_->Run(PutMany(*worker_, 1, 200, 60'000));
+  MemoryCopy first, again;
+  worker_->Run(FillOnce(&first));
+  for (const auto& [id, bytes] : first.segments) {
+    if (!first.opened.contains(id)) again.inventory.insert(id);
+  }
+  worker_->Run(FillOnce(&again));
+  for (const SegmentId id : again.state.recovery_log) {
+    if (first.segments.contains(id)) EXPECT_TRUE(again.segments.contains(id)) << Number(id);
+  }
+}
+
+}  // namespace
+}  // namespace farleaf::index::lsm

@@ -1,0 +1,161 @@
+// CheckingMirror: a Mirror in memory that keeps the bytes of the logs, and checks what a store promises to a mirror (mirror.h, 1 to 5).
+//
+// Thread rule: thread-safe; `set_epoch` before anything is appended.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "index/lsm/commit_record.h"
+#include "index/lsm/log_record.h"
+#include "index/lsm/mirror.h"
+
+namespace farleaf::test {
+
+class CheckingMirror final : public index::lsm::Mirror {
+ public:
+  using LogKind = index::lsm::LogKind;
+  using MirrorPiece = index::lsm::MirrorPiece;
+  using SegmentId = index::storage::SegmentId;
+  using SyncReach = index::lsm::SyncReach;
+
+  struct Segment {
+    LogKind log = LogKind::kRecovery;
+    std::string bytes;
+    uint64_t synced = 0;
+    bool sealed = false;
+  };
+  struct Counts {
+    uint64_t appends = 0, seals = 0, syncs = 0, commits = 0, table_bytes = 0;
+  };
+
+  /// Of whose disk dropped segments must not go before Commit has ended.
+  explicit CheckingMirror(index::storage::Storage* storage) : storage_(storage) {}
+  void set_epoch(uint64_t epoch) { epoch_ = epoch; }
+
+  dsm::Task<Status> Open(dsm::Worker& worker, LogKind log, SegmentId segment) override {
+    co_await worker.Sleep(0);
+    std::lock_guard lock(mutex_);
+    EXPECT_TRUE(segments_.emplace(segment, Segment{.log = log}).second) << "opened again";
+    co_return Status::Ok();
+  }
+  dsm::Task<Status> Append(dsm::Worker& worker, std::span<const MirrorPiece> pieces) override {
+    EXPECT_FALSE(appending_.exchange(true)) << "two Appends at once";
+    co_await worker.Sleep(0);
+    for (const MirrorPiece& piece : pieces) Take(piece);
+    ++counts_.appends;
+    appending_ = false;
+    co_return Status::Ok();
+  }
+  dsm::Task<Status> Seal(dsm::Worker& worker, LogKind log, SegmentId id, uint32_t used) override {
+    co_await worker.Sleep(0);
+    std::lock_guard lock(mutex_);
+    Segment& segment = segments_.at(id);
+    EXPECT_EQ(segment.log, log);
+    EXPECT_EQ(segment.bytes.size(), used);
+    EXPECT_FALSE(segment.sealed) << "sealed twice";
+    segment.sealed = true;
+    ++counts_.seals;
+    co_return Status::Ok();
+  }
+  dsm::Task<Status> Sync(dsm::Worker& worker, SyncReach reach) override {
+    {
+      std::lock_guard lock(mutex_);
+      for (auto& [id, segment] : segments_) {
+        const bool reached = reach == SyncReach::kBoth || segment.log == LogKind::kValues;
+        if (reached) segment.synced = segment.bytes.size();
+      }
+      ++counts_.syncs;
+    }
+    co_await worker.Sleep(0);
+    co_return Status::Ok();
+  }
+  dsm::Task<Status> WriteTable(dsm::Worker&, SegmentId, uint32_t,
+                               std::span<const std::byte> bytes) override {
+    std::lock_guard lock(mutex_);
+    counts_.table_bytes += bytes.size();
+    co_return Status::Ok();
+  }
+  dsm::Task<Status> Commit(dsm::Worker& worker, const index::lsm::StateEdit& edit) override {
+    EXPECT_FALSE(committing_.exchange(true)) << "two Commits at once";
+    const auto before = *storage_->List();
+    co_await worker.Sleep(0);
+    const auto after = *storage_->List();
+    for (const auto* dropped : {&edit.recovery_dropped, &edit.values_dropped}) {
+      for (const SegmentId id : *dropped) {
+        EXPECT_EQ(std::ranges::count(before, id), std::ranges::count(after, id))
+            << "removed before its drop has ended";
+      }
+    }
+    std::lock_guard lock(mutex_);
+    for (const auto& each : edit.added) {
+      for (const auto& log : each.table.dictionary) {
+        EXPECT_GT(segments_.at(log.segment).synced, 0u) << "a table names what was not synced";
+      }
+    }
+    ++counts_.commits;
+    committing_ = false;
+    co_return Status::Ok();
+  }
+
+  std::map<SegmentId, Segment> segments() const {
+    std::lock_guard lock(mutex_);
+    return segments_;
+  }
+  Counts counts() const {
+    std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  void Take(const MirrorPiece& piece) {
+    std::lock_guard lock(mutex_);
+    const auto found = segments_.find(piece.segment);
+    ASSERT_NE(found, segments_.end()) << "appended to before Open has ended";
+    Segment& segment = found->second;
+    EXPECT_EQ(segment.log, piece.log);
+    EXPECT_FALSE(segment.sealed) << "appended to behind its Seal";
+    ASSERT_EQ(segment.bytes.size(), piece.from) << "a gap, or twice the same";
+    ASSERT_GT(piece.to, piece.from);
+    SegmentId& last = last_[piece.log == LogKind::kValues];
+    EXPECT_LE(last, piece.segment) << "back in a segment that another one follows";
+    last = piece.segment;
+    segment.bytes.append(AsChars({piece.segment_bytes + piece.from, piece.to - piece.from}));
+    if (piece.log == LogKind::kRecovery) CheckCommits(segment, piece);
+  }
+  /// Pieces end with whole records, and commits name values that are here.
+  void CheckCommits(const Segment& segment, const MirrorPiece& piece) {
+    const uint32_t seed = index::lsm::SegmentSeed(epoch_, piece.segment);
+    for (uint32_t at = piece.from; at < piece.to;) {
+      const auto record = index::lsm::ParseLogRecord(seed, at, AsBytes(segment.bytes).subspan(at));
+      ASSERT_TRUE(record) << "at " << at;
+      at += record->bytes();
+      if (record->kind != index::lsm::LogRecordKind::kCommit) continue;
+      auto commit = index::lsm::CommitReader::Parse(record->payload);
+      ASSERT_TRUE(commit);
+      index::lsm::Change change;
+      while (commit->Next(&change)) {
+        if (change.kind != index::lsm::ChangeKind::kPutPointer) continue;
+        const auto values = segments_.find(change.pointer.segment);
+        ASSERT_NE(values, segments_.end());
+        EXPECT_LE(change.pointer.offset + change.pointer.bytes, values->second.bytes.size())
+            << "a commit before its value";
+      }
+    }
+  }
+
+  index::storage::Storage* const storage_;
+  uint64_t epoch_ = 0;
+  std::atomic<bool> appending_{false}, committing_{false};
+  mutable std::mutex mutex_;  // guards all below
+  std::map<SegmentId, Segment> segments_;
+  SegmentId last_[2] = {SegmentId::kNone, SegmentId::kNone};
+  Counts counts_;
+};
+
+}  // namespace farleaf::test

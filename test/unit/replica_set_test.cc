@@ -1,0 +1,205 @@
+// A store and two backups on memory that is here: what an acknowledged write costs, and that the view has no member that was left out.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "dsm/shm/local_fabric.h"
+#include "server/replication/backup_region.h"
+#include "server/replication/replica_set.h"
+#include "test/support/memory_storage.h"
+#include "test/support/tiny_store.h"
+
+namespace farleaf::server::replication {
+namespace {
+
+using dsm::Task;
+using dsm::Worker;
+using index::lsm::Change;
+using index::lsm::ChangeKind;
+using index::lsm::LsmStore;
+
+constexpr uint64_t kArea = uint64_t{1} << 20;
+constexpr size_t kBackups = 2;
+
+/// A view that is changed at once, unless Include is told to wait.
+class ViewsInMemory final : public ViewKeeper {
+ public:
+  std::set<NodeId> members;
+  bool holds_include = false;  ///< until it is false again
+  bool including = false;
+
+  Task<Status> Exclude(Worker&, NodeId node) override {
+    members.erase(node);
+    co_return Status::Ok();
+  }
+  Task<Status> Include(Worker& worker, NodeId node) override {
+    including = true;
+    while (holds_include) co_await worker.Sleep(0);
+    members.insert(node);
+    co_return Status::Ok();
+  }
+};
+
+class ReplicaSetTest : public ::testing::Test {
+ protected:
+  struct Backup {
+    test::MemoryStorage disk;
+    std::unique_ptr<BackupRegion> region;
+    bool serving = false;
+  };
+
+  void SetUp() override {
+    index::lsm::LsmOptions options = test::TinyStore();
+    options.durability = index::lsm::Durability::kReplicated;
+    auto opened = worker_.Run(LsmStore::Open(worker_, {&disk_, &epochs_, &clock_, 1, &replicas_},
+                                             options, LsmStore::IfMissing::kCreate));
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    store_ = std::move(*opened);
+    replicas_.set_store(store_.get());
+    for (size_t i = 0; i < kBackups; ++i) worker_.Run(OpenBackup(i));
+  }
+  void TearDown() override {
+    for (const NodeId node : replicas_.members()) {
+      EXPECT_TRUE(worker_.Run(replicas_.Remove(worker_, node)).ok());
+    }
+    for (Backup& backup : backups_) backup.region->Stop();
+    replicas_.Stop();
+    worker_.RunUntilIdle();
+    EXPECT_TRUE(worker_.Run(store_->Close(worker_)).ok());
+    store_ = nullptr;
+  }
+  Task<void> OpenBackup(size_t i) {
+    const auto server = static_cast<dsm::ServerId>(i);
+    const BackupRegion::Deps deps{
+        .storage = &backups_[i].disk,
+        .area = fabric_->region_bytes(server).subspan(kArea, layout_.bytes()),
+        .layout = layout_};
+    auto region = co_await BackupRegion::Open(worker_, deps);
+    EXPECT_TRUE(region.ok()) << region.status();
+    backups_[i].region = std::move(*region);
+    co_await backups_[i].region->Expect(i + 1);
+    worker_.Spawn(backups_[i].region->Serve(worker_));
+  }
+  Task<void> Add(size_t i, Status* added) {
+    dsm::FabricCounts counts;
+    const ChannelAddress address{static_cast<dsm::ServerId>(i), kArea, i + 1};
+    const ChannelOptions options;
+    auto channel = co_await Channel::Open(worker_, address, options, counts);
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    const auto port = std::make_shared<ChannelPort>(std::move(*channel));
+    worker_.Spawn(ChannelPort::Run(worker_, port));
+    const auto link = std::make_shared<BackupLink>(static_cast<NodeId>(i + 1), port);
+    *added = co_await replicas_.Add(worker_, link);
+  }
+  void AddAll() {
+    for (size_t i = 0; i < kBackups; ++i) {
+      Status added;
+      worker_.Run(Add(i, &added));
+      ASSERT_TRUE(added.ok()) << added;
+    }
+  }
+  void Put(const std::string& key, const std::string& value) {
+    dsm::FabricCounts counts;
+    index::OpContext op{worker_, counts};
+    const Change change{.kind = ChangeKind::kPut, .key = key, .value = value};
+    const Status put = worker_.Run(store_->Write(op, {&change, 1}));
+    ASSERT_TRUE(put.ok()) << put;
+  }
+  uint64_t Messages() const {
+    uint64_t messages = 0;
+    for (const Backup& backup : backups_) messages += backup.region->statistics().messages;
+    return messages;
+  }
+  /// Of one write that is acknowledged: verbs of Append.
+  dsm::FabricCounts CostOf(const std::string& key, const std::string& value) {
+    const dsm::FabricCounts before = replicas_.counts().verbs;
+    Put(key, value);
+    dsm::FabricCounts cost = replicas_.counts().verbs;
+    cost.round_trips -= before.round_trips;
+    cost.reads -= before.reads;
+    cost.writes -= before.writes;
+    cost.bytes_written -= before.bytes_written;
+    return cost;
+  }
+
+  MonotonicClock clock_;
+  dsm::EpochDomain epochs_;
+  const AreaLayout layout_ =
+      *AreaLayout::For({.slots = 4, .payload_bytes = 64 << 10, .log_buffers = 12});
+  const std::unique_ptr<dsm::LocalFabric> fabric_ = std::move(
+      *dsm::LocalFabric::Create({.servers = kBackups,
+                                 .region_bytes = RoundUp(kArea + layout_.bytes(), 4 << 20),
+                                 .hugepages = dsm::Hugepages::kNever}));
+  Worker worker_{{std::move(*fabric_->OpenTransport()), &epochs_, &clock_}};
+  test::MemoryStorage disk_;
+  ViewsInMemory views_;
+  ReplicaSet replicas_{&views_};
+  std::array<Backup, kBackups> backups_;
+  std::unique_ptr<LsmStore> store_;
+};
+
+TEST_F(ReplicaSetTest, AnAcknowledgedWriteIsOneRoundTripAndNoWorkForTheBackups) {
+  AddAll();
+  // The first ones open segments.
+  Put("a", "1");
+  Put("a", std::string(64, 'v'));
+  Put("a", "1");
+  const uint64_t messages = Messages();
+  for (const size_t bytes : {1u, 63u, 64u, 1000u}) {
+    SCOPED_TRACE(bytes);
+    const dsm::FabricCounts cost = CostOf("a", std::string(bytes, 'v'));
+    const bool separate = bytes >= store_->options().value_separation_bytes;
+    EXPECT_EQ(cost.round_trips, 1u);
+    // Of each log's piece whole words, and the word in which it ends, which may be whole.
+    const uint64_t pieces = separate ? 2 : 1;
+    EXPECT_GE(cost.writes, kBackups * pieces);
+    EXPECT_LE(cost.writes, kBackups * pieces * 2);
+    EXPECT_EQ(cost.reads, 0u);
+    const uint64_t value = separate ? index::lsm::ValueRecordBytes(1, bytes) : 0;
+    const Change change{
+        .kind = separate ? ChangeKind::kPutPointer : ChangeKind::kPut, .key = "a", .value = {}};
+    const uint64_t commit = index::lsm::kLogHeaderBytes + index::lsm::kCommitHeadBytes +
+                            index::lsm::ChangeBytes(change) + (separate ? 0 : bytes);
+    // Each piece is rounded to words at both of its ends.
+    EXPECT_GE(cost.bytes_written, kBackups * (value + commit));
+    EXPECT_LT(cost.bytes_written, kBackups * (value + commit + pieces * 2 * 8));
+  }
+  EXPECT_EQ(Messages(), messages);
+}
+
+TEST_F(ReplicaSetTest, WhoIsExcludedWhileTheViewTakesHimInStaysOut) {
+  views_.holds_include = true;
+  Status added;
+  worker_.Spawn(Add(0, &added));
+  const auto until_included = [this]() -> Task<void> {
+    while (!views_.including) co_await worker_.Sleep(0);
+  };
+  worker_.Run(until_included());
+  Status removed;
+  const auto remove = [this, &removed]() -> Task<void> {
+    removed = co_await replicas_.Remove(worker_, 1);
+  };
+  bool ended = false;
+  const auto removing = [&]() -> Task<void> {
+    co_await remove();
+    ended = true;
+  };
+  worker_.Spawn(removing());
+  const auto settle = [&]() -> Task<void> {
+    for (int turns = 0; turns < 100; ++turns) co_await worker_.Sleep(0);
+    views_.holds_include = false;
+    while (!ended) co_await worker_.Sleep(0);
+    for (int turns = 0; turns < 100; ++turns) co_await worker_.Sleep(0);
+  };
+  worker_.Run(settle());
+  EXPECT_TRUE(removed.ok()) << removed;
+  EXPECT_TRUE(replicas_.members().empty());
+  EXPECT_TRUE(views_.members.empty()) << "a member to which nothing is written";
+}
+
+}  // namespace
+}  // namespace farleaf::server::replication
