@@ -26,6 +26,7 @@
 #include "index/lsm/mirror.h"
 #include "index/lsm/store.h"
 #include "server/replication/backup_link.h"
+#include "server/replication/index_mode.h"
 
 namespace farleaf::server::replication {
 
@@ -43,8 +44,9 @@ class ViewKeeper {
 class ReplicaSet final : public index::lsm::Mirror {
  public:
   using Worker = dsm::Worker;
-  /// `views` outlives it.
-  explicit ReplicaSet(ViewKeeper* views) : views_(views) {}
+  /// `views` outlives it. `mode`: of all backups.
+  explicit ReplicaSet(ViewKeeper* views, IndexMode mode = IndexMode::kSend)
+      : views_(views), mode_(mode) {}
   /// Whose mirror this is. Before anything is added, and once.
   void set_store(index::lsm::LsmStore* store) { store_ = store; }
 
@@ -100,6 +102,7 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<void> Settle(Worker& worker, Link link);
 
   ViewKeeper* const views_;
+  const IndexMode mode_;
   index::lsm::LsmStore* store_ = nullptr;
   index::lsm::CoroutineMutex changing_;  // of who excludes
   std::atomic<bool> stopping_{false};
