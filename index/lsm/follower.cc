@@ -21,15 +21,25 @@ dsm::Task<Result<std::unique_ptr<Follower>>> Follower::Open(dsm::Worker& worker,
                                                std::move(copy.manifest), std::move(open_set));
   if (!store.ok()) co_return store.status();
   follower->store_ = std::move(*store);
-  for (const auto& [id, garbage] : state.value_log) follower->values_.insert(id);
-  for (const SegmentId id : state.recovery_log) {
-    if (!follower->is_open(id) && !follower->store_->IsFollowed(id)) follower->commits_.insert(id);
-  }
+  auto existing = storage->List();
+  if (!existing.ok()) co_return existing.status();
+  follower->TakeNames(state, *existing);
   auto background = Background::Start(follower->store_.get(), follower->host_.open_worker,
                                       Background::Work::kTables);
   if (!background.ok()) co_return background.status();
   follower->background_ = std::move(*background);
   co_return follower;
+}
+
+// Of the value log what exists is whole, or open; of the recovery log what is followed as well.
+void Follower::TakeNames(const StoreState& state, const std::vector<SegmentId>& existing) {
+  for (const auto& [id, garbage] : state.value_log) {
+    values_.insert(id);
+    if (!std::ranges::binary_search(existing, id)) unopened_[id] = LogKind::kValues;
+  }
+  for (const SegmentId id : state.recovery_log) {
+    if (!is_open(id) && !store_->IsFollowed(id)) unopened_[id] = LogKind::kRecovery;
+  }
 }
 
 Follower::~Follower() {
@@ -39,14 +49,13 @@ Follower::~Follower() {
 
 dsm::Task<Status> Follower::OpenLog(dsm::Worker& worker, LogKind log, SegmentId segment,
                                     std::span<std::byte> buffer) {
-  const bool granted =
-      log == LogKind::kValues ? values_.contains(segment) : commits_.contains(segment);
-  if (!granted || is_open(segment)) {
+  const auto granted = unopened_.find(segment);
+  if (granted == unopened_.end() || granted->second != log) {
     co_return Status::InvalidArgument(storage_->NameOf(segment) +
                                       " is opened before it was granted to its log, or again");
   }
   Status opened = co_await logs_.Open(worker, log, segment, buffer);
-  if (opened.ok()) commits_.erase(segment);
+  if (opened.ok()) unopened_.erase(segment);
   co_return opened;
 }
 
@@ -56,7 +65,13 @@ dsm::Task<Status> Follower::Seal(dsm::Worker& worker, SegmentId segment, uint32_
   if (!buffer) co_return Status::Ok();
   const bool commits = buffer->log == LogKind::kRecovery;
   if (commits) {
-    Status followed = co_await FollowUpTo(worker, segment);
+    const auto record = ParseLogRecord(SegmentSeed(epoch_, segment), 0, buffer->bytes);
+    const auto head = record ? ParseLogHead(*record) : std::nullopt;
+    if (!head && used > 0) {
+      co_return Status::Corruption(storage_->NameOf(segment) + ": what came has no head");
+    }
+    Status followed;
+    if (head) followed = co_await FollowUpTo(worker, head->first);
     if (!followed.ok()) co_return followed;
   }
   Status sealed = co_await logs_.Seal(worker, segment, used);
@@ -65,20 +80,18 @@ dsm::Task<Status> Follower::Seal(dsm::Worker& worker, SegmentId segment, uint32_
   co_return sealed;
 }
 
-dsm::Task<Status> Follower::FollowUpTo(dsm::Worker& worker, SegmentId segment) {
+dsm::Task<Status> Follower::FollowUpTo(dsm::Worker& worker, Sequence last_head) {
   std::vector<std::pair<Sequence, SegmentId>> heads;
-  Sequence own = 0;
   for (const SegmentId id : logs_.open()) {
     const CopiedLogs::Buffer buffer = *logs_.Find(id);
     if (buffer.log != LogKind::kRecovery) continue;
     const auto record = ParseLogRecord(SegmentSeed(epoch_, id), 0, buffer.bytes);
     const auto head = record ? ParseLogHead(*record) : std::nullopt;
     if (head) heads.emplace_back(head->first, id);
-    if (head && id == segment) own = head->first;
   }
   std::ranges::sort(heads);
   for (const auto& [first, id] : heads) {
-    if (first > own) break;
+    if (first > last_head) break;
     Status followed = co_await FollowSegment(worker, id);
     if (!followed.ok()) co_return followed;
   }
@@ -131,11 +144,6 @@ dsm::Task<Status> Follower::Rotate(dsm::Worker& worker) {
   co_return status;
 }
 
-dsm::Task<Status> Follower::FlushSoon(dsm::Worker& worker) {
-  Status rotated = co_await Rotate(worker);
-  co_return rotated;
-}
-
 dsm::Task<Status> Follower::Sync(dsm::Worker& worker, SyncReach reach, OpenBytes bytes) {
   RemoveDropped();
   Status synced = co_await logs_.Sync(worker, reach, std::move(bytes));
@@ -148,7 +156,7 @@ dsm::Task<Status> Follower::Commit(dsm::Worker& worker, const StateEdit& edit) {
   own.recovery_granted = edit.recovery_granted;
   own.values_granted = edit.values_granted;
   for (const SegmentId id : edit.recovery_dropped) {
-    if (commits_.contains(id)) own.recovery_dropped.push_back(id);
+    if (unopened_.contains(id)) own.recovery_dropped.push_back(id);
   }
   for (const SegmentId id : edit.values_dropped) {
     if (values_.contains(id)) own.values_dropped.push_back(id);
@@ -159,11 +167,12 @@ dsm::Task<Status> Follower::Commit(dsm::Worker& worker, const StateEdit& edit) {
   }
   Status committed = co_await store_->CommitOfLogs(worker, own);
   if (!committed.ok()) co_return committed;
-  commits_.insert(own.recovery_granted.begin(), own.recovery_granted.end());
+  for (const SegmentId id : own.recovery_granted) unopened_[id] = LogKind::kRecovery;
+  for (const SegmentId id : own.values_granted) unopened_[id] = LogKind::kValues;
   values_.insert(own.values_granted.begin(), own.values_granted.end());
   for (const auto* ids : {&own.recovery_dropped, &own.values_dropped}) {
     for (const SegmentId id : *ids) {
-      commits_.erase(id);
+      unopened_.erase(id);
       values_.erase(id);
       logs_.Forget(id);
       (void)storage_->Remove(

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -58,8 +59,6 @@ class Follower {
   dsm::Task<Status> Sync(dsm::Worker& worker, SyncReach reach, OpenBytes bytes);
   /// What it says of the logs.
   dsm::Task<Status> Commit(dsm::Worker& worker, const StateEdit& edit);
-  /// What the memtable holds is flushed next.
-  dsm::Task<Status> FlushSoon(dsm::Worker& worker);
   /// Ends flushes and merges, and makes what is in the buffers durable: the storage is to be opened as a store then. Nothing else is called afterwards.
   /// REQUIRES: nobody writes into the buffers any more.
   dsm::Task<Status> FinishTails(dsm::Worker& worker);
@@ -77,10 +76,13 @@ class Follower {
  private:
   Follower(Host host, storage::Storage* storage, CopiedLogs logs)
       : host_(std::move(host)), storage_(storage), logs_(std::move(logs)) {}
-  dsm::Task<Status> FollowUpTo(dsm::Worker& worker, SegmentId segment);
+  void TakeNames(const StoreState& state, const std::vector<SegmentId>& existing);
+  /// What is in open segments that begin with this commit, or one before it.
+  dsm::Task<Status> FollowUpTo(dsm::Worker& worker, Sequence last_head);
   dsm::Task<Status> FollowSegment(dsm::Worker& worker, SegmentId segment);
   /// Follows what is in memory until the memtable is full (true), or there is no more.
   Result<bool> FollowUntilFull(SegmentId segment, uint32_t* at);
+  /// Has the memtable flushed.
   dsm::Task<Status> Rotate(dsm::Worker& worker);
   void RemoveDropped();
 
@@ -89,10 +91,10 @@ class Follower {
   CopiedLogs logs_;
   std::unique_ptr<LsmStore> store_;
   std::unique_ptr<Background> background_;
-  uint64_t epoch_ = 0;           // the store's
-  std::set<SegmentId> commits_;  // granted to the recovery log, and never opened here
-  std::set<SegmentId> values_;   // granted to the value log
-  OpenBytes named_;              // by what is in the active memtable
+  uint64_t epoch_ = 0;                     // the store's
+  std::map<SegmentId, LogKind> unopened_;  // granted to a log, and never opened here
+  std::set<SegmentId> values_;             // granted to the value log
+  OpenBytes named_;                        // by what is in the active memtable
   std::atomic<uint64_t> following_cpu_ns_{0};
 };
 

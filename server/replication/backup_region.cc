@@ -281,8 +281,10 @@ dsm::Task<Status> BackupRegion::Install(Worker& worker, const ReceivedMessage& m
   if (follower_) co_return Status::InvalidArgument("a copy that is not being filled");
   Status installed = co_await copy_->Install(worker, std::move(state), std::move(*open));
   if (!installed.ok() || !deps_.build) co_return installed;
-  auto follower = co_await index::lsm::Follower::Open(worker, *deps_.build, deps_.storage,
-                                                      copy_->Release());
+  index::lsm::Follower::Host host = *deps_.build;
+  StoreCopy::Parts parts = copy_->Release();
+  auto follower =
+      co_await index::lsm::Follower::Open(worker, std::move(host), deps_.storage, std::move(parts));
   if (follower.ok()) {
     copy_ = nullptr;
     follower_ = std::move(*follower);
