@@ -343,6 +343,14 @@ Status CheckClusterOptions(const ConfigSchema& schema, const ComputeServerOption
   if (options.cluster.node == 0) {
     return Missing("--node", "node", "which node of the cluster this is, from 1");
   }
+  // Of each log the tail and two that are ready, beside full ones.
+  const uint32_t least = options.lsm.store.log_buffers_max + 6;
+  if (options.cluster.log_buffers < least) {
+    return Status::InvalidArgument(
+        "--log-buffers (key log_buffers) is " + std::to_string(options.cluster.log_buffers) +
+        ": with --lsm-log-buffers-max " + std::to_string(options.lsm.store.log_buffers_max) +
+        " it has to be " + std::to_string(least) + " at least");
+  }
   if (options.insecure) return Status::Ok();
   return CheckLoopback({options.cluster.peer_listen},
                        "nothing protects the memory that other nodes write to: give --insecure "

@@ -12,9 +12,10 @@ namespace {
 constexpr unsigned kRocks = 1u << static_cast<unsigned>(StoreEngine::kRocksDb),
                    kBlob = 1u << static_cast<unsigned>(StoreEngine::kBlobDb),
                    kLsm = 1u << static_cast<unsigned>(StoreEngine::kLsm),
-                   kAll = kRocks | kBlob | kLsm;
+                   kReplicated = 1u << static_cast<unsigned>(StoreEngine::kReplicated),
+                   kOwn = kLsm | kReplicated, kAll = kRocks | kBlob | kOwn;
 
-/// Exactly one of the fields is set.
+/// Exactly one of the fields behind the range is set.
 struct Option {
   std::string_view name;
   unsigned engines;
@@ -22,6 +23,8 @@ struct Option {
   uint64_t StoreOptions::*number = nullptr;
   bool StoreOptions::*flag = nullptr;
   StoreCompression StoreOptions::*compression = nullptr;
+  ReplicationMode StoreOptions::*mode = nullptr;
+  StoreDurability StoreOptions::*durability = nullptr;
 };
 
 constexpr uint64_t kMiBMax = uint64_t{1} << 22;
@@ -29,31 +32,52 @@ constexpr std::array kOptions = {
     Option{"cache_mb", kAll, 1, kMiBMax, &StoreOptions::cache_mb},
     Option{"memtable_mb", kAll, 1, 4096, &StoreOptions::memtable_mb},
     Option{"growth", kAll, 2, 100, &StoreOptions::growth},
-    Option{.name = "sync", .engines = kAll, .flag = &StoreOptions::sync},
+    Option{.name = "sync", .engines = kRocks | kBlob | kLsm, .flag = &StoreOptions::sync},
     Option{"flush_ms", kAll, 1, 60000, &StoreOptions::flush_ms},
     Option{.name = "direct", .engines = kAll, .flag = &StoreOptions::direct},
     Option{"filter_bits", kAll, 0, 20, &StoreOptions::filter_bits},
     Option{"block_kb", kAll, 4, 64, &StoreOptions::block_kb},
     Option{.name = "compression", .engines = kAll, .compression = &StoreOptions::compression},
     Option{"compaction_threads", kAll, 1, 16, &StoreOptions::compaction_threads},
-    Option{"separation_bytes", kBlob | kLsm, 64, 65536, &StoreOptions::separation_bytes},
-    Option{.name = "blind", .engines = kLsm, .flag = &StoreOptions::blind},
+    Option{"separation_bytes", kBlob | kOwn, 64, 65536, &StoreOptions::separation_bytes},
+    Option{.name = "blind", .engines = kOwn, .flag = &StoreOptions::blind},
     Option{.name = "wal", .engines = kRocks | kBlob, .flag = &StoreOptions::wal},
     Option{
         .name = "dynamic_levels", .engines = kRocks | kBlob, .flag = &StoreOptions::dynamic_levels},
     Option{"readahead_kb", kRocks | kBlob, 0, 4096, &StoreOptions::readahead_kb},
     Option{.name = "blob_collection", .engines = kBlob, .flag = &StoreOptions::blob_collection},
+    Option{"backups", kReplicated, 1, 4, &StoreOptions::backups},
+    Option{.name = "mode", .engines = kReplicated, .mode = &StoreOptions::mode},
+    Option{.name = "durability", .engines = kReplicated, .durability = &StoreOptions::durability},
+    Option{.name = "collect", .engines = kReplicated, .flag = &StoreOptions::collect},
 };
-constexpr std::array<std::string_view, 3> kCompressions = {"none", "lz4", "zstd"};
+using Names = std::array<std::string_view, 3>;
+constexpr Names kCompressions = {"none", "lz4", "zstd"}, kModes = {"none", "send", "build"},
+                kDurabilities = {"local", "replicated", "synced"};
 
 bool Has(StoreEngine engine, const Option& option) {
   return (option.engines >> static_cast<unsigned>(engine) & 1) != 0;
 }
 
+std::string AllowedOf(const Names& names) {
+  return std::string(names[0]) + ", " + std::string(names[1]) + " or " + std::string(names[2]);
+}
+
 std::string Allowed(const Option& option) {
   if (option.flag) return "0 or 1";
-  if (option.compression) return "none, lz4 or zstd";
+  if (option.compression) return AllowedOf(kCompressions);
+  if (option.mode) return AllowedOf(kModes);
+  if (option.durability) return AllowedOf(kDurabilities);
   return "a number from " + std::to_string(option.min) + " to " + std::to_string(option.max);
+}
+
+/// One of an enumeration whose values are in the order of their names.
+template <typename Enum>
+bool SetByName(const Names& names, std::string_view value, Enum* to) {
+  const auto found = std::find(names.begin(), names.end(), value);
+  if (found == names.end()) return false;
+  *to = static_cast<Enum>(found - names.begin());
+  return true;
 }
 
 bool SetOption(const Option& option, std::string_view value, StoreOptions* options) {
@@ -62,10 +86,11 @@ bool SetOption(const Option& option, std::string_view value, StoreOptions* optio
     return value == "0" || value == "1";
   }
   if (option.compression) {
-    const auto found = std::find(kCompressions.begin(), kCompressions.end(), value);
-    if (found == kCompressions.end()) return false;
-    options->*option.compression = static_cast<StoreCompression>(found - kCompressions.begin());
-    return true;
+    return SetByName(kCompressions, value, &(options->*option.compression));
+  }
+  if (option.mode) return SetByName(kModes, value, &(options->*option.mode));
+  if (option.durability) {
+    return SetByName(kDurabilities, value, &(options->*option.durability));
   }
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
@@ -97,8 +122,12 @@ Status ParseOption(std::string_view text, StoreOptions* options) {
 }  // namespace
 
 std::string_view StoreEngineName(StoreEngine engine) {
-  constexpr std::array<std::string_view, 3> kNames = {"rocksdb", "blobdb", "lsm"};
+  constexpr std::array<std::string_view, 4> kNames = {"rocksdb", "blobdb", "lsm", "replicated"};
   return kNames[static_cast<size_t>(engine)];
+}
+
+std::string_view ReplicationModeName(ReplicationMode mode) {
+  return kModes[static_cast<size_t>(mode)];
 }
 
 Result<StoreOptions> ParseStoreOptions(StoreEngine engine, std::string_view text) {

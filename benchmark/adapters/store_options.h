@@ -13,12 +13,18 @@
 
 namespace farleaf::ycsb {
 
-/// kLsm is this project's own.
-enum class StoreEngine : uint8_t { kRocksDb, kBlobDb, kLsm };
-/// "rocksdb", "blobdb", "lsm".
+/// kLsm is this project's own; kReplicated: the same with backups.
+enum class StoreEngine : uint8_t { kRocksDb, kBlobDb, kLsm, kReplicated };
+/// "rocksdb", "blobdb", "lsm", "replicated".
 std::string_view StoreEngineName(StoreEngine engine);
 
 enum class StoreCompression : uint8_t { kNone, kLz4, kZstd };
+
+/// kNone: no backups. kSend: they are sent tables (Send-Index). kBuild: they make their own (Build-Index).
+enum class ReplicationMode : uint8_t { kNone, kSend, kBuild };
+std::string_view ReplicationModeName(ReplicationMode mode);
+
+enum class StoreDurability : uint8_t { kLocal, kReplicated, kSynced };
 
 struct StoreOptions {
   StoreEngine engine = StoreEngine::kRocksDb;
@@ -44,6 +50,10 @@ struct StoreOptions {
   bool dynamic_levels = true;   ///< targets of levels are derived from the last one's size
   uint64_t readahead_kb = 0;    ///< of scans; 0: RocksDB's automatic one
   bool blob_collection = true;  ///< of blob files, as they are compacted
+  uint64_t backups = 1;         ///< none with ReplicationMode::kNone, whatever it says
+  ReplicationMode mode = ReplicationMode::kSend;
+  StoreDurability durability = StoreDurability::kReplicated;
+  bool collect = true;  ///< garbage of the value log; never with ReplicationMode::kBuild
 };
 
 /// `text` is what stands behind "ENGINE:". InvalidArgument names the option, its value and what is allowed.

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "benchmark/adapters/lsm_target.h"
+#include "benchmark/adapters/replicated_target.h"
 #include "benchmark/adapters/rocksdb_target.h"
 
 namespace farleaf::ycsb {
@@ -17,6 +18,7 @@ constexpr Engine kEngines[] = {
     {StoreEngine::kRocksDb, OpenRocksDbTarget},
     {StoreEngine::kBlobDb, OpenRocksDbTarget},
     {StoreEngine::kLsm, OpenLsmTarget},
+    {StoreEngine::kReplicated, OpenReplicatedTarget},
 };
 
 const Engine* Find(std::string_view url) {

@@ -38,6 +38,9 @@ constexpr const char* kFooter =
     "                          also memcached+unix:PATH, redis+unix:PATH. No scans; memcached:\n"
     "                          only with farleaf.keys=bytes\n"
     "  lsm:DIR[?NAME=VALUE&...]                   Farleaf's LSM store in this process\n"
+    "  replicated:DIR[?backups=N&mode=none|send|build&...]   the same with backups in this "
+    "process:\n"
+    "                          they are sent tables, or build their own\n"
     "  rocksdb:DIR[?NAME=VALUE&...], blobdb:DIR   RocksDB in this process: cache_mb, memtable_mb,\n"
     "                          growth, sync, direct, ... (benchmark/adapters/README.md)\n"
     "  sim:MODEL-FILE[?region=SIZE&chunk=SIZE]    memory and compute servers in virtual time\n"
@@ -259,8 +262,8 @@ Result<CommandLine> ParseCommandLine(std::span<const std::string> arguments, int
   if (line.configuration.target.empty()) {
     return Status::InvalidArgument(
         "--target is missing: local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, "
-        "memcached://HOST:PORT, redis://HOST:PORT, lsm:DIR, rocksdb:DIR, blobdb:DIR or "
-        "sim:MODEL-FILE");
+        "memcached://HOST:PORT, redis://HOST:PORT, lsm:DIR, replicated:DIR, rocksdb:DIR, "
+        "blobdb:DIR or sim:MODEL-FILE");
   }
   FARLEAF_RETURN_IF_ERROR(ParseProperties(raw, interrupt_fd, &line));
   if (raw.against) FARLEAF_RETURN_IF_ERROR(ParseAgainst(*raw.against, &line));

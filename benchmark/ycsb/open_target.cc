@@ -55,8 +55,8 @@ Result<std::unique_ptr<Target>> OpenTarget(const std::string& url, const TargetO
   }
   return Status::InvalidArgument(
       "expected local:, pool:BOOTSTRAP-URL, farleaf://HOST:PORT, farleaf+unix:PATH, "
-      "farleaf+ring:PATH, memcached://HOST:PORT, redis://HOST:PORT, lsm:DIR, rocksdb:DIR, "
-      "blobdb:DIR or sim:MODEL-FILE");
+      "farleaf+ring:PATH, memcached://HOST:PORT, redis://HOST:PORT, lsm:DIR, "
+      "replicated:DIR, rocksdb:DIR, blobdb:DIR or sim:MODEL-FILE");
 }
 
 }  // namespace farleaf::ycsb

@@ -233,7 +233,7 @@ int RunPhase(const CommandLine& line, Phase phase, const CommandDeps& deps,
 
 Status CheckProcesses(const CommandLine& line) {
   const RunConfiguration& run = line.configuration;
-  for (const char* prefix : {"local:", "sim:", "lsm:", "rocksdb:", "blobdb:"}) {
+  for (const char* prefix : {"local:", "sim:", "lsm:", "replicated:", "rocksdb:", "blobdb:"}) {
     if (!run.target.starts_with(prefix)) continue;
     return Status::InvalidArgument(std::string("--processes: a target ") + prefix +
                                    " lives in one process: use more --threads");

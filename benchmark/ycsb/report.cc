@@ -73,6 +73,10 @@ Json StoreToJson(const StoreUse& use, uint64_t user_bytes, uint64_t live_bytes) 
     json["DeviceBytesRead/UserByte"] = PerOperation(use.device->bytes_read, user_bytes);
     json["DeviceBytesWritten/UserByte"] = PerOperation(use.device->bytes_written(), user_bytes);
   }
+  if (use.figures.contains("NetworkBytes")) {
+    const auto network_bytes = use.figures["NetworkBytes"].get<uint64_t>();
+    json["NetworkAmplification"] = PerOperation(user_bytes + network_bytes, user_bytes);
+  }
   json["DirectoryBytes"] = use.directory_bytes;
   json["SpaceAmplification"] = PerOperation(use.directory_bytes, live_bytes);
   for (const auto& [name, value] : use.figures.items()) json[name] = value;

@@ -165,6 +165,7 @@ Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
   if (!bytes_before.ok()) return bytes_before.status();
   Crew crew(options_, target_, clock_, &state, MakeGenerators(&state, mix, operations));
   ResetPeakResident();
+  target_->BeginPhase();
   const auto traffic_before = ReadDeviceTraffic();
   crew.Start();
   PhaseResult result;

@@ -138,7 +138,9 @@ class Target {
   virtual std::string DataDirectory() const { return {}; }
   /// Nothing is being read or written but what operations ask for.
   virtual bool Quiet() { return true; }
-  /// Its own figures, name and number; null: it has none.
+  /// A phase begins: figures of what goes on in phases count from here on, where the target has such.
+  virtual void BeginPhase() {}
+  /// Its own figures, name and number; null: it has none. NetworkBytes is one that the report knows: what went between the store's parts.
   virtual nlohmann::ordered_json DescribeStore() const { return nullptr; }
   /// Not null: the target runs in virtual time, and opens no sessions (benchmark/ycsb/simulation.h).
   virtual Simulation* simulation() { return nullptr; }

@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "dsm/base/bytes.h"
+#include "dsm/base/thread_cpu.h"
 #include "dsm/tcp/batch_executor.h"
 
 namespace farleaf::dsm {
@@ -143,6 +144,7 @@ class TcpAgent::Loop {
     Wake();
     cuts_changed_.wait(lock, [&] { return cuts_done_ >= number; });
   }
+  uint64_t cpu_ns() { return ThreadCpuNs(thread_); }
 
  private:
   struct Arrived {
@@ -318,6 +320,12 @@ void TcpAgent::Accept(UniqueFd fd, const Hello& hello) {
       Status::ResourceExhausted("memory server " + std::to_string(identity_.region.server) +
                                 " has all of its " + std::to_string(options_.connections_max) +
                                 " connections in use"));
+}
+
+uint64_t TcpAgent::cpu_ns() const {
+  uint64_t ns = 0;
+  for (const auto& loop : loops_) ns += loop->cpu_ns();
+  return ns;
 }
 
 Status TcpAgent::CutOff(const MemberIdentity& member) {

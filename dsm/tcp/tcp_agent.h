@@ -40,6 +40,8 @@ class TcpAgent final : public RegionAgent {
   const std::string& endpoint() const override { return endpoint_; }
   size_t connections() const override { return connections_.load(); }
   Status CutOff(const MemberIdentity& member) override;
+  /// What the agent threads have taken so far.
+  uint64_t cpu_ns() const;
 
  private:
   class Loop;

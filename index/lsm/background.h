@@ -18,10 +18,17 @@ class Background {
  public:
   /// Called once for each thread, by who starts them.
   using OpenWorker = std::function<Result<std::unique_ptr<dsm::Worker>>()>;
+  enum class Work : uint8_t {
+    kAll,
+    kTables,  ///< flushes and compactions, of a store whose logs another process writes (follower.h)
+  };
   /// The store outlives it.
-  static Result<std::unique_ptr<Background>> Start(LsmStore* store, const OpenWorker& open_worker);
+  static Result<std::unique_ptr<Background>> Start(LsmStore* store, const OpenWorker& open_worker,
+                                                   Work work = Work::kAll);
   /// Stops what runs, and waits for it.
   ~Background();
+  /// What the threads have taken so far: the one for logs and flushes first.
+  std::vector<uint64_t> CpuNs();
   Background(const Background&) = delete;
 
  private:

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -47,6 +48,16 @@ class CopiedLogs {
   void ForgetAll();
 
   bool is_open(SegmentId segment) const { return open_.contains(segment); }
+  struct Buffer {
+    LogKind log;
+    std::span<const std::byte> bytes;
+  };
+  /// Of an open segment; nullopt: it is none.
+  std::optional<Buffer> Find(SegmentId segment) const {
+    const auto found = open_.find(segment);
+    if (found == open_.end()) return std::nullopt;
+    return Buffer{found->second.log, found->second.buffer};
+  }
   std::vector<SegmentId> open() const;
   /// Sealed, and perhaps not durable.
   const std::map<SegmentId, LogKind>& unsynced() const { return unsynced_; }

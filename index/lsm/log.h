@@ -148,6 +148,12 @@ class Log {
     locked(next_sequence_ - 1);
   }
 
+  /// Sequences up to there were given by another process (follower.h), and have an effect here already, or are about to have it.
+  void GiveUpTo(Sequence last) {
+    std::lock_guard lock(lock_);
+    next_sequence_ = last + 1;
+  }
+
   /// The record, if it is in memory still. Valid until the worker's next suspension. REQUIRES: the pointer is of a record
   /// that was appended; on a worker that is online.
   std::optional<ValueRecord> Find(const ValuePointer& pointer) const;

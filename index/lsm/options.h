@@ -47,6 +47,8 @@ struct LsmOptions {
   uint32_t log_buffers_max = 8;
   /// A value-log segment is collected when this share of it is garbage. 0.05..0.95.
   double collect_above = 0.5;
+  /// False: no segment is, and nobody waits for it.
+  bool collect_values = true;
   /// Writers wait while more than this share of the value log is known garbage (or than `collect_above`, if that is more), and are
   /// delayed a little near it. 0.1..0.95.
   double garbage_max = 0.6;

@@ -32,7 +32,9 @@
 #include "index/lsm/commit_order.h"
 #include "index/lsm/commit_record.h"
 #include "index/lsm/compaction_plan.h"
+#include "index/lsm/copied_logs.h"
 #include "index/lsm/event.h"
+#include "index/lsm/followed_segments.h"
 #include "index/lsm/log.h"
 #include "index/lsm/log_group.h"
 #include "index/lsm/lookup.h"
@@ -127,6 +129,31 @@ class LsmStore final : public RangeIndex {
   /// stored, or all of them are too long for a record of the log; then nothing was done.
   Task<Status> Write(OpContext& op, std::span<const Change> changes);
 
+  // ---- Of a follower (follower.h): a store whose logs another process writes. Nothing is written to it otherwise, and of what runs in the
+  // background only flushes and compactions.
+  /// Replays what is on the storage of the manifest's recovery log. `open`: segments that are being filled.
+  static Task<Result<std::unique_ptr<LsmStore>>> OpenFollower(dsm::Worker& worker, Deps deps,
+                                                              LsmOptions options,
+                                                              std::unique_ptr<Manifest> manifest,
+                                                              std::set<SegmentId> open);
+  enum class Followed : uint8_t { kDone, kFull };
+  /// Puts a commit into the memtable, and into `named` what it names of the value log. kFull: nothing was done; RotateFollowed. REQUIRES: it is the next
+  /// one; one call at a time, on a worker that is online; this and RotateFollowed on one worker.
+  Followed TryFollow(const CommitReader& commit, OpenBytes* named);
+  /// Until no memtable is being flushed. Fails with what keeps it from that.
+  Task<Status> AwaitFlushed(dsm::Worker& worker);
+  /// Has the memtable flushed. REQUIRES: no other one is; all values that it names are durable.
+  void RotateFollowed();
+  /// The last commit that is in a memtable or table.
+  Sequence followed_through();
+  /// The segment's commits are all in memtables or tables; `last` is the last one, or a later one.
+  void AddFollowed(SegmentId segment, Sequence last) { followed_.Add(segment, last); }
+  bool IsFollowed(SegmentId segment) const { return followed_.Contains(segment); }
+  /// Those that are to be removed, since no recovery needs them.
+  std::vector<SegmentId> TakeDropped() { return followed_.TakeDropped(); }
+  /// What the other process has granted to the logs, or dropped.
+  Task<Status> CommitOfLogs(dsm::Worker& worker, StateEdit edit);
+
   // What runs in the background: the host spawns each of these on a worker of its own or of others; they end after
   // Stop.
   Task<void> RunLogs(dsm::Worker& worker);
@@ -202,6 +229,12 @@ class LsmStore final : public RangeIndex {
   static Task<Result<std::unique_ptr<Manifest>>> OpenManifest(dsm::Worker& worker, Deps deps,
                                                               IfMissing if_missing);
   Task<Status> Recover(dsm::Worker& worker);
+  /// `last`: commit, behind which the recovery log goes on; all up to there is in the memtable or in tables.
+  void StartLogs(Sequence last, std::shared_ptr<Memtable> memtable);
+
+  // store_follow.cc
+  Task<Status> RecoverFollower(dsm::Worker& worker, const std::set<SegmentId>& open);
+  static void InsertFollowed(CommitReader commit, Memtable* memtable, OpenBytes* named);
 
   // store_read.cc
   Status CheckKey(std::string_view key) const;
@@ -453,6 +486,8 @@ class LsmStore final : public RangeIndex {
   CommitOrder order_;
   const std::shared_ptr<OpenSnapshots> snapshots_ = std::make_shared<OpenSnapshots>();
   OpenValues open_values_;
+  bool follows_ = false;       // another process writes the logs; since before anything runs
+  FollowedSegments followed_;  // empty, unless follows_
 
   static constexpr size_t kStripes = 1024;
   struct alignas(64) Stripe {

@@ -279,6 +279,7 @@ void LsmStore::KeepSegment(dsm::Worker& worker, SegmentId id, const Status& why,
 }
 
 Task<void> LsmStore::RunCollection(dsm::Worker& worker) {
+  if (!options_.collect_values) co_return;
   Retries retries;
   for (;;) {
     const uint64_t seen = garbage_changed_.count();

@@ -163,6 +163,24 @@ dsm::Task<Status> StoreCopy::BeginFill(dsm::Worker& worker) {
   co_return Status::Ok();
 }
 
+dsm::Task<Status> StoreCopy::Empty(dsm::Worker& worker) {
+  phase_ = Phase::kNone;
+  logs_.ForgetAll();
+  tables_.ForgetAll();
+  filled_.ForgetAll();
+  Status emptied = co_await manifest_->BeginFill(worker);
+  if (!emptied.ok()) co_return emptied;
+  emptied = co_await manifest_->Install(worker, StoreState{});
+  if (!emptied.ok()) co_return emptied;
+  auto existing = storage_->List();
+  if (!existing.ok()) co_return existing.status();
+  for (const SegmentId id : *existing) Remove(id);
+  whole_.clear();
+  claimed_.clear();
+  unsynced_.clear();
+  co_return Status::Ok();
+}
+
 dsm::Task<Status> StoreCopy::WriteSegment(dsm::Worker& worker, SegmentChunk chunk, More more) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckPhase({Phase::kFilling}, "a segment"));
   if (claimed_.contains(chunk.segment) || logs_.is_open(chunk.segment)) {

@@ -35,6 +35,7 @@
 #include <set>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dsm/base/result.h"
@@ -112,6 +113,17 @@ class StoreCopy {
   /// damaged is missing from then on. Or the edit does not fit the state. After another failure: the same edit again, and no other one.
   dsm::Task<Status> Commit(dsm::Worker& worker, const StateEdit& edit);
 
+  // ---- For whoever goes on with it in another way (follower.h)
+  struct Parts {
+    std::unique_ptr<Manifest> manifest;
+    CopiedLogs logs;
+  };
+  /// Nothing else is called afterwards. REQUIRES: it follows.
+  Parts Release() { return {std::move(manifest_), std::move(logs_)}; }
+  /// It becomes a store without anything, in any phase; buffers are let go. For a copy that has tables of its own: their numbers mean others where it is
+  /// filled from. It is to be filled then, and to be a member of nothing until it is.
+  dsm::Task<Status> Empty(dsm::Worker& worker);
+
   // ---- Promotion
   /// What is in the buffers is on the device. Afterwards the storage is to be opened as a store, or filled anew. REQUIRES: nobody writes into them any
   /// more.
@@ -140,7 +152,7 @@ class StoreCopy {
   void Remove(SegmentId segment);
 
   storage::Storage* const storage_;
-  const std::unique_ptr<Manifest> manifest_;
+  std::unique_ptr<Manifest> manifest_;  // null: released
   Phase phase_ = Phase::kNone;
   std::set<SegmentId> whole_;
   std::set<SegmentId> claimed_;   // of them, those that the manifest on the device claims

@@ -229,9 +229,14 @@ Task<Status> LsmStore::Flush(dsm::Worker& worker) {
   // What was replayed came before all that was flushed.
   edit.recovery_dropped.insert(edit.recovery_dropped.end(), replayed_.begin(), replayed_.end());
   std::vector<SegmentId> gone = edit.recovery_dropped;
+  // Whoever fills them removes them (follower.h).
+  const std::vector<SegmentId> followed = followed_.UpTo(last);
+  edit.written.recovery += followed.size() * storage::kSegmentBytes;
+  edit.recovery_dropped.insert(edit.recovery_dropped.end(), followed.begin(), followed.end());
   // It fails only where the store is being closed, and then the log is not written any more.
   status = co_await CommitState(worker, std::move(edit), Flushed::kYes, kFlush);
   if (!status.ok()) co_return status;
+  followed_.Dropped(followed);
   SetPace(*View().version);
   levels_changed_.Notify();
   garbage_changed_.Notify();  // also if it is not: more of the value log may be closed now
@@ -248,7 +253,7 @@ Task<void> LsmStore::RunFlushes(dsm::Worker& worker) {
   for (;;) {
     const uint64_t seen = flush_work_.count(), levels_seen = levels_changed_.count();
     if (stopping_) co_return;
-    if (!View().flushing) {
+    if (!View().flushing && !follows_) {
       if (flush_soon_.exchange(false)) {
         RotateMemtable(Rotate::kAlways);
       } else {

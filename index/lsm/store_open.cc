@@ -107,29 +107,33 @@ Task<Status> LsmStore::Recover(dsm::Worker& worker) {
   Status committed = co_await manifest_->Commit(worker, edit);
   if (!committed.ok()) co_return committed;
   remover_->Remove(report->unused);
+  StoreCounters::Add(&counters_.recovered_changes, memtable->changes());
+  StartLogs(report->last, memtable);
+  co_return Status::Ok();
+}
 
+void LsmStore::StartLogs(Sequence last, std::shared_ptr<Memtable> memtable) {
   const Log::Deps logs{deps_.storage, &grants_, &log_buffers_, deps_.epochs, deps_.mirror};
-  Log::Options recovery{LogKind::kRecovery, state.epoch, report->last + 1};
+  const uint64_t epoch = manifest_->epoch();
+  Log::Options recovery{LogKind::kRecovery, epoch, last + 1};
   // Most of it is removed before anybody wants it on the device: what it holds is flushed by then.
   if (options_.durability != Durability::kSynced) recovery.write_back = storage::WriteBack::kLazily;
   recovery_log_ = std::make_unique<Log>(logs, recovery);
-  value_log_ = std::make_unique<Log>(logs, Log::Options{LogKind::kValues, state.epoch, 1});
+  value_log_ = std::make_unique<Log>(logs, Log::Options{LogKind::kValues, epoch, 1});
   logs_ = std::make_unique<LogGroup>(deps_.storage,
                                      std::vector<Log*>{recovery_log_.get(), value_log_.get()},
                                      options_.durability, deps_.mirror);
   manifest_->set_mirror(deps_.mirror);
   auto view = std::make_shared<ReadView>();
-  view->active = memtable;
+  view->active = std::move(memtable);
   view->version = Version::Of(manifest_->state(), nullptr, deps_.storage, remover_);
   MakeRoomFor(manifest_->state(), *view->version);
   flush_bytes_.store(manifest_->state().flush_bytes);
   GuessPace(*view->version);
-  StoreCounters::Add(&counters_.recovered_changes, memtable->changes());
   std::lock_guard lock(view_mutex_);
   SetReserve(*view->version);
   const auto none = Install(std::move(view));
   FARLEAF_CHECK(!none);
-  co_return Status::Ok();
 }
 
 Task<Result<std::unique_ptr<LsmStore>>> LsmStore::Open(dsm::Worker& worker, Deps deps,

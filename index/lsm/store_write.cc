@@ -252,7 +252,8 @@ Task<Status> LsmStore::AwaitCollection(dsm::Worker& worker, uint64_t deadline_ns
 Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes, From from) {
   if (room_.closed()) [[unlikely]] {
     if (!from) co_return room_.Refuse();  // deletes make no garbage that was not there
-  } else if (garbage_.share() > kGarbageSlow * options_.garbage_limit()) [[unlikely]] {
+  } else if (options_.collect_values &&
+             garbage_.share() > kGarbageSlow * options_.garbage_limit()) [[unlikely]] {
     Status collected = co_await AwaitCollection(worker, deadline_ns);
     if (!collected.ok()) co_return collected;
   }

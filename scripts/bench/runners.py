@@ -11,7 +11,8 @@ import pathlib
 from bench import hosts
 
 RUNNERS = {"simulated": "runner_simulated", "pool": "runner_pool", "front_ends": "runner_front_ends", "stores": "runner_stores",
-           "rivals": "runner_rivals", "pieces": "runner_pieces", "series": "runner_series", "operations": "runner_operations"}
+           "rivals": "runner_rivals", "pieces": "runner_pieces", "series": "runner_series", "operations": "runner_operations",
+           "replication": "runner_replication"}
 
 
 @dataclasses.dataclass

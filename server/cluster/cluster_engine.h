@@ -36,7 +36,8 @@ struct ClusterOptions {
   std::string peer_advertise;               ///< what they are told; empty: as it listens
   uint32_t replicas = 2;                    ///< of the region, the primary included
   uint32_t session_timeout_ms = 2'000;
-  uint32_t log_buffers = 12;  ///< of 2 MiB, of each backup
+  uint32_t log_buffers =
+      16;  ///< of 2 MiB, of each backup; LsmOptions::log_buffers_max and 6 at least
 };
 
 class ClusterEngine final : public Engine {

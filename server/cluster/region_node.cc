@@ -248,7 +248,7 @@ dsm::Task<Status> RegionNode::BecomePrimary(Worker& worker) {
       return Status::Unavailable(NameOf(deps_.region) +
                                  ": the membership does not answer, and another node may serve it");
     };
-    replicas_ = std::make_unique<ReplicaSet>(&views_, may_answer);
+    replicas_ = std::make_unique<ReplicaSet>(&views_, replication::IndexMode::kSend, may_answer);
   }
   auto opened = co_await deps_.open_store(worker, replicas_.get());
   if (!opened.ok()) co_return opened.status();

@@ -70,9 +70,18 @@ dsm::Task<Result<std::unique_ptr<BackupRegion>>> BackupRegion::Open(Worker& work
 
 dsm::Task<void> BackupRegion::Serve(Worker& worker) {
   const MessageHandler handler = [this](Worker& on, const ReceivedMessage& message) {
-    return Execute(on, message);
+    return deps_.cpu ? ExecuteCounted(on, message) : Execute(on, message);
   };
   co_await server_.Serve(worker, handler);
+}
+
+// Nothing else runs on the worker but what the message waits for.
+dsm::Task<Reply> BackupRegion::ExecuteCounted(Worker& worker, const ReceivedMessage& message) {
+  const uint64_t begun_ns = deps_.cpu->NowNs();
+  Reply reply = co_await Execute(worker, message);
+  const size_t kind = message.kind <= kMessageKindMax ? message.kind : 0;
+  cpu_ns_[kind].fetch_add(deps_.cpu->NowNs() - begun_ns, std::memory_order_relaxed);
+  co_return reply;
 }
 
 dsm::Task<Reply> BackupRegion::Execute(Worker& worker, const ReceivedMessage& message) {
@@ -121,7 +130,12 @@ dsm::Task<Reply> BackupRegion::OpenLog(Worker& worker, const ReceivedMessage& me
   ReleaseUnused();
   const Result<uint32_t> buffer = buffers_.Take({*log, *segment});
   if (!buffer.ok()) co_return ReplyOf(buffer.status());
-  Status opened = co_await copy_->OpenLog(worker, *log, *segment, buffers_.bytes(*buffer));
+  Status opened;
+  if (follower_) {
+    opened = co_await follower_->OpenLog(worker, *log, *segment, buffers_.bytes(*buffer));
+  } else {
+    opened = co_await copy_->OpenLog(worker, *log, *segment, buffers_.bytes(*buffer));
+  }
   if (!opened.ok()) {
     buffers_.Release(*buffer);
     co_return ReplyOf(opened);
@@ -135,7 +149,7 @@ dsm::Task<Reply> BackupRegion::OpenLog(Worker& worker, const ReceivedMessage& me
 void BackupRegion::ReleaseUnused() {
   for (uint32_t buffer = 0; buffer < buffers_.size(); ++buffer) {
     const auto held = buffers_.Holds(buffer);
-    if (held && !copy_->is_open(held->segment)) buffers_.Release(buffer);
+    if (held && !IsOpen(held->segment)) buffers_.Release(buffer);
   }
 }
 
@@ -143,8 +157,13 @@ dsm::Task<Status> BackupRegion::Seal(Worker& worker, const ReceivedMessage& mess
   const Result<SegmentId> segment = SegmentOf(message.arguments[1]);
   if (!segment.ok()) co_return segment.status();
   if (message.arguments[2] > kSegmentBytes) co_return Malformed("seals more than a segment");
-  Status sealed =
-      co_await copy_->Seal(worker, *segment, static_cast<uint32_t>(message.arguments[2]));
+  const auto used = static_cast<uint32_t>(message.arguments[2]);
+  Status sealed;
+  if (follower_) {
+    sealed = co_await follower_->Seal(worker, *segment, used);
+  } else {
+    sealed = co_await copy_->Seal(worker, *segment, used);
+  }
   co_return sealed;
 }
 
@@ -156,8 +175,13 @@ dsm::Task<Status> BackupRegion::Sync(Worker& worker, const ReceivedMessage& mess
   ByteReader in(message.payload);
   Result<OpenBytes> open = OpenBytesOf(in, message.payload.size() / (2 * sizeof(uint64_t)));
   if (!open.ok()) co_return open.status();
-  Status synced =
-      co_await copy_->Sync(worker, static_cast<index::lsm::SyncReach>(reach), std::move(*open));
+  const auto of_logs = static_cast<index::lsm::SyncReach>(reach);
+  Status synced;
+  if (follower_) {
+    synced = co_await follower_->Sync(worker, of_logs, std::move(*open));
+  } else {
+    synced = co_await copy_->Sync(worker, of_logs, std::move(*open));
+  }
   co_return synced;
 }
 
@@ -168,6 +192,9 @@ dsm::Task<Status> BackupRegion::TakeBytes(Worker& worker, const ReceivedMessage&
   if (offset % kBlockBytes != 0 || bytes % kBlockBytes != 0 || bytes == 0 ||
       offset > kSegmentBytes || bytes > kSegmentBytes - offset) {
     co_return Malformed("writes outside of a segment, or not by blocks");
+  }
+  if (follower_) {
+    co_return Status::InvalidArgument("bytes of a table for a backup that builds its own");
   }
   const SegmentChunk chunk{*segment, static_cast<uint32_t>(offset), message.payload};
   Status status;
@@ -200,13 +227,19 @@ dsm::Task<Status> BackupRegion::Commit(Worker& worker, const ReceivedMessage& me
   const std::string payload = TakeParts(message);
   Result<StateEdit> edit = StateEdit::Decode(AsBytes(payload));
   if (!edit.ok()) co_return edit.status();
-  Status committed = co_await copy_->Commit(worker, *edit);
+  Status committed;
+  if (follower_) {
+    committed = co_await follower_->Commit(worker, *edit);
+  } else {
+    committed = co_await copy_->Commit(worker, *edit);
+  }
   co_return committed;
 }
 
 Reply BackupRegion::Inventory(const ReceivedMessage& message) const {
-  const std::set<SegmentId>& segments = copy_->Inventory();
   Reply reply;
+  if (follower_) return ReplyOf(Status::InvalidArgument("a copy that is not being filled"));
+  const std::set<SegmentId>& segments = copy_->Inventory();
   reply.values[0] = segments.size();
   uint64_t number = 0;
   ByteWriter out(&reply.payload);
@@ -220,9 +253,19 @@ Reply BackupRegion::Inventory(const ReceivedMessage& message) const {
 
 dsm::Task<Status> BackupRegion::BeginFill(Worker& worker) {
   parts_.clear();
-  Status begun = co_await copy_->BeginFill(worker);
+  Status begun;
+  if (follower_) begun = co_await EndFollower(worker);
+  if (begun.ok() && deps_.build) begun = co_await copy_->Empty(worker);
+  if (begun.ok()) begun = co_await copy_->BeginFill(worker);
   ReleaseUnused();
   co_return begun;
+}
+
+dsm::Task<Status> BackupRegion::EndFollower(Worker& worker) {
+  follower_ = nullptr;
+  auto copy = co_await StoreCopy::Open(worker, deps_.storage);
+  if (copy.ok()) copy_ = std::move(*copy);
+  co_return copy.status();
 }
 
 dsm::Task<Status> BackupRegion::Install(Worker& worker, const ReceivedMessage& message) {
@@ -235,12 +278,30 @@ dsm::Task<Status> BackupRegion::Install(Worker& worker, const ReceivedMessage& m
   StoreState state;
   state.epoch = message.arguments[0];
   FARLEAF_CO_RETURN_IF_ERROR(state.Apply(*whole));
+  if (follower_) co_return Status::InvalidArgument("a copy that is not being filled");
   Status installed = co_await copy_->Install(worker, std::move(state), std::move(*open));
-  co_return installed;
+  if (!installed.ok() || !deps_.build) co_return installed;
+  index::lsm::Follower::Host host = *deps_.build;
+  StoreCopy::Parts parts = copy_->Release();
+  auto follower =
+      co_await index::lsm::Follower::Open(worker, std::move(host), deps_.storage, std::move(parts));
+  if (follower.ok()) {
+    copy_ = nullptr;
+    follower_ = std::move(*follower);
+    co_return Status::Ok();
+  }
+  Status ended = co_await EndFollower(worker);
+  co_return ended.ok() ? follower.status() : ended;
 }
 
 dsm::Task<Status> BackupRegion::Promote(Worker& worker) {
-  Status finished = co_await copy_->FinishTails(worker);
+  Status finished;
+  if (follower_) {
+    finished = co_await follower_->FinishTails(worker);
+    if (finished.ok()) finished = co_await EndFollower(worker);
+  } else {
+    finished = co_await copy_->FinishTails(worker);
+  }
   if (!finished.ok()) co_return finished;
   finished = co_await copy_->ReserveNumbers(worker, kNumbersSkipped);
   co_return finished;

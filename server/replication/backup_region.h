@@ -6,11 +6,15 @@
 // Thread rule: one worker; metrics by any thread.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "index/lsm/follower.h"
 #include "index/lsm/store_copy.h"
 #include "server/replication/channel_server.h"
 #include "server/replication/log_buffers.h"
@@ -25,6 +29,10 @@ class BackupRegion {
     std::span<std::byte> area;  ///< layout.bytes() of registered memory, aligned to kAreaAlignment
     AreaLayout layout;
     ChannelServerOptions channel = {};
+    /// Its tables are its own (IndexMode::kBuild), and the primary's ReplicaSet is of that mode; nullopt: they are sent.
+    std::optional<index::lsm::Follower::Host> build = std::nullopt;
+    /// The worker's thread's processor time (cpu_ns); null: nobody wants to know.
+    const Clock* cpu = nullptr;
   };
   using Worker = dsm::Worker;
   /// Corruption: what is in the directory is no copy.
@@ -38,14 +46,28 @@ class BackupRegion {
   /// Makes a directory of it that LsmStore::Open recovers. REQUIRES: Serve has ended, the old primary is cut off, and the copy was whole (`phase`).
   dsm::Task<Status> Promote(Worker& worker);
 
-  index::lsm::StoreCopy::Phase phase() const { return copy_->phase(); }
-  /// REQUIRES: on the worker, between messages.
+  index::lsm::StoreCopy::Phase phase() const {
+    return follower_ ? index::lsm::StoreCopy::Phase::kFollowing : copy_->phase();
+  }
+  /// Of a backup that builds its tables, once it was filled; else null.
+  index::lsm::Follower* follower() { return follower_.get(); }
+  /// REQUIRES: on the worker, between messages; there is no follower.
   const index::lsm::StoreCopy& copy() const { return *copy_; }
   ChannelServer::Statistics statistics() const { return server_.statistics(); }
+  /// Processor time for messages of that kind, so far; what the looks for them take is not in it.
+  uint64_t cpu_ns(MessageKind kind) const {
+    return cpu_ns_[static_cast<size_t>(kind)].load(std::memory_order_relaxed);
+  }
 
  private:
   BackupRegion(Deps deps, std::unique_ptr<index::lsm::StoreCopy> copy);
+  dsm::Task<Reply> ExecuteCounted(Worker& worker, const ReceivedMessage& message);
   dsm::Task<Reply> Execute(Worker& worker, const ReceivedMessage& message);
+  bool IsOpen(index::storage::SegmentId segment) const {
+    return follower_ ? follower_->is_open(segment) : copy_->is_open(segment);
+  }
+  /// A follower is a copy again, as its directory is.
+  dsm::Task<Status> EndFollower(Worker& worker);
   dsm::Task<Reply> OpenLog(Worker& worker, const ReceivedMessage& message);
   dsm::Task<Status> Seal(Worker& worker, const ReceivedMessage& message);
   dsm::Task<Status> Sync(Worker& worker, const ReceivedMessage& message);
@@ -60,10 +82,13 @@ class BackupRegion {
   void ReleaseUnused();
 
   const Deps deps_;
-  const std::unique_ptr<index::lsm::StoreCopy> copy_;
+  // One of them:
+  std::unique_ptr<index::lsm::StoreCopy> copy_;
+  std::unique_ptr<index::lsm::Follower> follower_;
   ChannelServer server_;
   BufferPool buffers_;
   std::string parts_;
+  std::array<std::atomic<uint64_t>, kMessageKindMax + 1> cpu_ns_{};  // by MessageKind
 };
 
 }  // namespace farleaf::server::replication

@@ -164,6 +164,7 @@ dsm::Task<Status> ReplicaSet::Sync(Worker& worker, index::lsm::SyncReach reach) 
 
 dsm::Task<Status> ReplicaSet::WriteTable(Worker& worker, SegmentId segment, uint32_t offset,
                                          std::span<const std::byte> bytes) {
+  if (mode_ == IndexMode::kBuild) co_return Status::Ok();
   const OfOne write = [&](BackupLink& link) {
     return link.WriteTable(worker, segment, offset, bytes);
   };
@@ -171,7 +172,33 @@ dsm::Task<Status> ReplicaSet::WriteTable(Worker& worker, SegmentId segment, uint
   co_return written;
 }
 
+namespace {
+
+/// What whoever builds tables for himself has to know.
+index::lsm::StateEdit OfLogs(const index::lsm::StateEdit& edit) {
+  index::lsm::StateEdit of_logs;
+  of_logs.recovery_granted = edit.recovery_granted;
+  of_logs.recovery_dropped = edit.recovery_dropped;
+  of_logs.values_granted = edit.values_granted;
+  of_logs.values_dropped = edit.values_dropped;
+  return of_logs;
+}
+
+bool IsOfNothing(const index::lsm::StateEdit& of_logs) {
+  return of_logs.recovery_granted.empty() && of_logs.recovery_dropped.empty() &&
+         of_logs.values_granted.empty() && of_logs.values_dropped.empty();
+}
+
+}  // namespace
+
 dsm::Task<Status> ReplicaSet::Commit(Worker& worker, const index::lsm::StateEdit& edit) {
+  if (mode_ == IndexMode::kBuild) {
+    const index::lsm::StateEdit of_logs = OfLogs(edit);
+    if (IsOfNothing(of_logs)) co_return Status::Ok();
+    const OfOne tell = [&](BackupLink& link) { return link.Commit(worker, of_logs, *store_); };
+    Status told = co_await OfEach(worker, tell);
+    co_return told;
+  }
   const OfOne commit = [&](BackupLink& link) { return link.Commit(worker, edit, *store_); };
   Status committed = co_await OfEach(worker, commit);
   co_return committed;

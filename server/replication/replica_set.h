@@ -26,6 +26,7 @@
 #include "index/lsm/mirror.h"
 #include "index/lsm/store.h"
 #include "server/replication/backup_link.h"
+#include "server/replication/index_mode.h"
 
 namespace farleaf::server::replication {
 
@@ -43,10 +44,11 @@ class ViewKeeper {
 class ReplicaSet final : public index::lsm::Mirror {
  public:
   using Worker = dsm::Worker;
-  /// `views` outlives it, as whoever it is that may_answer asks.
   using MayAnswerFunction = std::function<Status()>;
-  ReplicaSet(ViewKeeper* views, MayAnswerFunction may_answer)
-      : views_(views), may_answer_(std::move(may_answer)) {}
+  /// `views` outlives it, as whoever it is that `may_answer` asks (null: always). `mode`: of all backups.
+  explicit ReplicaSet(ViewKeeper* views, IndexMode mode = IndexMode::kSend,
+                      MayAnswerFunction may_answer = {})
+      : views_(views), mode_(mode), may_answer_(std::move(may_answer)) {}
   /// Whose mirror this is. Before anything is added, and once.
   void set_store(index::lsm::LsmStore* store) { store_ = store; }
 
@@ -68,7 +70,7 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<Status> WriteTable(Worker& worker, index::storage::SegmentId segment, uint32_t offset,
                                std::span<const std::byte> bytes) override;
   dsm::Task<Status> Commit(Worker& worker, const index::lsm::StateEdit& edit) override;
-  Status MayAnswer() const override { return may_answer_(); }
+  Status MayAnswer() const override { return may_answer_ ? may_answer_() : Status::Ok(); }
 
   /// Nothing is waited for any more that was WRITTEN to those who are excluded. Behind it the workers run out of what this has spawned there.
   void Stop() { stopping_.store(true); }
@@ -105,6 +107,7 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<void> Settle(Worker& worker, Link link);
 
   ViewKeeper* const views_;
+  const IndexMode mode_;
   const MayAnswerFunction may_answer_;
   index::lsm::LsmStore* store_ = nullptr;
   index::lsm::CoroutineMutex changing_;  // of who changes the view

@@ -190,7 +190,7 @@ class ReplicatedRegion {
     view_.members = {id};
     Node& on = node(id);
     on.views = std::make_unique<PrimaryViews>(&view_, &random_);
-    on.replicas = std::make_unique<ReplicaSet>(on.views.get(), [] { return Status::Ok(); });
+    on.replicas = std::make_unique<ReplicaSet>(on.views.get());
     RunOn(on, OpenStore(on.sim->clients(), on));
     if (!on.store) return;
     Worker& behind = on.sim->background();

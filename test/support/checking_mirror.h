@@ -81,6 +81,7 @@ class CheckingMirror final : public index::lsm::Mirror {
     counts_.table_bytes += bytes.size();
     co_return Status::Ok();
   }
+  Status MayAnswer() const override { return Status::Ok(); }
   dsm::Task<Status> Commit(dsm::Worker& worker, const index::lsm::StateEdit& edit) override {
     EXPECT_FALSE(committing_.exchange(true)) << "two Commits at once";
     const auto before = *storage_->List();

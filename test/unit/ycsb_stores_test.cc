@@ -92,6 +92,30 @@ TEST(StoreOptionsTest, OptionOfAnotherEngineIsRefusedWithThoseThereAre) {
   EXPECT_NE(Refusal(StoreEngine::kLsm, "d?wal=0").find("lsm has cache_mb"), std::string::npos);
 }
 
+TEST(StoreOptionsTest, BackupsAreOfOneEngineAndHaveAModeAndADurability) {
+  auto options = ParseStoreOptions(StoreEngine::kReplicated,
+                                   "d?backups=2&mode=build&durability=synced&collect=0&growth=12");
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->backups, 2u);
+  EXPECT_EQ(options->mode, ReplicationMode::kBuild);
+  EXPECT_EQ(options->durability, StoreDurability::kSynced);
+  EXPECT_FALSE(options->collect);
+  options = ParseStoreOptions(StoreEngine::kReplicated, "d");
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->backups, 1u);
+  EXPECT_EQ(options->mode, ReplicationMode::kSend);
+  EXPECT_EQ(options->durability, StoreDurability::kReplicated);
+  EXPECT_TRUE(options->collect);
+  EXPECT_EQ(Refusal(StoreEngine::kReplicated, "d?mode=ship"),
+            "option 'mode=ship': expected none, send or build");
+  EXPECT_EQ(Refusal(StoreEngine::kReplicated, "d?durability=disk"),
+            "option 'durability=disk': expected local, replicated or synced");
+  EXPECT_EQ(Refusal(StoreEngine::kReplicated, "d?backups=0"),
+            "option 'backups=0': expected a number from 1 to 4");
+  EXPECT_NE(Refusal(StoreEngine::kReplicated, "d?sync=1"), "");
+  EXPECT_NE(Refusal(StoreEngine::kLsm, "d?mode=send"), "");
+}
+
 TEST(StoreOptionsTest, EngineIsWhatStandsBeforeTheColon) {
   EXPECT_EQ(StoreEngineOf("rocksdb:/d"), StoreEngine::kRocksDb);
   EXPECT_EQ(StoreEngineOf("blobdb:"), StoreEngine::kBlobDb);
@@ -136,7 +160,8 @@ struct StoreTest : ::testing::TestWithParam<const char*> {
   void SetUp() override {
     if (!IsLsm() && !HasRocksDb()) GTEST_SKIP() << "built without RocksDB (librocksdb-dev)";
   }
-  bool IsLsm() const { return std::string_view(GetParam()) == "lsm"; }
+  bool IsReplicated() const { return std::string_view(GetParam()) == "replicated"; }
+  bool IsLsm() const { return std::string_view(GetParam()) == "lsm" || IsReplicated(); }
   void TearDown() override { std::filesystem::remove_all(directory); }
 
   /// Small memtables, so that there are flushes and compactions; no direct I/O, which not every file system has.
@@ -237,8 +262,8 @@ TEST_P(StoreTest, FixedKeysRunAndAnOpenLoopKeepsItsRate) {
 }
 
 TEST_P(StoreTest, WritesRunWithWhatOptionsSay) {
-  for (const char* more : {"&sync=1", "&flush_ms=5", "&compression=lz4", "&growth=4",
-                           IsLsm() ? "&blind=0" : "&wal=0"}) {
+  for (const char* more : {IsReplicated() ? "&durability=synced" : "&sync=1", "&flush_ms=5",
+                           "&compression=lz4", "&growth=4", IsLsm() ? "&blind=0" : "&wal=0"}) {
     EXPECT_EQ(Ycsb('a', Url(more),
                    {"--phase", "load,run", "-p", "recordcount=100", "-p", "operationcount=100"}),
               kExitOk)
@@ -266,8 +291,9 @@ TEST_P(StoreTest, TwoDirectoriesAreComparedAndOneIsNotOpenedTwice) {
   EXPECT_NE(out.str().find("3 of 3 rounds"), std::string::npos) << out.str();
   EXPECT_NE(out.str().find("INSERT p50 (us)"), std::string::npos) << out.str();
   EXPECT_EQ(error.str(), "");
-  EXPECT_EQ(compare(directory + "/../" + std::filesystem::path(directory).filename().string(), "run"),
-            kExitUsage);
+  EXPECT_EQ(
+      compare(directory + "/../" + std::filesystem::path(directory).filename().string(), "run"),
+      kExitUsage);
   EXPECT_NE(error.str().find(": data directory " + directory + " is --target's"), std::string::npos)
       << error.str();
   std::filesystem::remove_all(other);
@@ -289,7 +315,8 @@ TEST_P(StoreTest, ManyOperationsInFlightOfAThreadAreForWhoeverDoesNotBlock) {
   EXPECT_NE(error.str().find("--in-flight 1"), std::string::npos) << error.str();
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StoreTest, ::testing::Values("rocksdb", "blobdb", "lsm"));
+INSTANTIATE_TEST_SUITE_P(All, StoreTest,
+                         ::testing::Values("rocksdb", "blobdb", "lsm", "replicated"));
 
 TEST(StoreWithoutRocksDbTest, TargetIsRefusedWithWhatToInstall) {
   if (HasRocksDb()) GTEST_SKIP() << "built with RocksDB";
