@@ -131,9 +131,9 @@ dsm::Task<Status> RegionNode::Look(Worker& worker) {
     status = co_await Follow(worker, region);
     co_return status;
   }
-  status = co_await EndBackup(worker);
+  // Its primary has excluded it, perhaps, and is to fill it again: nothing is cut off, and what is here is kept for that.
   role_ = Role::kNothing;
-  co_return status;
+  co_return Status::Ok();
 }
 
 // ---- A backup

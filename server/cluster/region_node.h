@@ -87,7 +87,7 @@ class RegionNode {
   dsm::Task<Status> Follow(Worker& worker, const RegionEntry& region);
   dsm::Task<Status> OpenBackup(Worker& worker);
   dsm::Task<void> ServeBackup(Worker& worker);
-  /// Nothing is served any more to whoever was primary.
+  /// Nothing is served any more to whoever was primary, and nothing of its can land here.
   dsm::Task<Status> EndBackup(Worker& worker);
   dsm::Task<Status> MakeOffer(Worker& worker, const membership::NodeEntry& primary);
   dsm::Task<Status> Withdraw(Worker& worker);
