@@ -153,6 +153,8 @@ Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committ
   } else {
     done = co_await logs_->Replicate(worker, positions);
   }
+  // It may have waited, or been stopped, for longer than this process is the one to answer.
+  if (done.ok() && deps_.mirror != nullptr) done = deps_.mirror->MayAnswer();
   if (done.ok()) co_return done;
   co_return Status::Unknown("it may become durable later: " + done.ToString());
 }

@@ -282,6 +282,12 @@ dsm::Task<Status> RegionNode::FillBackups(Worker& worker, const RegionEntry& reg
     auto node = co_await FindNode(worker, backup);
     if (!node.ok()) co_return node.status();
     if (!*node || (*node)->incarnation != offer->life) continue;
+    // Of its last life, whose end was not noticed yet.
+    const std::vector<NodeId> members = replicas_->members();
+    if (std::ranges::find(members, backup) != members.end()) {
+      Status removed = co_await replicas_->Remove(worker, backup);
+      co_return removed;
+    }
     tried_[backup] = offer->token;
     fills_.insert(backup);
     worker.Spawn(Fill(worker, std::move(**node), *offer));
