@@ -119,12 +119,12 @@ class ReplicatedBuildTest : public ::testing::Test {
     Status added = co_await replicas.Add(worker, link);
     co_return added;
   }
-  /// Keys of the same range, some of them again and some deleted; values of both kinds.
+  /// Most keys once, so that they end up in tables; some of them again, some deleted. Values of both kinds.
   Task<void> Write(uint64_t begin, uint64_t end) {
     dsm::FabricCounts counts;
     index::OpContext op{worker, counts};
     for (uint64_t n = begin; n < end; ++n) {
-      const std::string key = "k" + std::to_string(n * 7919 % 20'011);
+      const std::string key = "k" + std::to_string(n * 7919 % 50'021);
       const std::string value(n % 5 == 0 ? 300 : 40, static_cast<char>('a' + n % 26));
       index::lsm::Change change{.kind = index::lsm::ChangeKind::kPut, .key = key, .value = value};
       if (n % 17 == 0) change = {.kind = index::lsm::ChangeKind::kDelete, .key = key};
