@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "index/lsm/store.h"
@@ -15,7 +16,7 @@
 #include "server/cluster/region_node.h"
 #include "server/membership/counters.h"
 #include "server/membership/in_process_membership.h"
-#include "test/support/prefix_model.h"
+#include "test/support/prefix_client.h"
 #include "test/support/sim_node.h"
 #include "test/support/test_scale.h"
 #include "test/support/tiny_store.h"
@@ -34,27 +35,14 @@ using index::lsm::LsmStore;
 using membership::InProcessMembership;
 using membership::InProcessService;
 using replication::AreaLayout;
-using test::Operation;
 using test::PrefixModel;
 using test::SimNode;
 
 constexpr size_t kNodes = 3;
 constexpr size_t kLivesMax = 10;
 constexpr size_t kClients = 3;
-constexpr uint64_t kKeysEach = 40;
 constexpr uint64_t kTimeoutMs = 1'000;
 constexpr RegionId kRegion{1};
-
-std::string KeyOf(size_t client, uint64_t number) {
-  return "c" + std::to_string(client) + "k" + std::to_string(100 + number);
-}
-
-/// Said by its first bytes; the rest follows from them.
-std::string ValueOf(uint64_t operation, size_t bytes) {
-  std::string value = std::to_string(operation) + "/";
-  while (value.size() < bytes) value += static_cast<char>('a' + (operation + value.size()) % 23);
-  return value;
-}
 
 class Cluster {
  public:
@@ -277,7 +265,7 @@ class Cluster {
     const ScanRange all{.start = {}};
     Status scanned = co_await store.Scan(op, all, &rows);
     if (!scanned.ok()) co_return;  // it serves no more
-    for (size_t client = 0; client < kClients; ++client) CheckClient(client, rows);
+    for (size_t client = 0; client < kClients; ++client) models_[client].Check(client, rows);
     serving_ = epoch;
     for (size_t client = 0; client < kClients; ++client) {
       worker.Spawn(Write(worker, store, client, epoch));
@@ -288,56 +276,15 @@ class Cluster {
     }
   }
 
-  void CheckClient(size_t client, const std::vector<KeyValue>& rows) {
-    PrefixModel& model = models_[client];
-    const std::string prefix = "c" + std::to_string(client) + "k";
-    PrefixModel::Content there;
-    for (const KeyValue& row : rows) {
-      if (row.key.starts_with(prefix)) {
-        there[std::stoull(row.key.substr(prefix.size())) - 100] = row.value;
-      }
-    }
-    const std::optional<size_t> count = model.MostThatMake(there);
-    EXPECT_TRUE(count) << "client " << client << ": of " << model.operations.size()
-                       << " operations, of which " << model.durable
-                       << " were acknowledged, what is there is no prefix";
-    if (!count) return;
-    model.operations.resize(*count);
-    model.durable = *count;
-  }
-
-  Operation NewOperation(uint64_t number) {
-    Operation operation;
-    for (uint64_t n = random_.OneIn(5) ? 3 : 1; n > 0; --n) {
-      const size_t bytes = random_.OneIn(2)    ? 30
-                           : random_.OneIn(20) ? random_.Below(100'000)
-                                               : random_.Below(1000);
-      auto& change = operation.changes[random_.Below(kKeysEach)];
-      change = random_.OneIn(5) ? std::nullopt : std::optional(ValueOf(number, bytes));
-    }
-    return operation;
-  }
-
   dsm::Task<void> Write(Worker& worker, LsmStore& store, size_t client, uint64_t epoch) {
     PrefixModel& model = models_[client];
     while (serving_ == epoch) {
-      Operation operation = NewOperation(model.operations.size());
+      test::Operation operation = test::DrawOperation(random_, model.operations.size());
       model.operations.push_back(operation);
       const size_t count = model.operations.size();
       dsm::FabricCounts counts;
       OpContext op{worker, counts};
-      std::vector<std::string> keys;
-      for (const auto& [key, value] : operation.changes) keys.push_back(KeyOf(client, key));
-      std::vector<index::lsm::Change> changes;
-      size_t i = 0;
-      for (const auto& [key, value] : operation.changes) {
-        index::lsm::Change change{
-            .kind = value ? index::lsm::ChangeKind::kPut : index::lsm::ChangeKind::kDelete,
-            .key = keys[i++]};
-        if (value) change.value = *value;
-        changes.push_back(change);
-      }
-      Status written = co_await store.Write(op, changes);
+      Status written = co_await test::WriteOperation(op, store, client, std::move(operation));
       if (written.ok()) {
         // Whoever was deposed acknowledges nothing, however late it wakes.
         EXPECT_EQ(serving_, epoch) << "a deposed primary has acknowledged a write";
@@ -357,7 +304,7 @@ class Cluster {
     dsm::FabricCounts counts;
     OpContext op{worker, counts};
     const size_t client = random_.Below(kClients);
-    const std::string key = KeyOf(client, random_.Below(kKeysEach));
+    const std::string key = test::KeyOf(client, random_.Below(test::kPrefixKeysEach));
     std::optional<std::string> seen;
     if (random_.OneIn(4)) {
       std::vector<KeyValue> rows;

@@ -19,27 +19,18 @@ namespace {
 
 using dsm::Worker;
 using test::InterleavedWorkers;
+using test::KeyOf;
 using test::Operation;
 using test::PrefixModel;
+using test::ValueOf;
 
 constexpr size_t kClients = 3;
 constexpr uint64_t kKeysEach = 40;
 /// One of clients, one of logs and flushes, and those that merge.
 constexpr size_t kWorkers = 4;
 
-std::string KeyOf(size_t client, uint64_t number) {
-  return "c" + std::to_string(client) + "k" + std::to_string(100 + number);
-}
-
 /// When nothing of this test is left: such an entry never expires, and is stored as those that do are.
 constexpr uint64_t kFarMs = uint64_t{1} << 48;
-
-/// Said by its first bytes; the rest follows from them.
-std::string ValueOf(uint64_t operation, size_t bytes) {
-  std::string value = std::to_string(operation) + "/";
-  while (value.size() < bytes) value += static_cast<char>('a' + (operation + value.size()) % 23);
-  return value;
-}
 
 class Lives {
  public:
@@ -146,7 +137,7 @@ class Lives {
     Status scanned = co_await (*opened)->Scan(op, all, &rows);
     EXPECT_TRUE(scanned.ok()) << scanned;
     if (!scanned.ok()) co_return;
-    for (size_t client = 0; client < kClients; ++client) CheckClient(client, rows);
+    for (size_t client = 0; client < kClients; ++client) models_[client].Check(client, rows);
     for (const KeyValue& row : rows) {
       std::string value;
       auto found = co_await (*opened)->Get(op, row.key, &value);
@@ -154,25 +145,6 @@ class Lives {
     }
     store_ = std::move(*opened);
     ++recovered;
-  }
-
-  void CheckClient(size_t client, const std::vector<KeyValue>& rows) {
-    PrefixModel& model = models_[client];
-    const std::string prefix = "c" + std::to_string(client) + "k";
-    PrefixModel::Content there;
-    for (const KeyValue& row : rows) {
-      if (row.key.starts_with(prefix)) {
-        there[std::stoull(row.key.substr(prefix.size())) - 100] = row.value;
-      }
-    }
-    const std::optional<size_t> count = model.MostThatMake(there);
-    EXPECT_TRUE(count) << "client " << client << ": of " << model.operations.size()
-                       << " operations, of which " << model.durable
-                       << " are durable, what is there is no prefix";
-    if (!count) return;
-    model.operations.resize(*count);
-    // What was read back stands on the disk.
-    model.durable = *count;
   }
 
   Operation NewOperation(uint64_t number) {

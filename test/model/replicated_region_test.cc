@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "index/lsm/log_buffer.h"
@@ -20,7 +21,7 @@
 #include "index/lsm/table_check.h"
 #include "server/replication/backup_region.h"
 #include "server/replication/replica_set.h"
-#include "test/support/prefix_model.h"
+#include "test/support/prefix_client.h"
 #include "test/support/sim_node.h"
 #include "test/support/test_scale.h"
 #include "test/support/tiny_store.h"
@@ -38,25 +39,12 @@ using index::lsm::LsmOptions;
 using index::lsm::LsmStore;
 using index::lsm::StoreState;
 using index::storage::SegmentId;
-using test::Operation;
 using test::PrefixModel;
 using test::SimNode;
 
 constexpr size_t kNodes = 3;
 constexpr size_t kLivesMax = 8;
 constexpr size_t kClients = 3;
-constexpr uint64_t kKeysEach = 40;
-
-std::string KeyOf(size_t client, uint64_t number) {
-  return "c" + std::to_string(client) + "k" + std::to_string(100 + number);
-}
-
-/// Said by its first bytes; the rest follows from them.
-std::string ValueOf(uint64_t operation, size_t bytes) {
-  std::string value = std::to_string(operation) + "/";
-  while (value.size() < bytes) value += static_cast<char>('a' + (operation + value.size()) % 23);
-  return value;
-}
 
 /// What the membership knows of the region.
 struct View {
@@ -223,30 +211,12 @@ class ReplicatedRegion {
     Status scanned = co_await store.Scan(op, all, &rows);
     EXPECT_TRUE(scanned.ok()) << scanned;
     if (!scanned.ok()) co_return;
-    for (size_t client = 0; client < kClients; ++client) CheckClient(client, rows);
+    for (size_t client = 0; client < kClients; ++client) models_[client].Check(client, rows);
     for (const KeyValue& row : rows) {
       std::string value;
       auto found = co_await store.Get(op, row.key, &value);
       EXPECT_TRUE(found.ok() && *found && value == row.value) << row.key;
     }
-  }
-
-  void CheckClient(size_t client, const std::vector<KeyValue>& rows) {
-    PrefixModel& model = models_[client];
-    const std::string prefix = "c" + std::to_string(client) + "k";
-    PrefixModel::Content there;
-    for (const KeyValue& row : rows) {
-      if (row.key.starts_with(prefix)) {
-        there[std::stoull(row.key.substr(prefix.size())) - 100] = row.value;
-      }
-    }
-    const std::optional<size_t> count = model.MostThatMake(there);
-    EXPECT_TRUE(count) << "client " << client << ": of " << model.operations.size()
-                       << " operations, of which " << model.durable
-                       << " were acknowledged, what is there is no prefix";
-    if (!count) return;
-    model.operations.resize(*count);
-    model.durable = *count;
   }
 
   /// Opens a channel to the backup, and fills it.
@@ -384,39 +354,16 @@ class ReplicatedRegion {
 
   // ---- Clients
 
-  Operation NewOperation(uint64_t number) {
-    Operation operation;
-    for (uint64_t n = random_.OneIn(5) ? 3 : 1; n > 0; --n) {
-      const size_t bytes = random_.OneIn(2)    ? 30
-                           : random_.OneIn(10) ? random_.Below(100'000)
-                                               : random_.Below(1000);
-      auto& change = operation.changes[random_.Below(kKeysEach)];
-      change = random_.OneIn(5) ? std::nullopt : std::optional(ValueOf(number, bytes));
-    }
-    return operation;
-  }
-
   dsm::Task<void> Write(Worker& worker, LsmStore& store, size_t client) {
     PrefixModel& model = models_[client];
     const uint64_t epoch = view_.epoch;
     while (!stop_ && view_.epoch == epoch) {
-      Operation operation = NewOperation(model.operations.size());
+      test::Operation operation = test::DrawOperation(random_, model.operations.size());
       model.operations.push_back(operation);
       const size_t count = model.operations.size();
       dsm::FabricCounts counts;
       OpContext op{worker, counts};
-      std::vector<std::string> keys;
-      for (const auto& [key, value] : operation.changes) keys.push_back(KeyOf(client, key));
-      std::vector<index::lsm::Change> changes;
-      size_t i = 0;
-      for (const auto& [key, value] : operation.changes) {
-        index::lsm::Change change{
-            .kind = value ? index::lsm::ChangeKind::kPut : index::lsm::ChangeKind::kDelete,
-            .key = keys[i++]};
-        if (value) change.value = *value;
-        changes.push_back(change);
-      }
-      Status written = co_await store.Write(op, changes);
+      Status written = co_await test::WriteOperation(op, store, client, std::move(operation));
       // What failed may have been committed: nothing is known of it until somebody is promoted.
       if (!written.ok()) co_return;
       if (view_.epoch != epoch) {

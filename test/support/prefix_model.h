@@ -1,6 +1,10 @@
 // PrefixModel: what a store may hold of one client's operations after a crash: those up to some one, all of them, and at least what
 // was acknowledged.
+//
+// Clients have keys of their own, named by KeyOf; a value says by its first bytes which operation wrote it (ValueOf).
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +13,22 @@
 #include <string>
 #include <vector>
 
+#include "index/range_index.h"
+
 namespace farleaf::test {
+
+inline std::string KeyPrefixOf(size_t client) { return "c" + std::to_string(client) + "k"; }
+inline constexpr uint64_t kFirstKeyNumber = 100;  ///< so that keys stand in the order of numbers
+inline std::string KeyOf(size_t client, uint64_t number) {
+  return KeyPrefixOf(client) + std::to_string(kFirstKeyNumber + number);
+}
+
+/// Said by its first bytes; the rest follows from them.
+inline std::string ValueOf(uint64_t operation, size_t bytes) {
+  std::string value = std::to_string(operation) + "/";
+  while (value.size() < bytes) value += static_cast<char>('a' + (operation + value.size()) % 23);
+  return value;
+}
 
 /// One operation of a client: what it makes of its keys, all of it or nothing.
 struct Operation {
@@ -37,6 +56,25 @@ struct PrefixModel {
         }
       }
     }
+  }
+
+  /// That what is there of the client is such a prefix, which is all that there is of it from then on.
+  void Check(size_t client, const std::vector<index::KeyValue>& rows) {
+    const std::string prefix = KeyPrefixOf(client);
+    Content there;
+    for (const index::KeyValue& row : rows) {
+      if (row.key.starts_with(prefix)) {
+        there[std::stoull(row.key.substr(prefix.size())) - kFirstKeyNumber] = row.value;
+      }
+    }
+    const std::optional<size_t> count = MostThatMake(there);
+    EXPECT_TRUE(count) << "client " << client << ": of " << operations.size()
+                       << " operations, of which " << durable
+                       << " are to be there, what is there is no prefix";
+    if (!count) return;
+    operations.resize(*count);
+    // What was read back is there from now on.
+    durable = *count;
   }
 };
 
