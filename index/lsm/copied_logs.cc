@@ -5,6 +5,7 @@
 
 #include "dsm/base/bytes.h"
 #include "dsm/base/check.h"
+#include "dsm/base/shared_copy.h"
 #include "index/lsm/log.h"
 #include "index/lsm/log_record.h"
 
@@ -38,7 +39,8 @@ void CopiedLogs::PlanWrite(SegmentId segment, uint32_t end) {
   }
   if (end > last) {
     const auto block = last_blocks_.emplace_back(kBlockBytes).span();
-    std::memcpy(block.data(), open.buffer.data() + last, end - last);
+    // The word that `end` is in is being written again, perhaps, with the same bytes in front of it.
+    CopyFromShared(block.data(), open.buffer.data() + last, RoundUp(end - last, sizeof(uint64_t)));
     std::memset(block.data() + (end - last), 0, kBlockBytes - (end - last));
     ios_.push_back(Io{IoKind::kWrite, segment, last, block});
   }
