@@ -131,11 +131,18 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
 
 Status ComputeServer::OpenEngine(uint64_t seed) {
   if (!options_.cluster.membership.empty()) {
-    auto joined =
-        ClusterEngine::Open(options_.cluster, options_.lsm, seed, clock_, options_.unwanted);
-    if (!joined.ok()) return joined.status();
-    engine_ = std::move(*joined);
-    return Status::Ok();
+    for (;;) {
+      auto joined =
+          ClusterEngine::Open(options_.cluster, options_.lsm, seed, clock_, options_.unwanted);
+      if (joined.ok()) {
+        engine_ = std::move(*joined);
+        return Status::Ok();
+      }
+      // A life that ended while it stood by: the next one begins.
+      const bool over = joined.status().code() == StatusCode::kFenced;
+      if (!over || options_.unwanted()) return joined.status();
+      FARLEAF_LOG(warn, "beginning another life, since {}", joined.status().ToString());
+    }
   }
   if (options_.engine == EngineKind::kLsm) {
     auto opened = LsmEngine::Open(options_.lsm, seed, clock_);
