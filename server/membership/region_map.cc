@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kNodeMagic = 0x444f4e46;    // "FNOD"
 constexpr uint32_t kRegionMagic = 0x47455246;  // "FREG"
-constexpr uint8_t kFormatVersion = 1;
+constexpr uint8_t kFormatVersion = 2;
 
 std::string Begin(uint32_t magic) {
   std::string bytes;
@@ -116,7 +116,9 @@ Status CheckRegionEntry(const RegionEntry& entry) {
   const auto broken = [&](const char* rule) {
     return Status::InvalidArgument(NameOf(entry.id) + ": " + rule);
   };
-  if (entry.id == RegionId::kNone || entry.view == 0) return broken("ids and views begin with 1");
+  if (entry.id == RegionId::kNone || entry.view == 0 || entry.moves == 0) {
+    return broken("ids, views and moves begin with 1");
+  }
   if (entry.state != RegionState::kServing && entry.state != RegionState::kHeadless) {
     return broken("there is no such state");
   }
@@ -136,6 +138,12 @@ Status CheckRegionEntry(const RegionEntry& entry) {
   }
   if (entry.primary != kNoNode && !Contains(entry.in_sync, entry.primary)) {
     return broken("its primary is not in sync");
+  }
+  if (!AreMembers(entry.assigned)) {
+    return broken("the nodes that it is assigned to are not in order, or too many");
+  }
+  if (!entry.split_at.empty() && (entry.split_at <= entry.start || !entry.Covers(entry.split_at))) {
+    return broken("it is to be split at a key of its own, behind its first");
   }
   return Status::Ok();
 }
@@ -160,12 +168,16 @@ std::string EncodeRegionEntry(const RegionEntry& entry) {
   ByteWriter out(&bytes);
   out.Write(static_cast<uint32_t>(entry.id));
   out.Write(entry.view);
+  out.Write(entry.moves);
   out.Write(static_cast<uint8_t>(entry.state));
   out.Write(entry.primary);
   WriteNodes(out, entry.in_sync);
   WriteNodes(out, entry.filling);
   WriteString<uint16_t>(out, entry.start);
   WriteString<uint16_t>(out, entry.end);
+  out.Write(entry.successor);
+  WriteNodes(out, entry.assigned);
+  WriteString<uint16_t>(out, entry.split_at);
   return Seal(std::move(bytes));
 }
 
@@ -193,12 +205,16 @@ Result<RegionEntry> ParseRegionEntry(std::string_view name, std::span<const std:
   RegionEntry entry;
   entry.id = static_cast<RegionId>(in.Read<uint32_t>());
   entry.view = in.Read<uint32_t>();
+  entry.moves = in.Read<uint32_t>();
   entry.state = static_cast<RegionState>(in.Read<uint8_t>());
   entry.primary = in.Read<NodeId>();
   entry.in_sync = ReadNodes(in);
   entry.filling = ReadNodes(in);
   entry.start = ReadString<uint16_t>(in);
   entry.end = ReadString<uint16_t>(in);
+  entry.successor = in.Read<NodeId>();
+  entry.assigned = ReadNodes(in);
+  entry.split_at = ReadString<uint16_t>(in);
   FARLEAF_RETURN_IF_ERROR(AsCorruption(what, in, CheckRegionEntry(entry)));
   return entry;
 }
@@ -230,6 +246,12 @@ Result<RegionMap> RegionMap::Make(uint64_t version, std::vector<RegionEntry> reg
                                    " belong to no region");
   }
   return RegionMap(version, std::move(regions));
+}
+
+uint32_t RegionMap::view() const {
+  uint32_t view = 0;
+  for (const RegionEntry& region : regions_) view += region.moves;
+  return view;
 }
 
 const RegionEntry& RegionMap::Find(std::string_view key) const {

@@ -46,6 +46,7 @@ enum class RegionState : uint8_t {
 struct RegionEntry {
   RegionId id = RegionId::kNone;  ///< not kNone
   uint32_t view = 0;              ///< from 1; grows with each change of the entry
+  uint32_t moves = 1;             ///< from 1; grows with each change of its primary or its keys
   RegionState state = RegionState::kServing;
   NodeId primary =
       kNoNode;  ///< one of those in sync; kNoNode if and only if the region is headless
@@ -53,6 +54,10 @@ struct RegionEntry {
   std::vector<NodeId> filling;  ///< ascending, none of those in sync
   std::string start;            ///< its first key
   std::string end;  ///< behind its last key, larger than start; empty: there is no last key
+  // What is wished for, by whom it is not known (an operator, the master):
+  NodeId successor = kNoNode;    ///< to whom its primary is to hand it over, once he is in sync
+  std::vector<NodeId> assigned;  ///< ascending: where it is to be; empty: where the master sees fit
+  std::string split_at;  ///< where its primary is to split it, a key behind its first; empty: nowhere
 
   bool operator==(const RegionEntry&) const = default;
   bool Covers(std::string_view key) const { return key >= start && (end.empty() || key < end); }
@@ -76,6 +81,8 @@ class RegionMap {
 
   /// Grows with each change of any region.
   uint64_t version() const { return version_; }
+  /// By which requests are routed: grows with each change of who serves which keys, and with nothing else.
+  uint32_t view() const;
   /// In the order of their keys.
   const std::vector<RegionEntry>& regions() const { return regions_; }
   const RegionEntry& Find(std::string_view key) const;

@@ -83,7 +83,7 @@ dsm::Task<Result<RegionMap>> RegionStore::Found(dsm::Worker& worker,
     auto id = co_await NextRegion(worker);
     if (!id.ok()) co_return id.status();
     region.id = *id;
-    region.view = 1;
+    region.view = region.moves = 1;
   }
   auto map = RegionMap::Make(1, std::move(regions));
   if (!map.ok()) co_return map.status();
@@ -150,6 +150,7 @@ dsm::Task<Result<StoredRegion>> RegionStore::ChangeView(dsm::Worker& worker, Sto
   }
   if (seen.region.view == UINT32_MAX) co_return Status::ResourceExhausted("no view is left");
   changed.view = seen.region.view + 1;
+  changed.moves = seen.region.moves + (changed.primary != seen.region.primary ? 1 : 0);
   FARLEAF_CO_RETURN_IF_ERROR(CheckRegionEntry(changed));
   std::vector<Change> changes;
   changes.push_back(
@@ -162,17 +163,21 @@ dsm::Task<Result<StoredRegion>> RegionStore::ChangeView(dsm::Worker& worker, Sto
 
 dsm::Task<Result<std::pair<StoredRegion, StoredRegion>>> RegionStore::Split(dsm::Worker& worker,
                                                                             StoredRegion seen,
-                                                                            std::string key) {
+                                                                            std::string key,
+                                                                            RegionId right_id) {
   if (key <= seen.region.start || !seen.region.Covers(key)) {
     co_return Status::InvalidArgument("a region is split at a key of its own, behind its first");
   }
   if (seen.region.view == UINT32_MAX) co_return Status::ResourceExhausted("no view is left");
-  auto id = co_await NextRegion(worker);
-  if (!id.ok()) co_return id.status();
   RegionEntry left = seen.region, right = seen.region;
   left.end = right.start = key;
-  right.id = *id;
+  right.id = right_id;
   left.view = right.view = seen.region.view + 1;
+  left.moves = seen.region.moves + 1;
+  right.moves = 1;
+  left.split_at.clear();
+  right.split_at.clear();
+  left.successor = right.successor = kNoNode;
   FARLEAF_CO_RETURN_IF_ERROR(CheckRegionEntry(left));
   FARLEAF_CO_RETURN_IF_ERROR(CheckRegionEntry(right));
   std::vector<Change> changes;

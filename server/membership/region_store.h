@@ -56,18 +56,18 @@ class RegionStore {
   dsm::Task<Result<RegionMap>> Read(dsm::Worker& worker);
   dsm::Task<Result<StoredRegion>> Get(dsm::Worker& worker, RegionId id, Watch watch);
 
-  /// Commits `changed` in the place of `seen`: view, primary, members and state; its view becomes the next. The keys and the id
-  /// stay. VersionMismatch: somebody else has changed it.
+  /// Commits `changed` in the place of `seen`: all but its keys and its id, which stay; view and moves are given here. VersionMismatch: somebody else has changed it.
   dsm::Task<Result<StoredRegion>> ChangeView(dsm::Worker& worker, StoredRegion seen,
                                              RegionEntry changed);
-  /// Cuts `seen` at `key`, which becomes the first of a new region with the same members. Both have the next view.
+  /// An id that no region has, nor will be given again.
+  dsm::Task<Result<RegionId>> NextRegion(dsm::Worker& worker);
+  /// Cuts `seen` at `key`, which becomes the first of a new region `right` (of NextRegion) with the same primary and members. Both have the
+  /// next view, and nothing is wished for them but where they are to be.
   dsm::Task<Result<std::pair<StoredRegion, StoredRegion>>> Split(dsm::Worker& worker,
                                                                  StoredRegion seen,
-                                                                 std::string key);
+                                                                 std::string key, RegionId right);
 
  private:
-  dsm::Task<Result<RegionId>> NextRegion(dsm::Worker& worker);
-
   Membership* const session_;
 };
 

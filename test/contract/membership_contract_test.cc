@@ -347,7 +347,8 @@ TEST_P(MembershipContract, RegionsAreFoundedSplitAndChanged) {
   const RegionId id = map->Find("q").id;
   auto seen = Run(store.Get(worker(), id, Watch::kNothing));
   ASSERT_TRUE(seen.ok()) << seen.status();
-  auto halves = Run(store.Split(worker(), *seen, "t"));
+  const RegionId right = *Run(store.NextRegion(worker()));
+  auto halves = Run(store.Split(worker(), *seen, "t", right));
   ASSERT_TRUE(halves.ok()) << halves.status();
   RegionEntry changed = halves->first.region;
   EXPECT_EQ(Run(other.ChangeView(worker(), *seen, changed)).status().code(),
@@ -356,9 +357,10 @@ TEST_P(MembershipContract, RegionsAreFoundedSplitAndChanged) {
   changed.filling = {3};
   EXPECT_EQ(Run(other.ChangeView(worker(), *seen, changed)).status().code(),
             StatusCode::kVersionMismatch);
-  EXPECT_EQ(Run(other.Split(worker(), *seen, "u")).status().code(), StatusCode::kVersionMismatch);
+  EXPECT_EQ(Run(other.Split(worker(), *seen, "u", RegionId{99})).status().code(),
+            StatusCode::kVersionMismatch);
   for (const char* key : {"m", "t", "a"}) {
-    EXPECT_EQ(Run(store.Split(worker(), halves->first, key)).status().code(),
+    EXPECT_EQ(Run(store.Split(worker(), halves->first, key, RegionId{99})).status().code(),
               StatusCode::kInvalidArgument);
   }
   changed = halves->first.region;
@@ -369,6 +371,7 @@ TEST_P(MembershipContract, RegionsAreFoundedSplitAndChanged) {
   changed.filling = {1, 3};
   auto next = Run(store.ChangeView(worker(), halves->first, changed));
   ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(next->region.moves, 3u);  // founded, cut, given to another primary
 
   auto read = Run(other.Read(worker()));
   ASSERT_TRUE(read.ok()) << read.status();

@@ -47,8 +47,15 @@ TEST(RegionMapTest, WhatDoesNotCoverAllKeysOnceIsRefused) {
 TEST(RegionMapTest, EntriesThatBreakARuleAreRefused) {
   using Change = void (*)(RegionEntry&);
   const std::pair<const char*, Change> kWrong[] = {
-      {"ids and views begin with 1", [](RegionEntry& e) { e.id = RegionId::kNone; }},
-      {"ids and views begin with 1", [](RegionEntry& e) { e.view = 0; }},
+      {"ids, views and moves begin with 1", [](RegionEntry& e) { e.id = RegionId::kNone; }},
+      {"ids, views and moves begin with 1", [](RegionEntry& e) { e.view = 0; }},
+      {"ids, views and moves begin with 1", [](RegionEntry& e) { e.moves = 0; }},
+      {"the nodes that it is assigned to are not in order, or too many",
+       [](RegionEntry& e) {
+         e.assigned = {2, 1};
+       }},
+      {"it is to be split at a key of its own", [](RegionEntry& e) { e.split_at = e.start; }},
+      {"it is to be split at a key of its own", [](RegionEntry& e) { e.split_at = e.end; }},
       {"there is no such state", [](RegionEntry& e) { e.state = RegionState{3}; }},
       {"its keys are too long", [](RegionEntry& e) { e.end = std::string(4097, 'z'); }},
       {"it ends before it starts", [](RegionEntry& e) { e.end = e.start; }},
@@ -87,7 +94,12 @@ TEST(RegionMapTest, EntriesReadAsTheyWereWritten) {
   RegionEntry headless = NewRegion(UINT32_MAX, std::string("\0a", 2), std::string(4096, '\xff'));
   headless.state = RegionState::kHeadless;
   headless.primary = kNoNode;
-  for (const RegionEntry& region : {NewRegion(1, "", ""), headless}) {
+  RegionEntry wished = NewRegion(2, "a", "c");
+  wished.moves = 9;
+  wished.successor = 1;
+  wished.assigned = {1, 7};
+  wished.split_at = "b";
+  for (const RegionEntry& region : {NewRegion(1, "", ""), headless, wished}) {
     auto parsed = ParseRegionEntry("r", AsBytes(EncodeRegionEntry(region)));
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(*parsed, region);
@@ -173,15 +185,19 @@ TEST(RegionMapTest, SplitsGiveWhatAStdMapGives) {
       const std::string key = SplitModel::DrawKey(random);
       auto seen = service.Run(store.Get(worker, model.Find(key), Watch::kNothing));
       ASSERT_TRUE(seen.ok()) << seen.status();
-      auto halves = service.Run(store.Split(worker, *seen, key));
+      auto right = service.Run(store.NextRegion(worker));
+      ASSERT_TRUE(right.ok()) << right.status();
+      auto halves = service.Run(store.Split(worker, *seen, key, *right));
       if (model.regions.contains(key)) {
         EXPECT_EQ(halves.status().code(), StatusCode::kInvalidArgument);
         continue;
       }
       ASSERT_TRUE(halves.ok()) << halves.status();
       EXPECT_TRUE(model.regions.emplace(key, halves->second.region.id).second);
+      const uint32_t view = map->view();
       map = service.Run(store.Read(worker));
       ASSERT_TRUE(map.ok()) << map.status();
+      EXPECT_GT(map->view(), view);
       EXPECT_EQ(map->version(), ++version);
       model.Compare(*map, random);
     }
@@ -197,7 +213,9 @@ dsm::Task<void> SplitAtRandom(dsm::Worker& worker, RegionStore& store, Random& r
     if (map.ok()) {
       auto seen = co_await store.Get(worker, map->Find(key).id, Watch::kNothing);
       FARLEAF_CHECK(seen.ok(), seen.status());
-      auto halves = co_await store.Split(worker, *seen, key);
+      auto right = co_await store.NextRegion(worker);
+      FARLEAF_CHECK(right.ok(), right.status());
+      auto halves = co_await store.Split(worker, *seen, key, *right);
       *made += halves.ok();
     }
   }
