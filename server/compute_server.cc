@@ -131,18 +131,11 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
 
 Status ComputeServer::OpenEngine(uint64_t seed) {
   if (!options_.cluster.membership.empty()) {
-    for (;;) {
-      auto joined =
-          ClusterEngine::Open(options_.cluster, options_.lsm, seed, clock_, options_.unwanted);
-      if (joined.ok()) {
-        engine_ = std::move(*joined);
-        return Status::Ok();
-      }
-      // A life that ended while it stood by: the next one begins.
-      const bool over = joined.status().code() == StatusCode::kFenced;
-      if (!over || options_.unwanted()) return joined.status();
-      FARLEAF_LOG(warn, "beginning another life, since {}", joined.status().ToString());
-    }
+    auto joined =
+        ClusterEngine::Open(options_.cluster, options_.lsm, seed, clock_, options_.unwanted);
+    if (!joined.ok()) return joined.status();
+    engine_ = std::move(*joined);
+    return Status::Ok();
   }
   if (options_.engine == EngineKind::kLsm) {
     auto opened = LsmEngine::Open(options_.lsm, seed, clock_);
@@ -164,6 +157,7 @@ Status ComputeServer::Join(uint64_t seed) {
   auto started = NativeServer::Start(&engine_->host(), clock_, std::move(native));
   if (!started.ok()) return started.status();
   native_ = std::move(*started);
+  FARLEAF_RETURN_IF_ERROR(engine_->Serves(native_->urls()));
   FARLEAF_RETURN_IF_ERROR(
       engine_->StartBeside(watchers_ ? Engine::Watched::kYes : Engine::Watched::kNo));
   Enter(Phase::kServing);
@@ -205,6 +199,7 @@ void ComputeServer::StopServing() {
 }
 
 Status ComputeServer::Stop(const Engine::Hurried& hurried) {
+  if (engine_ && native_) engine_->Leave(hurried);
   StopServing();
   if (!engine_) return Status::Ok();
   Status closed = engine_->Close(hurried);

@@ -310,7 +310,7 @@ void AddClusterOptions(ConfigSchema& schema, ClusterOptions* cluster) {
   schema.AddString(
       "cluster",
       "zookeeper://HOST:PORT[,HOST:PORT]/NAME: nodes of that name keep the store together, "
-      "one of them serves it",
+      "in regions, and each serves all keys",
       &cluster->membership);
   schema.AddInteger("node", "which node of the cluster this is, unlike all others; required",
                     &cluster->node, 0, dsm::kMembersMax - 1);
@@ -318,8 +318,16 @@ void AddClusterOptions(ConfigSchema& schema, ClusterOptions* cluster) {
                    &cluster->peer_listen);
   schema.AddString("peer_advertise", "HOST:PORT that they are told; empty: as it listens",
                    &cluster->peer_advertise);
-  schema.AddInteger("replicas", "how many nodes hold all of it, the one that serves included",
+  schema.AddString("advertise",
+                   "HOST:PORT of the native protocol, as clients and other nodes are told; empty: "
+                   "as it listens",
+                   &cluster->advertise);
+  schema.AddInteger("replicas", "how many nodes hold each region, the one that serves it included",
                     &cluster->replicas, 1, 16);
+  schema.AddInteger("regions_max", "how many regions of others this node has room to keep copies of",
+                    &cluster->regions_max, 1, 1024);
+  schema.AddInteger("leave_ms", "at the end, what others are granted to take over what is served here",
+                    &cluster->leave_ms, 0, 600'000);
   schema.AddInteger("session_timeout_ms",
                     "a node that the membership has not heard of for so long is taken for dead",
                     &cluster->session_timeout_ms, 500, 600'000);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "dsm/base/status.h"
 #include "server/frontend/tree_host.h"
@@ -29,6 +30,9 @@ class Engine {
   virtual Status StartBeside(Watched /*watched*/) { return Status::Ok(); }
   virtual void StopBeside() {}
 
+  /// Clients of the native protocol are served at these URLs by now.
+  virtual Status Serves(const std::vector<std::string>& /*urls*/) { return Status::Ok(); }
+
   /// Fenced, once nothing in this process's memory is true any more: another engine has to take its place.
   virtual Status fenced() const { return Status::Ok(); }
   /// Ok if clients are served as they should be; otherwise why not. From any thread.
@@ -40,6 +44,8 @@ class Engine {
 
   /// Asked now and then: whether somebody waits for the end, so that what only makes the next start faster is left out.
   using Hurried = std::function<bool()>;
+  /// The end is near: others take over what they can, while clients are still served here.
+  virtual void Leave(const Hurried& /*hurried*/) {}
   /// Leaves all in order, and logs how that went. The host is gone then. REQUIRES: nothing runs on it.
   virtual Status Close(const Hurried& hurried) = 0;
 };

@@ -12,20 +12,18 @@
 
 namespace farleaf::server {
 
+using cluster::NodeRegions;
+using cluster::RegionId;
 using cluster::RegionNode;
 using dsm::Task;
 using dsm::Worker;
-using index::lsm::LsmOptions;
-using index::lsm::LsmStore;
 
 namespace {
 
 constexpr const char* kLivesPath = "/lives";
 constexpr const char* kElectionParent = "/master";
-/// The one region that there is.
-constexpr membership::RegionId kRegion{1};
 constexpr uint64_t kNodePauseNs = 20 * kNsPerMs;
-/// Beside the area: the tables of a region.
+/// Beside the areas: the tables of a region of registered memory.
 constexpr uint64_t kTablesBytes = uint64_t{1} << 20;
 constexpr uint64_t kServerIds = 65'000;
 
@@ -44,15 +42,17 @@ std::string ClusterName(std::string_view url) {
   return name;
 }
 
+void Pause() { std::this_thread::sleep_for(std::chrono::nanoseconds(kNodePauseNs)); }
+
 }  // namespace
 
 Result<std::unique_ptr<ClusterEngine>> ClusterEngine::Open(const ClusterOptions& cluster,
                                                            const LsmEngineOptions& lsm,
                                                            uint64_t seed, const Clock* clock,
-                                                           const Unwanted& unwanted) {
-  std::unique_ptr<ClusterEngine> engine(new ClusterEngine(cluster, lsm, seed, clock));
-  Status joined = engine->Join();
-  if (joined.ok()) joined = engine->AwaitPrimary(unwanted);
+                                                           Unwanted unwanted) {
+  std::unique_ptr<ClusterEngine> engine(
+      new ClusterEngine(cluster, lsm, seed, clock, std::move(unwanted)));
+  const Status joined = engine->Join();
   if (!joined.ok()) return joined.WithContext(engine->Name() + " of " + cluster.membership);
   return engine;
 }
@@ -66,10 +66,13 @@ Result<std::unique_ptr<Worker>> ClusterEngine::OpenWorker() {
 }
 
 Status ClusterEngine::Join() {
-  FARLEAF_RETURN_IF_ERROR(CheckStoreDirectory(lsm_.files.directory));
-  auto storage = index::storage::FileStorage::Open(lsm_.files);
-  if (!storage.ok()) return storage.status();
-  storage_ = std::move(*storage);
+  auto files = cluster::RegionFiles::Open({.lsm = lsm_,
+                                           .epochs = &epochs_,
+                                           .wall = &wall_,
+                                           .seed = seed_,
+                                           .open_worker = [this] { return OpenWorker(); }});
+  if (!files.ok()) return files.status().WithContext("data_dir");
+  files_ = std::move(*files);
   const membership::ZookeeperOptions options{.session_timeout_ms = cluster_.session_timeout_ms};
   auto session = membership::ZookeeperMembership::Open(cluster_.membership, options, clock_);
   if (!session.ok()) return session.status();
@@ -77,30 +80,15 @@ Status ClusterEngine::Join() {
   auto fabric = dsm::TcpFabric::Connect({}, ClusterName(cluster_.membership), {}, clock_);
   if (!fabric.ok()) return fabric.status();
   fabric_ = std::move(*fabric);
-  auto worker = OpenWorker();
-  if (!worker.ok()) return worker.status();
-  worker_ = std::move(*worker);
+  for (auto* worker : {&worker_, &control_, &observer_}) {
+    auto opened = OpenWorker();
+    if (!opened.ok()) return opened.status();
+    *worker = std::move(*opened);
+  }
   FARLEAF_RETURN_IF_ERROR(worker_->Run(BeginLife()));
   FARLEAF_RETURN_IF_ERROR(OpenMemory());
   FARLEAF_RETURN_IF_ERROR(fabric_->Identify({static_cast<dsm::MemberId>(cluster_.node), life_}));
-  auto control = OpenWorker();
-  if (!control.ok()) return control.status();
-  control_ = std::move(*control);
-  region_ = std::make_unique<RegionNode>(RegionDeps());
-  cluster::Master::Deps master;
-  master.session = session_.get();
-  master.clock = clock_;
-  master.self = static_cast<membership::NodeId>(cluster_.node);
-  master.name = fmt::format("{}/{}", cluster_.node, life_);
-  master.make_store = [this](Worker& on) { return MakeStore(on); };
-  master_ = std::make_unique<cluster::Master>(
-      std::move(master), cluster::MasterOptions{.replicas = cluster_.replicas});
-  FARLEAF_RETURN_IF_ERROR(worker_->Run(Announce()));
-  control_thread_ = std::thread([this] {
-    control_->Spawn(master_->Run(*control_));
-    control_->Spawn(RunRegion());
-    control_->RunUntilIdle();
-  });
+  MakeParts();
   FARLEAF_LOG(info, "{} of {}: life {}, memory at {}", Name(), cluster_.membership, life_,
               memory_->endpoint().endpoint);
   return Status::Ok();
@@ -125,52 +113,98 @@ Status ClusterEngine::OpenMemory() {
   dsm::RegisteredMemory::Options options;
   options.cluster = ClusterName(cluster_.membership);
   options.server = ServerOf(life_);
-  options.bytes = RoundUp(kTablesBytes + layout->bytes(), kTablesBytes);
+  options.bytes = RoundUp(kTablesBytes + cluster_.regions_max * layout->bytes(), kTablesBytes);
   options.agent.listen = cluster_.peer_listen;
   options.agent.advertise = cluster_.peer_advertise;
   auto memory = dsm::RegisteredMemory::Open(options, clock_);
   if (!memory.ok()) return memory.status().WithContext("peer_listen");
   memory_ = std::move(*memory);
+  areas_ = std::make_unique<dsm::AreaAllocator>(memory_->usable());
   return Status::Ok();
 }
 
-RegionNode::Deps ClusterEngine::RegionDeps() {
-  const auto layout = *replication::AreaLayout::For({.log_buffers = cluster_.log_buffers});
-  const dsm::Area area{memory_->usable().offset, layout.bytes()};
-  RegionNode::Deps deps;
+cluster::RegionDeps ClusterEngine::RegionDepsOf(RegionId region, cluster::RegionGate* gate) {
+  cluster::RegionDeps deps;
   deps.session = session_.get();
   deps.clock = clock_;
-  deps.region = kRegion;
+  deps.region = region;
   deps.self = {static_cast<dsm::MemberId>(cluster_.node), life_};
-  deps.storage = storage_.get();
-  deps.server = ServerOf(life_);
-  deps.area = memory_->Bytes(area);
-  deps.area_offset = area.offset;
-  deps.layout = layout;
-  deps.cut_off = [this](const dsm::MemberIdentity& life) { return memory_->CutOff(life); };
+  deps.memory.server = ServerOf(life_);
+  deps.memory.layout = *replication::AreaLayout::For({.log_buffers = cluster_.log_buffers});
+  deps.memory.areas = areas_.get();
+  deps.memory.bytes = [this](dsm::Area area) { return memory_->Bytes(area); };
+  deps.memory.cut_off = [this](const dsm::MemberIdentity& life) { return memory_->CutOff(life); };
+  deps.seed = seed_ ^ life_ ^ Mix64(static_cast<uint64_t>(region));
+  deps.gate = gate;
   deps.add_peer = [this](const dsm::ServerEndpoint& peer) { return fabric_->Add(peer); };
-  deps.open_store = [this](Worker& worker, index::lsm::Mirror* mirror) {
-    return OpenStore(worker, mirror);
+  cluster::RegionFiles* const files = files_.get();
+  deps.storage = [files, region] { return files->StorageOf(region); };
+  deps.open_store = [files, region](Worker& worker, index::lsm::Mirror* mirror) {
+    return files->OpenStore(worker, region, mirror);
   };
-  deps.serve = [this](LsmStore* store) -> Status {
-    auto background = index::lsm::Background::Start(store, [this] { return OpenWorker(); });
-    if (!background.ok()) return background.status();
-    background_ = std::move(*background);
-    return Status::Ok();
+  deps.begin_background = [files, region](index::lsm::LsmStore* store) {
+    return files->BeginBackground(region, store);
   };
-  deps.seed = seed_ ^ life_;
+  deps.end_background = [files, region](Worker& worker) {
+    return files->EndBackground(worker, region);
+  };
+  deps.copy_store = [files, region](Worker& worker, RegionId to) {
+    return files->CopyStore(worker, region, to);
+  };
+  deps.remove = [files, region] { return files->Remove(region); };
   return deps;
 }
 
+void ClusterEngine::MakeParts() {
+  const auto self = static_cast<membership::NodeId>(cluster_.node);
+  NodeRegions::Deps regions;
+  regions.session = session_.get();
+  regions.self = self;
+  regions.deps_of = [this](RegionId region, cluster::RegionGate* gate) {
+    return RegionDepsOf(region, gate);
+  };
+  regions.remove_others = [this](const membership::RegionMap& map) {
+    return files_->RemoveOthers(map);
+  };
+  regions_ = std::make_unique<NodeRegions>(std::move(regions));
+  cluster::Master::Deps master;
+  master.session = session_.get();
+  master.clock = clock_;
+  master.self = self;
+  master.name = fmt::format("{}/{}", cluster_.node, life_);
+  master.make_store = [this](Worker& on) { return files_->MakeStore(on, RegionId{1}); };
+  master_ = std::make_unique<cluster::Master>(
+      std::move(master), cluster::MasterOptions{.replicas = cluster_.replicas});
+  host_ = std::make_unique<cluster::ClusterTreeHost>(
+      cluster::ClusterTreeHost::Deps{.session = session_.get(),
+                                     .routes = regions_.get(),
+                                     .clock = clock_,
+                                     .open_worker = [this] { return OpenWorker(); }},
+      cluster::ClusterTreeHost::Options{});
+}
+
+Status ClusterEngine::Serves(const std::vector<std::string>& urls) {
+  std::string url = cluster_.advertise.empty() ? "" : "farleaf://" + cluster_.advertise;
+  if (url.empty() && !urls.empty()) url = urls.front();
+  FARLEAF_RETURN_IF_ERROR(worker_->Run(Announce(std::move(url))));
+  control_thread_ = std::thread([this] {
+    control_->Spawn(master_->Run(*control_));
+    control_->Spawn(RunRegions());
+    control_->RunUntilIdle();
+  });
+  return Status::Ok();
+}
+
 // The session of this node's last life may not have expired yet: until then its entry is there.
-Task<Status> ClusterEngine::Announce() {
+Task<Status> ClusterEngine::Announce(std::string url) {
   membership::RegionStore regions(session_.get());
-  Status status = co_await region_->LeaveOldLife(*worker_);
+  Status status = co_await regions_->LeaveOldLife(*worker_);
   if (!status.ok()) co_return status;
-  const membership::NodeEntry node{.id = static_cast<membership::NodeId>(cluster_.node),
-                                   .incarnation = life_,
-                                   .native_endpoints = {},
-                                   .fabric_endpoint = memory_->endpoint().endpoint};
+  membership::NodeEntry node{.id = static_cast<membership::NodeId>(cluster_.node),
+                             .incarnation = life_,
+                             .native_endpoints = {},
+                             .fabric_endpoint = memory_->endpoint().endpoint};
+  if (!url.empty()) node.native_endpoints.push_back(std::move(url));
   const uint64_t end_ns = clock_->NowNs() + 3 * uint64_t{cluster_.session_timeout_ms} * kNsPerMs;
   for (;;) {
     status = co_await regions.Announce(*worker_, node);
@@ -179,65 +213,27 @@ Task<Status> ClusterEngine::Announce() {
       co_return Status::AlreadyExists(
           Name() + " is there already: give each process of a cluster a node of its own");
     }
+    if (unwanted_ && unwanted_()) co_return Status::Unavailable("nobody wants it any more");
     co_await worker_->Sleep(kNodePauseNs);
   }
 }
 
-Task<Status> ClusterEngine::MakeStore(Worker& worker) {
-  LsmOptions options = lsm_.store;
-  options.durability = index::lsm::Durability::kSynced;
-  const LsmStore::Deps deps{storage_.get(), &epochs_, &wall_, seed_};
-  auto made = co_await LsmStore::Open(worker, deps, options, LsmStore::IfMissing::kCreate);
-  if (!made.ok()) co_return made.status();
-  Status closed = co_await (*made)->Close(worker);
-  co_return closed;
-}
-
-Task<Result<std::unique_ptr<LsmStore>>> ClusterEngine::OpenStore(Worker& worker,
-                                                                 index::lsm::Mirror* mirror) {
-  const LsmOptions options = StoreOptionsOf(lsm_);
-  const LsmStore::Deps deps{storage_.get(), &epochs_, &wall_, seed_, mirror};
-  auto opened = co_await LsmStore::Open(worker, deps, options, LsmStore::IfMissing::kFail);
-  co_return opened;
-}
-
-Task<void> ClusterEngine::RunRegion() {
-  Status ended = co_await region_->Run(*control_);
+Task<void> ClusterEngine::RunRegions() {
+  Status ended = co_await regions_->Run(*control_);
   master_->Stop();
   {
     std::lock_guard lock(mutex_);
-    ended_ = ended;
+    ended_ = std::move(ended);
   }
-  region_ended_.store(true);
-}
-
-Status ClusterEngine::AwaitPrimary(const Unwanted& unwanted) {
-  cluster::Role told = cluster::Role::kNothing;
-  while (region_->store() == nullptr) {
-    if (region_ended_.load()) {
-      std::lock_guard lock(mutex_);
-      return ended_.ok() ? Status::Unavailable("the region's part has ended") : ended_;
-    }
-    if (unwanted()) return Status::Unavailable("nobody wants it any more");
-    const cluster::Role role = region_->role();
-    if (role != told && role == cluster::Role::kBackup) {
-      FARLEAF_LOG(info, "{} is a backup, and stands by", Name());
-    }
-    told = role;
-    std::this_thread::sleep_for(std::chrono::nanoseconds(kNodePauseNs));
-  }
-  const auto open_worker = [this] { return OpenWorker(); };
-  auto host =
-      LsmTreeHost::Load({region_->store(), storage_.get(), lsm_.files.directory, open_worker});
-  if (!host.ok()) return host.status();
-  host_ = std::move(*host);
-  return Status::Ok();
+  regions_ended_.store(true);
 }
 
 Status ClusterEngine::fenced() const {
-  if (!region_ended_.load()) return Status::Ok();
+  if (!regions_ended_.load()) return Status::Ok();
   std::lock_guard lock(mutex_);
-  return ended_.ok() ? Status::Fenced("the region's part has ended") : ended_;
+  return ended_.code() == StatusCode::kFenced
+             ? ended_
+             : Status::Fenced("the regions of this node have ended: " + ended_.ToString());
 }
 
 Status ClusterEngine::Health() const {
@@ -245,65 +241,76 @@ Status ClusterEngine::Health() const {
   if (clock_->NowNs() >= session_->lease_until_ns()) {
     return Status::Unavailable("the membership " + cluster_.membership + " does not answer");
   }
-  return host_->Health();
+  if (regions_->Now() == nullptr) return Status::Unavailable("no map of regions is known yet");
+  std::lock_guard lock(observer_mutex_);
+  dsm::FabricCounts counts;
+  dsm::OpContext op{*observer_, counts};
+  return observer_->Run(host_->Upkeep(op));
 }
 
 std::string ClusterEngine::Describe() const {
-  return fmt::format("{} is the primary of the cluster {}, store in {}", Name(),
-                     cluster_.membership, lsm_.files.directory);
+  return fmt::format("{} of the cluster {}, its regions in {}", Name(), cluster_.membership,
+                     lsm_.files.directory);
 }
 
 void ClusterEngine::AppendMetrics(MetricsText* out) const {
-  const replication::ReplicaSet::Counts counts = region_->replicas().counts();
-  out->Gauge("farleaf_replication_backups", "Backups that hold all that is acknowledged.", {},
-             region_->replicas().members().size());
-  out->Counter("farleaf_replication_appends_total", "Round trips that brought log bytes to them.",
-               {}, counts.appends);
-  out->Counter("farleaf_replication_log_bytes_total", "WRITTEN to their memory for these.", {},
-               counts.verbs.bytes_written);
-  out->Counter("farleaf_replication_excluded_total", "Backups that were lost.", {},
-               counts.excluded);
+  uint64_t backups = 0;
+  regions_->ForEach([&](const RegionNode& node) {
+    backups += node.role() == cluster::Role::kBackup;
+    node.WithPrimary([&](const cluster::RegionPrimary& primary) {
+      const MetricsText::Labels region{
+          {"region", std::to_string(static_cast<uint32_t>(node.region()))}};
+      const replication::ReplicaSet::Counts counts = primary.replicas().counts();
+      out->Gauge("farleaf_replication_backups", "Backups that hold all that is acknowledged.",
+                 region, primary.replicas().members().size());
+      out->Counter("farleaf_replication_appends_total",
+                   "Round trips that brought log bytes to them, since this node serves the region.",
+                   region, counts.appends);
+      out->Counter("farleaf_replication_log_bytes_total", "WRITTEN to their memory for these.",
+                   region, counts.verbs.bytes_written);
+      out->Counter("farleaf_replication_excluded_total", "Backups that were lost.", region,
+                   counts.excluded);
+    });
+  });
+  out->Gauge("farleaf_cluster_primaries", "Regions that this node serves.", {},
+             regions_->primaries());
+  out->Gauge("farleaf_cluster_backups", "Regions that it keeps a copy of.", {}, backups);
   out->Gauge("farleaf_cluster_master", "Whether this node is the master.", {},
              master_->IsMaster() ? 1 : 0);
 }
 
+void ClusterEngine::Leave(const Hurried&) {}
+
 void ClusterEngine::EndControl() {
-  if (region_) region_->Stop();
-  if (master_) master_->Stop();
+  regions_->Stop();
+  master_->Stop();
   if (control_thread_.joinable()) control_thread_.join();
 }
 
 ClusterEngine::~ClusterEngine() {
+  if (regions_) EndControl();
   host_.reset();
-  background_.reset();
-  EndControl();
-  if (region_) region_->Abandon();
-  region_.reset();
 }
 
-Status ClusterEngine::Close(const Hurried& hurried) {
-  host_.reset();
+Status ClusterEngine::Close(const Hurried&) {
   const uint64_t begun_ns = clock_->NowNs();
-  LsmStore* const store = region_->store();
-  region_->FillNobody();
-  if (lsm_.close_flush_ms > 0) {
-    worker_->Run(FlushMemtables(*store, *worker_, lsm_.close_flush_ms, hurried));
-  }
-  background_.reset();
-  // While the backups are there: what is acknowledged is on their disks, too, behind this.
-  const Status closed = worker_->Run(store->Close(*worker_));
   EndControl();
+  Status closed;
+  {
+    std::lock_guard lock(mutex_);
+    closed = ended_;
+  }
+  host_.reset();
   const Status told = worker_->Run(session_->Close(*worker_));
   if (!told.ok()) FARLEAF_LOG(warn, "{}: {}", Name(), told.ToString());
-  region_.reset();
   const uint64_t took_ms = (clock_->NowNs() - begun_ns) / kNsPerMs;
   if (closed.ok()) {
     FARLEAF_LOG(info, "{} has left the cluster after {} ms", Name(), took_ms);
     return closed;
   }
   FARLEAF_LOG(error, "{} has not left in good order: {}", Name(), closed.ToString());
-  return closed.WithContext("the store in " + lsm_.files.directory +
-                            " was not closed in good order");
+  return closed.WithContext("the regions in " + lsm_.files.directory +
+                            " were not closed in good order");
 }
 
 }  // namespace farleaf::server

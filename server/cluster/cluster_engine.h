@@ -1,30 +1,34 @@
-// ClusterEngine: an engine whose trees are in a region that several nodes keep together: an LSM store in a directory of this machine, copied to
-// those of others while it is written.
+// ClusterEngine: an engine whose trees are in regions that several nodes keep together: each an LSM store in a directory of this machine,
+// copied to those of others while it is written.
 //
-// Open takes part in the cluster, and returns when this node is the primary: until then it is a backup or spare, and serves no client. When another one
-// is the primary in its place, or the session with the membership is over, the engine is `fenced`, and the next one begins another life of the node.
+// Any node serves any key (cluster_tree_host.h), whichever regions it is the primary of. When the session with the membership is over, the
+// engine is `fenced`, and the next one begins another life of the node.
 //
-// Threads: the control worker's, with the region's part, the master and the channels; the store's; and those of the session and of the memory's agent.
+// Threads: the control worker's, with the regions' parts, the master and the channels; the stores'; and those of the session, of the memory's agent and of the
+// links to other nodes.
 // Thread rule: that of Engine.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "dsm/area_allocator.h"
 #include "dsm/base/clock.h"
 #include "dsm/registered_memory.h"
 #include "dsm/tcp/tcp_fabric.h"
-#include "index/lsm/background.h"
-#include "index/storage/file_storage.h"
+#include "server/cluster/cluster_tree_host.h"
 #include "server/cluster/master.h"
-#include "server/cluster/region_node.h"
+#include "server/cluster/node_regions.h"
+#include "server/cluster/region_files.h"
 #include "server/engine.h"
 #include "server/lsm/lsm_engine.h"
-#include "server/lsm/lsm_tree_host.h"
 #include "server/membership/zookeeper_membership.h"
 
 namespace farleaf::server {
@@ -34,44 +38,52 @@ struct ClusterOptions {
   uint32_t node = 0;       ///< 1..4095, unlike all others of the cluster
   std::string peer_listen = "127.0.0.1:0";  ///< where others reach this node's memory
   std::string peer_advertise;               ///< what they are told; empty: as it listens
-  uint32_t replicas = 2;                    ///< of the region, the primary included
+  std::string advertise;  ///< HOST:PORT of the native protocol, for clients and nodes; empty: as it listens
+  uint32_t replicas = 2;  ///< of each region, the primary included
+  uint32_t regions_max = 32;  ///< that this node is a backup of, at any time in one life
   uint32_t session_timeout_ms = 2'000;
   uint32_t log_buffers =
       16;  ///< of 2 MiB, of each backup; LsmOptions::log_buffers_max and 6 at least
+  uint64_t leave_ms = 10'000;  ///< what Leave grants the others to take over
 };
 
 class ClusterEngine final : public Engine {
  public:
   /// Asked now and then while it waits: whether nobody wants the engine any more.
   using Unwanted = std::function<bool()>;
-  /// As LsmEngine::Open of the directory. Unavailable: `unwanted`, or the membership does not answer, which it names.
+  /// Takes part in the cluster, as far as clients of this process are concerned; others hear of it with Serves. Unavailable: the membership does not
+  /// answer, which it names. Else as LsmEngine::Open of the directory, in which each region has one of its own.
   static Result<std::unique_ptr<ClusterEngine>> Open(const ClusterOptions& cluster,
                                                      const LsmEngineOptions& lsm, uint64_t seed,
-                                                     const Clock* clock, const Unwanted& unwanted);
-  /// As if the process had crashed, if Close did not come before.
+                                                     const Clock* clock, Unwanted unwanted);
+  /// Leaves what is there in order, unless its life is over; but nobody is waited for.
   ~ClusterEngine() override;
 
   TreeHost& host() override { return *host_; }
+  /// Announces the node, once its last life's session has expired. AlreadyExists: another process is this node.
+  Status Serves(const std::vector<std::string>& urls) override;
   Status fenced() const override;
   Status Health() const override;
   void AppendMetrics(MetricsText* out) const override;
   std::string Describe() const override;
+  void Leave(const Hurried& hurried) override;
   Status Close(const Hurried& hurried) override;
 
  private:
   ClusterEngine(const ClusterOptions& cluster, const LsmEngineOptions& lsm, uint64_t seed,
-                const Clock* clock)
-      : cluster_(cluster), lsm_(lsm), seed_(seed), clock_(clock) {}
+                const Clock* clock, Unwanted unwanted)
+      : cluster_(cluster),
+        lsm_(lsm),
+        seed_(seed),
+        clock_(clock),
+        unwanted_(std::move(unwanted)) {}
   Status Join();
   dsm::Task<Status> BeginLife();
   Status OpenMemory();
-  dsm::Task<Status> Announce();
-  cluster::RegionNode::Deps RegionDeps();
-  dsm::Task<Status> MakeStore(dsm::Worker& worker);
-  dsm::Task<Result<std::unique_ptr<index::lsm::LsmStore>>> OpenStore(dsm::Worker& worker,
-                                                                     index::lsm::Mirror* mirror);
-  Status AwaitPrimary(const Unwanted& unwanted);
-  dsm::Task<void> RunRegion();
+  void MakeParts();
+  dsm::Task<Status> Announce(std::string url);
+  cluster::RegionDeps RegionDepsOf(cluster::RegionId region, cluster::RegionGate* gate);
+  dsm::Task<void> RunRegions();
   void EndControl();
   Result<std::unique_ptr<dsm::Worker>> OpenWorker();
   std::string Name() const { return "node " + std::to_string(cluster_.node); }
@@ -80,24 +92,27 @@ class ClusterEngine final : public Engine {
   const LsmEngineOptions lsm_;
   const uint64_t seed_;
   const Clock* const clock_;
+  const Unwanted unwanted_;
   const WallClock wall_;
   uint64_t life_ = 0;
   std::atomic<uint64_t> workers_{0};
-  std::atomic<bool> region_ended_{false};
+  std::atomic<bool> regions_ended_{false};
   mutable std::mutex mutex_;  // guards ended_
-  Status ended_;              // why the region's part has
+  Status ended_;              // why the regions' part has
   // In this order: each stands on those before it.
   dsm::EpochDomain epochs_;
-  std::unique_ptr<index::storage::FileStorage> storage_;
   std::unique_ptr<membership::ZookeeperMembership> session_;
   std::unique_ptr<dsm::RegisteredMemory> memory_;
+  std::unique_ptr<dsm::AreaAllocator> areas_;
   std::unique_ptr<dsm::TcpFabric> fabric_;
   std::unique_ptr<dsm::Worker> control_;  // of control_thread_
   std::unique_ptr<dsm::Worker> worker_;   // of the thread that opens and closes
+  std::unique_ptr<cluster::RegionFiles> files_;
   std::unique_ptr<cluster::Master> master_;
-  std::unique_ptr<cluster::RegionNode> region_;
-  std::unique_ptr<index::lsm::Background> background_;
-  std::unique_ptr<LsmTreeHost> host_;
+  std::unique_ptr<cluster::NodeRegions> regions_;
+  std::unique_ptr<cluster::ClusterTreeHost> host_;
+  mutable std::mutex observer_mutex_;  // guards observer_
+  std::unique_ptr<dsm::Worker> observer_;
   std::thread control_thread_;
 };
 

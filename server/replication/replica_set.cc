@@ -122,11 +122,8 @@ dsm::Task<Status> ReplicaSet::Append(Worker& worker, std::span<const MirrorPiece
       continue;
     }
     if (batches[i].status().code() == StatusCode::kUnknown) {
-      {
-        std::lock_guard lock(mutex_);
-        unsettled_.insert(now[i]->port().address().server);
-      }
-      worker.Spawn(Settle(worker, now[i]));
+      unsettled_->Add(now[i]->port().address().server);
+      worker.Spawn(Settle(worker, now[i], unsettled_, stopping_));
     }
     written = co_await Exclude(worker, now[i], batches[i].status());
     if (!written.ok()) co_return written;
@@ -134,20 +131,22 @@ dsm::Task<Status> ReplicaSet::Append(Worker& worker, std::span<const MirrorPiece
   co_return Status::Ok();
 }
 
-// A server that was restarted has other memory: there it never succeeds, and that id is not filled again by way of this worker.
-dsm::Task<void> ReplicaSet::Settle(Worker& worker, Link link) {
-  const ChannelAddress& address = link->port().address();
-  Status reached = Status::Unavailable("not tried yet");
-  while (!reached.ok() && !stopping_.load()) {
+// A server that was restarted has other memory: there it never succeeds, until it is forgotten.
+dsm::Task<void> ReplicaSet::Settle(Worker& worker, Link link,
+                                   std::shared_ptr<UnsettledMemory> unsettled,
+                                   std::shared_ptr<std::atomic<bool>> stopping) {
+  const ChannelAddress address = link->port().address();
+  while (!stopping->load() && unsettled->Contains(address.server)) {
     co_await worker.Sleep(kSettleNs);
     uint64_t word = 0;
     dsm::Batch look(address.server);
     look.ReadWord(address.area, &word);
     dsm::FabricCounts counts;
-    reached = co_await worker.RoundTrip(look, counts);
+    const Status reached = co_await worker.RoundTrip(look, counts);
+    if (!reached.ok()) continue;
+    unsettled->Settle(address.server);
+    co_return;
   }
-  std::lock_guard lock(mutex_);
-  unsettled_.erase(unsettled_.find(address.server));
 }
 
 dsm::Task<Status> ReplicaSet::Seal(Worker& worker, LogKind log, SegmentId segment, uint32_t used) {
@@ -248,7 +247,7 @@ dsm::Task<Status> ReplicaSet::Add(Worker& worker, std::shared_ptr<BackupLink> li
     std::lock_guard lock(mutex_);
     std::erase_if(added_, [](const auto& each) { return each.expired(); });
     added_.push_back(link);
-    if (unsettled_.contains(link->port().address().server)) {
+    if (unsettled_->Contains(link->port().address().server)) {
       link->port().Stop();
       co_return Status::Unavailable("node " + std::to_string(link->node()) +
                                     ": what was written to it before may arrive yet");

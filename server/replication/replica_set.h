@@ -19,7 +19,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "index/lsm/event.h"
@@ -27,6 +26,7 @@
 #include "index/lsm/store.h"
 #include "server/replication/backup_link.h"
 #include "server/replication/index_mode.h"
+#include "server/replication/unsettled_memory.h"
 
 namespace farleaf::server::replication {
 
@@ -46,9 +46,14 @@ class ReplicaSet final : public index::lsm::Mirror {
   using Worker = dsm::Worker;
   using MayAnswerFunction = std::function<Status()>;
   /// `views` outlives it, as whoever it is that `may_answer` asks (null: always). `mode`: of all backups.
-  explicit ReplicaSet(ViewKeeper* views, IndexMode mode = IndexMode::kSend,
-                      MayAnswerFunction may_answer = {})
-      : views_(views), mode_(mode), may_answer_(std::move(may_answer)) {}
+  /// `unsettled`: of all that write to the region's backups in this process, one after another.
+  explicit ReplicaSet(
+      ViewKeeper* views, IndexMode mode = IndexMode::kSend, MayAnswerFunction may_answer = {},
+      std::shared_ptr<UnsettledMemory> unsettled = std::make_shared<UnsettledMemory>())
+      : views_(views),
+        mode_(mode),
+        may_answer_(std::move(may_answer)),
+        unsettled_(std::move(unsettled)) {}
   /// Whose mirror this is. Before anything is added, and once.
   void set_store(index::lsm::LsmStore* store) { store_ = store; }
 
@@ -73,7 +78,7 @@ class ReplicaSet final : public index::lsm::Mirror {
   Status MayAnswer() const override { return may_answer_ ? may_answer_() : Status::Ok(); }
 
   /// Nothing is waited for any more that was WRITTEN to those who are excluded. Behind it the workers run out of what this has spawned there.
-  void Stop() { stopping_.store(true); }
+  void Stop() { stopping_->store(true); }
   /// The process is gone.
   void Abandon();
 
@@ -103,20 +108,22 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<Status> OpenBuffers(Worker& worker, const Links& links,
                                 std::span<const index::lsm::MirrorPiece> pieces);
 
-  /// Until nothing of what this worker has WRITTEN there can land any more.
-  dsm::Task<void> Settle(Worker& worker, Link link);
+  /// Until nothing of what this worker has WRITTEN there can land any more; or until `stopping`. It may end behind the set.
+  static dsm::Task<void> Settle(Worker& worker, Link link,
+                                std::shared_ptr<UnsettledMemory> unsettled,
+                                std::shared_ptr<std::atomic<bool>> stopping);
 
   ViewKeeper* const views_;
   const IndexMode mode_;
   const MayAnswerFunction may_answer_;
   index::lsm::LsmStore* store_ = nullptr;
   index::lsm::CoroutineMutex changing_;  // of who changes the view
-  std::atomic<bool> stopping_{false};
+  const std::shared_ptr<std::atomic<bool>> stopping_ = std::make_shared<std::atomic<bool>>(false);
+  const std::shared_ptr<UnsettledMemory> unsettled_;
   mutable std::mutex mutex_;  // guards all below
   Links links_;               // that count
   std::vector<std::weak_ptr<BackupLink>>
       added_;  // whether they count or not, as long as calls on them run
-  std::multiset<dsm::ServerId> unsettled_;  // memory servers, by workers
   Counts counts_;
 };
 

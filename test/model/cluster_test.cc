@@ -1,9 +1,11 @@
-// A cluster of simulated nodes with a membership in the simulation, that keeps a region together by itself while nodes crash and come back, lose the
-// membership, each other, or their turn: whoever serves has all that was acknowledged, nobody else acknowledges anything, and in the
-// end there are as many replicas as are wanted.
+// A cluster of simulated nodes with a membership in the simulation, that keeps regions together by itself while nodes crash and come back, lose the
+// membership, each other, or their turn, and while regions are split and handed over: whoever serves has all that was acknowledged, nobody else acknowledges
+// anything, no request fails because of what was planned, and in the end there are as many replicas as are wanted.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,7 +15,7 @@
 
 #include "index/lsm/store.h"
 #include "server/cluster/master.h"
-#include "server/cluster/region_node.h"
+#include "server/cluster/node_regions.h"
 #include "server/membership/counters.h"
 #include "server/membership/in_process_membership.h"
 #include "test/support/prefix_client.h"
@@ -42,7 +44,42 @@ constexpr size_t kNodes = 3;
 constexpr size_t kLivesMax = 10;
 constexpr size_t kClients = 3;
 constexpr uint64_t kTimeoutMs = 1'000;
-constexpr RegionId kRegion{1};
+constexpr size_t kRegionsMax = kClients;
+/// What all keys begin with in a store: a tree's number (index/prefixed_index.h).
+constexpr const char* kTree = "tt";
+
+/// Where a region may be split: clients' keys are not parted.
+std::string FirstKeyOf(size_t client) { return test::KeyPrefixOf(client); }
+
+/// All of a disk, to one where there is nothing.
+dsm::Task<Status> CopyDisk(Worker& worker, index::storage::Storage& from,
+                           index::storage::Storage& to) {
+  using index::storage::Io;
+  using index::storage::IoKind;
+  const auto segments = from.List();
+  if (!segments.ok()) co_return segments.status();
+  index::lsm::AlignedBytes memory(index::storage::kSegmentBytes);
+  for (const index::storage::SegmentId id : *segments) {
+    Status status = co_await to.Create(worker, id, {});
+    Io io{IoKind::kRead, id, 0, memory.span()};
+    if (status.ok()) status = co_await from.Run(worker, {&io, 1});
+    io.kind = IoKind::kWrite;
+    if (status.ok()) status = co_await to.Run(worker, {&io, 1});
+    Io sync{IoKind::kSync, id};
+    if (status.ok()) status = co_await to.Run(worker, {&sync, 1});
+    if (!status.ok()) co_return status;
+  }
+  auto files = from.ListFiles();
+  if (!files.ok()) co_return files.status();
+  std::ranges::sort(*files, std::greater<>());  // MANIFEST-…, then CURRENT
+  for (const std::string& name : *files) {
+    auto bytes = co_await from.ReadFile(worker, name);
+    if (!bytes.ok()) co_return bytes.status();
+    Status status = co_await to.ReplaceFile(worker, name, std::move(*bytes));
+    if (!status.ok()) co_return status;
+  }
+  co_return Status::Ok();
+}
 
 class Cluster {
  public:
@@ -51,7 +88,7 @@ class Cluster {
         layout_(*AreaLayout::For({.slots = 4, .payload_bytes = 64 << 10, .log_buffers = 12})),
         world_({.seed = random_.Next(),
                 .servers = kNodes * kLivesMax,
-                .region_bytes = SimNode::kArea + layout_.bytes()}),
+                .region_bytes = SimNode::kArea + kRegionsMax * layout_.bytes()}),
         service_(&world_.clock(), {.seed = random_.Next(),
                                    .session_timeout_ms = kTimeoutMs,
                                    .delay_ns_max = 2 * kNsPerMs}) {
@@ -61,6 +98,11 @@ class Cluster {
                      .epochs = &driver_epochs_,
                      .clock = &world_.clock()});
     world_.AddThread(driver_fabric_->process(), driver_.get());
+    auto session = service_.Open();
+    FARLEAF_CHECK(session.ok(), session.status());
+    driver_session_ = std::move(*session);
+    driver_->Spawn(driver_session_->KeepAlive(*driver_));
+    driver_->Spawn(WatchMap());
     options_.durability = random_.OneIn(3) ? Durability::kSynced : Durability::kReplicated;
     for (NodeId id = 1; id <= kNodes; ++id) Start(id);
   }
@@ -76,11 +118,15 @@ class Cluster {
     AwaitWhole();
     for (int round = 0; round < rounds && !Failed(); ++round) {
       SCOPED_TRACE("round " + std::to_string(round));
+      if (random_.OneIn(2)) Plan();
+      if (!Failed() && random_.OneIn(4)) AwaitWhole();
       Fault();
       if (!Failed()) AwaitWhole();
     }
   }
   uint64_t acknowledged = 0, promotions = 0, crashes = 0, lives_over = 0;
+  uint64_t splits = 0,
+           handed_over = 0;  ///< that were wished for while all was whole, and came true
   uint64_t alone_crashes = 0;
   uint64_t seen_unacknowledged = 0;  ///< by reads, of what was not answered to its writer yet
   uint64_t served_again_ns_max = 0, whole_again_ns_max = 0;
@@ -89,14 +135,15 @@ class Cluster {
   struct Node {
     NodeId id = 0;
     size_t lives = 0;
-    index::storage::SimImage image;  ///< while it is down
-    std::unique_ptr<SimNode> sim;    ///< null: it is down
+    SimNode::Disks disks;          ///< while it is down
+    std::unique_ptr<SimNode> sim;  ///< null: it is down
     std::unique_ptr<InProcessMembership> session;
     std::unique_ptr<Master> master;
-    std::unique_ptr<RegionNode> region;
-    bool announced = false;
-    bool life_over = false;  ///< Run has ended with Fenced
-    bool tended = false;     ///< its clients have been started
+    std::unique_ptr<dsm::AreaAllocator> areas;
+    std::unique_ptr<NodeRegions> regions;
+    bool life_over = false;               ///< Run has ended with Fenced
+    std::map<RegionId, size_t> running;   ///< of what runs in the background of the store
+    std::map<RegionId, uint64_t> tended;  ///< the opening whose clients have been started
   };
   Node& node(NodeId id) { return nodes_[id - 1]; }
   void RunFor(uint64_t ns) {
@@ -112,9 +159,13 @@ class Cluster {
     ASSERT_LT(started.lives, kLivesMax);
     const auto server = static_cast<dsm::ServerId>((id - 1) * kLivesMax + started.lives++);
     started.sim = std::make_unique<SimNode>(
-        &world_, SimNode::Options{server, random_.Next(), std::move(started.image)});
-    started.image = {};
-    started.announced = started.life_over = started.tended = false;
+        &world_, SimNode::Options{server, random_.Next(), std::move(started.disks)});
+    started.disks = {};
+    started.life_over = false;
+    started.running.clear();
+    started.tended.clear();
+    started.areas = std::make_unique<dsm::AreaAllocator>(
+        dsm::Area{SimNode::kArea, kRegionsMax * layout_.bytes()});
     auto session = service_.Open();
     ASSERT_TRUE(session.ok()) << session.status();
     started.session = std::move(*session);
@@ -139,7 +190,7 @@ class Cluster {
     on.master = std::make_unique<Master>(
         std::move(master), MasterOptions{.replicas = kNodes, .headless_wait_ms = 3'000});
     worker.Spawn(on.master->Run(worker));
-    Status ended = co_await on.region->Run(worker);
+    Status ended = co_await on.regions->Run(worker);
     on.master->Stop();
     on.life_over = true;
     EXPECT_EQ(ended.code(), StatusCode::kFenced) << ended;
@@ -151,8 +202,15 @@ class Cluster {
     if (status.ok()) status = co_await membership::CreatePath(worker, *on.session, "/master");
     if (!status.ok()) co_return status;
     // The simulation's fabrics name a node's life by its memory server.
-    on.region = std::make_unique<RegionNode>(RegionDeps(on));
-    status = co_await on.region->LeaveOldLife(worker);
+    NodeRegions::Deps deps;
+    deps.session = on.session.get();
+    deps.self = on.id;
+    deps.deps_of = [this, &on](RegionId region, RegionGate* gate) {
+      return DepsOf(on, region, gate);
+    };
+    deps.remove_others = [](const membership::RegionMap&) { return Status::Ok(); };
+    on.regions = std::make_unique<NodeRegions>(std::move(deps));
+    status = co_await on.regions->LeaveOldLife(worker);
     if (!status.ok()) co_return status;
     membership::NodeEntry entry{.id = on.id,
                                 .incarnation = on.sim->server() + uint64_t{1},
@@ -164,47 +222,74 @@ class Cluster {
       if (status.code() != StatusCode::kAlreadyExists) break;
       co_await worker.Sleep(100 * kNsPerMs);
     }
-    on.announced = status.ok();
     co_return status;
   }
 
-  RegionNode::Deps RegionDeps(Node& on) {
-    RegionNode::Deps deps;
+  RegionDeps DepsOf(Node& on, RegionId region, RegionGate* gate) {
+    const auto number = static_cast<uint32_t>(region);
+    RegionDeps deps;
     deps.session = on.session.get();
     deps.clock = &world_.clock();
-    deps.region = kRegion;
+    deps.region = region;
     deps.self = {on.id, on.sim->server() + uint64_t{1}};
-    deps.storage = &on.sim->storage();
-    deps.server = on.sim->server();
-    deps.area = on.sim->area(layout_);
-    deps.area_offset = SimNode::kArea;
-    deps.layout = layout_;
-    deps.cut_off = [this, &on](const dsm::MemberIdentity& life) {
+    deps.memory.server = on.sim->server();
+    deps.memory.layout = layout_;
+    deps.memory.areas = on.areas.get();
+    deps.memory.bytes = [this, &on](dsm::Area area) {
+      return world_.region_bytes(on.sim->server()).subspan(area.offset, area.bytes);
+    };
+    deps.memory.cut_off = [this, &on](const dsm::MemberIdentity& life) {
       // As it is known to the fabrics: SimNode::identity.
       world_.CutOffAt(on.sim->server(), {static_cast<dsm::MemberId>(life.incarnation), 1});
       return Status::Ok();
     };
+    deps.gate = gate;
     deps.add_peer = [](const dsm::ServerEndpoint&) { return Status::Ok(); };
-    deps.open_store = [this, &on](Worker& worker, index::lsm::Mirror* mirror) {
-      return OpenStore(worker, on, mirror);
+    deps.storage = [&on, number]() -> Result<index::storage::Storage*> {
+      return &on.sim->storage(number);
     };
-    deps.serve = [this, &on](LsmStore* store) {
-      Worker& behind = on.sim->background();
-      behind.Spawn(store->RunLogs(behind));
-      behind.Spawn(store->RunLogFlushes(behind));
-      behind.Spawn(store->RunFlushes(behind));
-      behind.Spawn(store->RunCollection(behind));
-      behind.Spawn(store->RunReclaim(behind));
-      behind.Spawn(store->RunCompactions(behind));
-      store->CompactEagerly(random_.OneIn(2));
+    deps.open_store = [this, &on, number](Worker& worker, index::lsm::Mirror* mirror) {
+      return OpenStore(worker, on, number, mirror);
+    };
+    deps.begin_background = [this, &on, region](LsmStore* store) {
+      BeginBackground(on, region, *store);
       return Status::Ok();
     };
+    deps.end_background = [this, &on, region](Worker& worker) {
+      return EndBackground(worker, on, region);
+    };
+    deps.copy_store = [&on, number](Worker& worker, RegionId to) {
+      return CopyDisk(worker, on.sim->storage(number), on.sim->storage(static_cast<uint32_t>(to)));
+    };
+    deps.remove = [] { return Status::Ok(); };
     deps.seed = random_.Next();
     return deps;
   }
 
+  void BeginBackground(Node& on, RegionId region, LsmStore& store) {
+    Worker& behind = on.sim->background();
+    stores_[{on.id, region}] = &store;
+    size_t& running = on.running[region];
+    behind.Spawn(Counted(store.RunLogs(behind), &running));
+    behind.Spawn(Counted(store.RunLogFlushes(behind), &running));
+    behind.Spawn(Counted(store.RunFlushes(behind), &running));
+    behind.Spawn(Counted(store.RunCollection(behind), &running));
+    behind.Spawn(Counted(store.RunReclaim(behind), &running));
+    behind.Spawn(Counted(store.RunCompactions(behind), &running));
+    store.CompactEagerly(random_.OneIn(2));
+  }
+  static dsm::Task<void> Counted(dsm::Task<void> task, size_t* running) {
+    ++*running;
+    co_await std::move(task);
+    --*running;
+  }
+  dsm::Task<void> EndBackground(Worker& worker, Node& on, RegionId region) {
+    stores_[{on.id, region}]->Stop();
+    while (on.running[region] > 0) co_await worker.Sleep(kNsPerMs);
+  }
+
   dsm::Task<Status> MakeStore(Worker& worker, Node& on) {
-    const LsmStore::Deps deps{&on.sim->storage(), &on.sim->epochs(), &world_.clock(), 1};
+    const LsmStore::Deps deps{&on.sim->storage(1), &on.sim->epochs(), &world_.clock(), 1};
     LsmOptions options = options_;
     options.durability = Durability::kSynced;
     auto made = co_await LsmStore::Open(worker, deps, options, LsmStore::IfMissing::kCreate);
@@ -212,25 +297,31 @@ class Cluster {
     Status closed = co_await (*made)->Close(worker);
     co_return closed;
   }
-  dsm::Task<Result<std::unique_ptr<LsmStore>>> OpenStore(Worker& worker, Node& on,
+  dsm::Task<Result<std::unique_ptr<LsmStore>>> OpenStore(Worker& worker, Node& on, uint32_t region,
                                                          index::lsm::Mirror* mirror) {
-    const LsmStore::Deps deps{&on.sim->storage(), &on.sim->epochs(), &world_.clock(), 1, mirror};
+    const LsmStore::Deps deps{&on.sim->storage(region), &on.sim->epochs(), &world_.clock(), 1,
+                              mirror};
     auto opened = co_await LsmStore::Open(worker, deps, options_, LsmStore::IfMissing::kFail);
     co_return opened;
   }
 
   void Crash(Node& crashed) {
     // Who is alone in sync takes with him what is in memory only (`replicated`): all of it was acknowledged by one.
-    const bool alone = crashed.region && crashed.region->store() != nullptr &&
-                       crashed.region->replicas().members().empty();
-    if (alone && options_.durability == Durability::kReplicated) {
-      ++alone_crashes;
-      for (PrefixModel& model : models_) model.durable = 0;
+    if (crashed.regions && options_.durability == Durability::kReplicated) {
+      crashed.regions->ForEach([this](const RegionNode& region) {
+        const RegionPrimary* const primary = region.primary();
+        if (primary == nullptr || !primary->replicas().members().empty()) return;
+        ++alone_crashes;
+        const auto entry = std::ranges::find(map_, region.region(), &RegionEntry::id);
+        for (size_t client = 0; client < kClients; ++client) {
+          if (entry == map_.end() || entry->Covers(FirstKeyOf(client))) models_[client].durable = 0;
+        }
+      });
     }
-    crashed.image = crashed.sim->Crash();
-    if (crashed.region) crashed.region->Abandon();
+    crashed.disks = crashed.sim->Crash();
+    if (crashed.regions) crashed.regions->Abandon();
     crashed.sim->AbandonWorkers();
-    crashed.region = nullptr;
+    crashed.regions = nullptr;
     crashed.master = nullptr;
     crashed.session = nullptr;
     crashed.sim = nullptr;
@@ -238,8 +329,8 @@ class Cluster {
 
   // ---- Clients
 
-  /// Of each node that has come to serve: what it has is looked at, and then it gets clients. A life that is over ends, and another one
-  /// begins.
+  /// Of each store that has come to be served: what it has is looked at, and then its clients write to it. A life that is over ends, and
+  /// another one begins.
   void Tend() {
     for (Node& each : nodes_) {
       if (!each.sim || Failed()) continue;
@@ -249,62 +340,94 @@ class Cluster {
         Start(each.id);
         continue;
       }
-      if (!each.region || each.region->store() == nullptr || each.tended) continue;
-      each.tended = true;
-      ++promotions;
-      const uint64_t epoch = ++epoch_;
-      Worker& worker = each.sim->clients();
-      worker.Spawn(Serve(worker, *each.region->store(), epoch));
+      if (!each.regions) continue;
+      each.regions->ForEach([this, &each](const RegionNode& region) {
+        StoreUse use = each.regions->Use(region.region());
+        if (use.served() == nullptr) return;
+        const uint64_t opening = use.served()->opening;
+        if (std::exchange(each.tended[region.region()], opening) == opening) return;
+        ++promotions;
+        Worker& worker = each.sim->clients();
+        worker.Spawn(Serve(worker, use.gate(), opening, std::nullopt));
+      });
     }
   }
 
-  dsm::Task<void> Serve(Worker& worker, LsmStore& store, uint64_t epoch) {
+  /// `only`: this client's part of it.
+  dsm::Task<void> Serve(Worker& worker, RegionGate* gate, uint64_t opening,
+                        std::optional<size_t> only) {
+    const uint64_t epoch = ++epoch_;
+    const StoreUse use(gate);
+    if (use.served() == nullptr || use.served()->opening != opening) co_return;
     std::vector<KeyValue> rows;
     dsm::FabricCounts counts;
     OpContext op{worker, counts};
+    const ServedStore& served = *use.served();
     const ScanRange all{.start = {}};
-    Status scanned = co_await store.Scan(op, all, &rows);
-    if (!scanned.ok()) co_return;  // it serves no more
-    for (size_t client = 0; client < kClients; ++client) models_[client].Check(client, rows);
-    serving_ = epoch;
-    for (size_t client = 0; client < kClients; ++client) {
-      worker.Spawn(Write(worker, store, client, epoch));
+    Status scanned = co_await served.store->Scan(op, all, &rows);
+    if (!scanned.ok()) {
+      worker.Spawn(ServeAgain(worker, gate, opening, only));
+      co_return;
     }
-    while (serving_ == epoch) {
-      co_await worker.Sleep(random_.Below(40 * kNsPerMs));
-      store.FlushSoon();
+    for (KeyValue& row : rows) row.key.erase(0, std::string_view(kTree).size());
+    for (size_t client = 0; client < kClients; ++client) {
+      if (!served.Covers(FirstKeyOf(client)) || serving_[client] > epoch) continue;
+      if (only && *only != client) continue;
+      models_[client].Check(client, rows);
+      serving_[client] = epoch;
+      served_by_[client] = {gate, opening};
+      worker.Spawn(Write(worker, gate, opening, client, epoch));
     }
   }
+  /// Its lease may run again, if nobody has taken its place.
+  dsm::Task<void> ServeAgain(Worker& worker, RegionGate* gate, uint64_t opening,
+                             std::optional<size_t> only) {
+    co_await worker.Sleep(100 * kNsPerMs);
+    co_await Serve(worker, gate, opening, only);
+  }
 
-  dsm::Task<void> Write(Worker& worker, LsmStore& store, size_t client, uint64_t epoch) {
+  /// While the store is open, and of this epoch: until another one is served in its place.
+  dsm::Task<void> Write(Worker& worker, RegionGate* gate, uint64_t opening, size_t client,
+                        uint64_t epoch) {
     PrefixModel& model = models_[client];
-    while (serving_ == epoch) {
+    while (serving_[client] == epoch) {
+      const StoreUse use(gate);
+      if (use.served() == nullptr || use.served()->opening != opening) co_return;
+      LsmStore& store = *use.served()->store;
       test::Operation operation = test::DrawOperation(random_, model.operations.size());
       model.operations.push_back(operation);
       const size_t count = model.operations.size();
       dsm::FabricCounts counts;
       OpContext op{worker, counts};
-      Status written = co_await test::WriteOperation(op, store, client, std::move(operation));
+      Status written =
+          co_await test::WriteOperation(op, store, client, std::move(operation), kTree);
       if (written.ok()) {
         // Whoever was deposed acknowledges nothing, however late it wakes.
-        EXPECT_EQ(serving_, epoch) << "a deposed primary has acknowledged a write";
-        if (serving_ != epoch) co_return;
+        EXPECT_EQ(serving_[client], epoch) << "a deposed primary has acknowledged a write";
+        if (serving_[client] != epoch) co_return;
         model.durable = std::max(model.durable, count);
         ++acknowledged;
+        ++acknowledged_[client];
+      } else {
+        // What failed may have been committed: that is looked at.
+        EXPECT_FALSE(calm_) << "a request has failed, and nothing else had: " << written;
+        worker.Spawn(ServeAgain(worker, gate, opening, client));
+        co_return;
       }
-      // What failed may have been committed: nothing is known of it until somebody else serves.
-      if (!written.ok()) co_return;
-      if (random_.OneIn(3)) co_await Read(worker, store, epoch);
+      if (random_.OneIn(3)) co_await Read(worker, store, served_by_[client]);
+      if (random_.OneIn(20)) store.FlushSoon();
       co_await worker.Sleep(random_.Below(4 * kNsPerMs));
     }
   }
 
   /// What somebody has seen stays, as if it had been acknowledged to him who wrote it.
-  dsm::Task<void> Read(Worker& worker, LsmStore& store, uint64_t epoch) {
+  dsm::Task<void> Read(Worker& worker, LsmStore& store, std::pair<RegionGate*, uint64_t> by) {
+    const size_t client = random_.Below(kClients);
+    if (served_by_[client] != by) co_return;
+    const uint64_t epoch = serving_[client];
     dsm::FabricCounts counts;
     OpContext op{worker, counts};
-    const size_t client = random_.Below(kClients);
-    const std::string key = test::KeyOf(client, random_.Below(test::kPrefixKeysEach));
+    const std::string key = kTree + test::KeyOf(client, random_.Below(test::kPrefixKeysEach));
     std::optional<std::string> seen;
     if (random_.OneIn(4)) {
       std::vector<KeyValue> rows;
@@ -318,64 +441,159 @@ class Cluster {
       if (!found.ok()) co_return;
       if (*found) seen = value;
     }
-    EXPECT_EQ(serving_, epoch) << "a deposed primary has answered a read";
-    if (!seen || serving_ != epoch) co_return;
+    EXPECT_EQ(serving_[client], epoch) << "a deposed primary has answered a read";
+    if (!seen || serving_[client] != epoch) co_return;
     PrefixModel& model = models_[client];
     const size_t count = std::stoull(*seen) + 1;
     seen_unacknowledged += count > model.durable;
     model.durable = std::max(model.durable, count);
   }
 
-  // ---- Faults
+  // ---- What is known of the regions
 
-  Node* Primary() {
+  dsm::Task<void> WatchMap() {
+    membership::RegionStore store(driver_session_.get());
+    for (;;) {
+      auto map = co_await store.Read(*driver_);
+      if (map.ok()) map_ = map->regions();
+      co_await driver_->Sleep(20 * kNsPerMs);
+    }
+  }
+  Node* PrimaryOf(RegionId region) {
     for (Node& each : nodes_) {
-      if (each.sim && !each.life_over && each.region && each.region->store() != nullptr) {
-        return &each;
-      }
+      if (!each.sim || each.life_over || !each.regions) continue;
+      if (each.regions->Use(region).served() != nullptr) return &each;
     }
     return nullptr;
   }
+  /// Members beside the primary; nullopt: nobody serves it, or its clients have not been started.
+  std::optional<size_t> BackupsOf(RegionId region) {
+    Node* const primary = PrimaryOf(region);
+    if (primary == nullptr) return std::nullopt;
+    if (primary->tended[region] != primary->regions->Use(region).served()->opening) {
+      return std::nullopt;
+    }
+    std::optional<size_t> backups;
+    primary->regions->ForEach([&backups, region](const RegionNode& each) {
+      if (each.region() == region && each.primary() != nullptr) {
+        backups = each.primary()->replicas().members().size();
+      }
+    });
+    return backups;
+  }
   bool IsWhole() {
-    Node* const primary = Primary();
-    if (primary == nullptr || !primary->tended || serving_ != epoch_) return false;
+    if (map_.empty()) return false;
     for (Node& each : nodes_) {
       if (!each.sim) return false;
     }
-    return primary->region->replicas().members().size() == kNodes - 1;
+    return std::ranges::all_of(map_, [this](const RegionEntry& region) {
+      return BackupsOf(region.id) == kNodes - 1 && region.successor == membership::kNoNode &&
+             region.split_at.empty();
+    });
+  }
+  std::string Describe() {
+    std::string text;
+    for (const RegionEntry& region : map_) {
+      Node* const primary = PrimaryOf(region.id);
+      const auto backups = BackupsOf(region.id);
+      text += NameOf(region.id) + ": " +
+              (primary ? "node " + std::to_string(primary->id) + " serves" : "nobody serves") +
+              ", backups " + (backups ? std::to_string(*backups) : "?") + "; ";
+    }
+    return text;
   }
 
   /// Nodes that are down come back, and all find each other again.
   void AwaitWhole() {
     const uint64_t begun_ns = world_.now_ns();
     bool served = false;
-    const uint64_t before = acknowledged;
+    const auto before = acknowledged_;
+    const auto go_on = [&](uint64_t more) {
+      for (size_t client = 0; client < kClients; ++client) {
+        if (acknowledged_[client] < before[client] + more) return false;
+      }
+      return true;
+    };
     for (int slice = 0; slice < 1200 && !Failed(); ++slice) {
       for (Node& each : nodes_) {
         if (!each.sim) Start(each.id);
       }
       Tend();
       RunFor(50 * kNsPerMs);
-      if (!served && acknowledged > before) {
+      if (!served && go_on(1)) {
         served = true;
         served_again_ns_max = std::max(served_again_ns_max, world_.now_ns() - begun_ns);
       }
-      if (IsWhole() && acknowledged > before + kClients) {
+      if (IsWhole() && go_on(2)) {
         whole_again_ns_max = std::max(whole_again_ns_max, world_.now_ns() - begun_ns);
         return;
       }
     }
-    ADD_FAILURE() << "the region is not whole again after a minute: "
-                  << (Primary()
-                          ? "node " + std::to_string(Primary()->id) + " serves with " +
-                                ::testing::PrintToString(Primary()->region->replicas().members())
-                          : std::string("nobody serves"));
+    ADD_FAILURE() << "the regions are not whole again after a minute: " << Describe();
   }
+
+  // ---- What is planned
+
+  /// All is whole: a region is split, or handed over to another node, and no request fails.
+  void Plan() {
+    if (world_.now_ns() < faults_until_ns_) RunFor(faults_until_ns_ - world_.now_ns());
+    AwaitWhole();
+    if (Failed()) return;
+    const RegionEntry region = map_[random_.Below(map_.size())];
+    std::vector<std::string> keys;
+    for (size_t client = 1; client < kClients; ++client) {
+      const std::string key = FirstKeyOf(client);
+      if (region.Covers(key) && key != region.start) keys.push_back(key);
+    }
+    const bool split = !keys.empty() && random_.OneIn(2);
+    RegionEntry wished = region;
+    if (split) {
+      wished.split_at = keys[random_.Below(keys.size())];
+    } else {
+      wished.successor = static_cast<NodeId>(1 + random_.Below(kNodes));
+      if (wished.successor == region.primary) return;
+    }
+    const size_t regions = map_.size();
+    const uint64_t moves = MovesOf(region.id);
+    bool made = false;
+    driver_->Spawn(Wish(wished, &made));
+    calm_ = true;
+    for (int slice = 0; slice < 200 && !Failed(); ++slice) {
+      Tend();
+      RunFor(50 * kNsPerMs);
+      const bool done = split ? map_.size() > regions : MovesOf(region.id) > moves;
+      if (made && done && IsWhole()) break;
+    }
+    calm_ = false;
+    if (!made) return;  // somebody else had changed the entry
+    EXPECT_TRUE(IsWhole()) << Describe();
+    if (split) {
+      splits += map_.size() > regions;
+      EXPECT_EQ(map_.size(), regions + 1);
+    } else {
+      handed_over += MovesOf(region.id) > moves;
+      EXPECT_GT(MovesOf(region.id), moves);
+    }
+  }
+  uint64_t MovesOf(RegionId id) {
+    const auto at = std::ranges::find(map_, id, &RegionEntry::id);
+    return at == map_.end() ? 0 : at->moves;
+  }
+  dsm::Task<void> Wish(RegionEntry wished, bool* made) {
+    membership::RegionStore store(driver_session_.get());
+    auto seen = co_await store.Get(*driver_, wished.id, membership::Watch::kNothing);
+    if (!seen.ok() || seen->region.view != wished.view) co_return;
+    auto changed = co_await store.ChangeView(*driver_, std::move(*seen), std::move(wished));
+    *made = changed.ok();
+  }
+
+  // ---- Faults
 
   void Fault() {
     RunFor(random_.Below(300 * kNsPerMs));
     const size_t faults = random_.OneIn(4) ? 2 : 1;
     for (size_t i = 0; i < faults && !Failed(); ++i) {
+      if (random_.OneIn(4)) PlanInFault();
       OneFault();
       for (uint64_t ms = random_.Below(3'000); ms > 50; ms -= 50) {
         Tend();
@@ -384,12 +602,25 @@ class Cluster {
     }
   }
 
+  /// Something is wished for, and nothing is waited for.
+  void PlanInFault() {
+    RegionEntry wished = map_[random_.Below(map_.size())];
+    wished.successor = static_cast<NodeId>(1 + random_.Below(kNodes));
+    for (size_t client = 1; client < kClients; ++client) {
+      const std::string key = FirstKeyOf(client);
+      if (random_.OneIn(2) && wished.Covers(key) && key != wished.start) wished.split_at = key;
+    }
+    driver_->Spawn(Wish(wished, &made_in_fault_));
+    RunFor(random_.Below(60 * kNsPerMs));
+  }
+
   void OneFault() {
-    Node* const primary = Primary();
+    Node* const primary = PrimaryOf(map_[random_.Below(map_.size())].id);
     Node* hit = &nodes_[random_.Below(kNodes)];
     if (primary != nullptr && random_.OneIn(2)) hit = primary;
     if (!hit->sim) return;
     const uint64_t until_ns = world_.now_ns() + random_.Below(4 * kNsPerSecond);
+    faults_until_ns_ = std::max(faults_until_ns_, until_ns + kTimeoutMs * kNsPerMs);
     switch (random_.Below(4)) {
       case 0:
         ++crashes;
@@ -432,14 +663,22 @@ class Cluster {
   LsmOptions options_ = test::TinyStore();
   std::array<Node, kNodes> nodes_;
   std::array<PrefixModel, kClients> models_;
-  uint64_t epoch_ = 0;    // of who has come to serve last
-  uint64_t serving_ = 0;  // whose clients write
+  std::array<uint64_t, kClients> acknowledged_{};
+  uint64_t epoch_ = 0;                        // of the store that has come to be served last
+  std::array<uint64_t, kClients> serving_{};  // to whose store each client writes
+  std::array<std::pair<RegionGate*, uint64_t>, kClients> served_by_{};  // which that is
+  uint64_t faults_until_ns_ = 0;
+  bool calm_ = false;  // nothing fails that nobody has planned
+  bool made_in_fault_ = false;
+  std::vector<RegionEntry> map_;
+  std::map<std::pair<NodeId, RegionId>, LsmStore*> stores_;  // that are or were open
+  std::unique_ptr<InProcessMembership> driver_session_;
 };
 
-TEST(ClusterTest, KeepsARegionTogether) {
+TEST(ClusterTest, KeepsRegionsTogether) {
   const uint64_t seeds = test::Amount{2, 10, 1000};
   uint64_t acknowledged = 0, promotions = 0, crashes = 0, lives_over = 0, served = 0, whole = 0,
-           alone = 0, seen = 0;
+           alone = 0, seen = 0, splits = 0, handed_over = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Cluster cluster(seed);
@@ -449,6 +688,8 @@ TEST(ClusterTest, KeepsARegionTogether) {
     crashes += cluster.crashes;
     lives_over += cluster.lives_over;
     seen += cluster.seen_unacknowledged;
+    splits += cluster.splits;
+    handed_over += cluster.handed_over;
     alone += cluster.alone_crashes;
     served = std::max(served, cluster.served_again_ns_max);
     whole = std::max(whole, cluster.whole_again_ns_max);
@@ -457,13 +698,17 @@ TEST(ClusterTest, KeepsARegionTogether) {
   std::printf(
       "%lu seeds: %lu acknowledged, %lu seen before, %lu times somebody came to serve, %lu "
       "crashes (%lu of who was alone in sync), %lu lives that "
-      "were over; served again within %.2f s at most, whole again within %.2f s\n",
-      seeds, acknowledged, seen, promotions, crashes, alone, lives_over,
+      "were over, %lu splits, %lu times a region was handed over; served again within %.2f s at "
+      "most, whole again "
+      "within %.2f s\n",
+      seeds, acknowledged, seen, promotions, crashes, alone, lives_over, splits, handed_over,
       static_cast<double>(served) / 1e9, static_cast<double>(whole) / 1e9);
   EXPECT_GT(acknowledged, seeds * 10);
   EXPECT_GT(promotions, seeds);
   if (seeds < 10) return;
   EXPECT_GT(lives_over, 0u);
+  EXPECT_GT(splits, 0u);
+  EXPECT_GT(handed_over, 0u);
   EXPECT_GT(seen, 0u);
 }
 

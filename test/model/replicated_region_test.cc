@@ -108,7 +108,7 @@ class ReplicatedRegion {
   struct Node {
     NodeId id = 0;
     size_t lives = 0;
-    index::storage::SimImage image;  ///< while it is down
+    SimNode::Disks disks;  ///< while it is down
     std::unique_ptr<SimNode> sim;    ///< null: it is down
     // A backup:
     std::unique_ptr<BackupRegion> backup;
@@ -134,12 +134,12 @@ class ReplicatedRegion {
     started.id = id;
     const auto server = static_cast<dsm::ServerId>((id - 1) * kLivesMax + started.lives++);
     started.sim = std::make_unique<SimNode>(
-        &world_, SimNode::Options{server, random_.Next(), std::move(started.image)});
-    started.image = {};
+        &world_, SimNode::Options{server, random_.Next(), std::move(started.disks)});
+    started.disks = {};
   }
 
   void Crash(Node& crashed) {
-    crashed.image = crashed.sim->Crash();
+    crashed.disks = crashed.sim->Crash();
     if (crashed.replicas) crashed.replicas->Abandon();
     if (crashed.store) crashed.store->Abandon();
     crashed.sim->AbandonWorkers();

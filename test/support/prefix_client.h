@@ -25,10 +25,11 @@ inline Operation DrawOperation(Random& random, uint64_t number) {
   return operation;
 }
 
+/// `tree`: what all keys begin with.
 inline dsm::Task<Status> WriteOperation(dsm::OpContext& op, index::lsm::LsmStore& store,
-                                        size_t client, Operation operation) {
+                                        size_t client, Operation operation, std::string tree = {}) {
   std::vector<std::string> keys;
-  for (const auto& [key, value] : operation.changes) keys.push_back(KeyOf(client, key));
+  for (const auto& [key, value] : operation.changes) keys.push_back(tree + KeyOf(client, key));
   std::vector<index::lsm::Change> changes;
   size_t i = 0;
   for (const auto& [key, value] : operation.changes) {

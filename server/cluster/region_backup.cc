@@ -1,0 +1,157 @@
+#include "server/cluster/region_backup.h"
+
+#include <utility>
+
+#include "server/cluster/region_views.h"
+
+namespace farleaf::server::cluster {
+
+using index::lsm::StoreCopy;
+using membership::NodeEntry;
+using membership::Watch;
+using replication::BackupRegion;
+
+namespace {
+
+/// A backup that is to be filled, and is not being filled for so long, makes another offer.
+constexpr uint64_t kOfferAgainNs = 3 * kNsPerSecond;
+constexpr uint64_t kEndPauseNs = kNsPerMs;
+
+}  // namespace
+
+dsm::Task<Result<std::optional<NodeEntry>>> FindNode(dsm::Worker& worker,
+                                                     membership::RegionStore& regions, NodeId id) {
+  auto nodes = co_await regions.Nodes(worker, Watch::kChanges);
+  if (!nodes.ok()) co_return nodes.status();
+  for (NodeEntry& node : *nodes) {
+    if (node.id == id) co_return std::optional(std::move(node));
+  }
+  co_return std::optional<NodeEntry>();
+}
+
+RegionBackup::RegionBackup(const RegionDeps* deps)
+    : deps_(*deps), regions_(deps->session), random_(deps->seed) {}
+
+dsm::Task<Status> RegionBackup::Open(Worker& worker) {
+  if (!area_) {
+    auto taken = deps_.memory.areas->Take(deps_.memory.layout.bytes(), replication::kAreaAlignment);
+    if (!taken.ok()) {
+      co_return taken.status().WithContext("memory for the log buffers of " + NameOf(deps_.region));
+    }
+    area_ = *taken;
+  }
+  auto storage = deps_.storage();
+  if (!storage.ok()) co_return storage.status();
+  const BackupRegion::Deps deps{.storage = *storage,
+                                .area = deps_.memory.bytes(*area_),
+                                .layout = deps_.memory.layout,
+                                .channel = deps_.channel};
+  auto opened = co_await BackupRegion::Open(worker, deps);
+  if (!opened.ok()) co_return opened.status();
+  backup_ = std::move(*opened);
+  serving_ = true;
+  worker.Spawn(Serve(worker));
+  co_return Status::Ok();
+}
+
+dsm::Task<void> RegionBackup::Serve(Worker& worker) {
+  co_await backup_->Serve(worker);
+  serving_ = false;
+}
+
+// A life that is announced still, and is not the primary any more, has said so itself, and had ended what it did here. It may be the primary of other
+// regions that this node has copies of.
+dsm::Task<Status> RegionBackup::CutOffLast(Worker& worker) {
+  if (last_primary_.id == membership::kNoNode) co_return Status::Ok();
+  auto node = co_await FindNode(worker, regions_, last_primary_.id);
+  if (!node.ok()) co_return node.status();
+  const bool lives = *node && (*node)->incarnation == last_primary_.incarnation;
+  if (!lives) FARLEAF_CO_RETURN_IF_ERROR(deps_.memory.cut_off(last_primary_));
+  last_primary_ = {};
+  co_return Status::Ok();
+}
+
+dsm::Task<Status> RegionBackup::Follow(Worker& worker, const membership::RegionEntry& region) {
+  if (!backup_) {
+    Status opened = co_await Open(worker);
+    if (!opened.ok()) co_return opened;
+  }
+  if (!Contains(region.filling, deps_.self.id)) {
+    offered_.reset();  // it has served its end: whoever is to fill this copy again needs another one
+    co_return Status::Ok();
+  }
+  auto primary = co_await FindNode(worker, regions_, region.primary);
+  if (!primary.ok()) co_return primary.status();
+  if (!*primary) co_return Status::Ok();
+  const bool stands = offered_ && offered_->primary == (*primary)->id &&
+                      offered_->primary_life == (*primary)->incarnation;
+  if (stands && deps_.clock->NowNs() < offered_ns_ + kOfferAgainNs) co_return Status::Ok();
+  // Who is filling it is left to it: what it does is seen by its messages.
+  const uint64_t messages = backup_->statistics().messages;
+  if (stands && messages != messages_seen_) {
+    messages_seen_ = messages;
+    offered_ns_ = deps_.clock->NowNs();
+    co_return Status::Ok();
+  }
+  Status offered = co_await MakeOffer(worker, **primary);
+  co_return offered;
+}
+
+dsm::Task<Status> RegionBackup::MakeOffer(Worker& worker, const NodeEntry& primary) {
+  const dsm::MemberIdentity life{primary.id, primary.incarnation};
+  if (last_primary_ != life) {
+    Status cut = co_await CutOffLast(worker);
+    if (!cut.ok()) co_return cut;
+  }
+  Status withdrawn = co_await Withdraw(worker);
+  if (!withdrawn.ok()) co_return withdrawn;
+  Offer offer{.primary = primary.id,
+              .primary_life = primary.incarnation,
+              .life = deps_.self.incarnation,
+              .server = deps_.memory.server,
+              .area = area_->offset,
+              .token = random_.Next() | 1};
+  co_await backup_->Expect(offer.token);
+  last_primary_ = life;
+  const membership::CreateOptions options{.lifetime = membership::Lifetime::kEphemeral};
+  auto created = co_await deps_.session->Create(worker, OfferPath(deps_.region, deps_.self.id),
+                                                EncodeOffer(offer), options);
+  if (!created.ok()) co_return created.status();
+  offered_ = offer;
+  offered_ns_ = deps_.clock->NowNs();
+  messages_seen_ = backup_->statistics().messages;
+  co_return Status::Ok();
+}
+
+dsm::Task<Status> RegionBackup::Withdraw(Worker& worker) {
+  offered_.reset();
+  Status removed =
+      co_await deps_.session->Remove(worker, OfferPath(deps_.region, deps_.self.id), std::nullopt);
+  if (removed.code() == StatusCode::kNotFound) removed = Status::Ok();
+  co_return removed;
+}
+
+dsm::Task<Status> RegionBackup::End(Worker& worker, Why why) {
+  if (!backup_) co_return Status::Ok();
+  backup_->Stop();
+  while (serving_) co_await worker.Sleep(kEndPauseNs);
+  Status cut;
+  if (why == Why::kPromoted) {
+    cut = co_await CutOffLast(worker);
+  } else if (last_primary_.id != membership::kNoNode) {
+    cut = deps_.memory.cut_off(last_primary_);
+  }
+  if (!cut.ok()) co_return cut;
+  Status finished;
+  if (backup_->phase() == StoreCopy::Phase::kFollowing) {
+    finished = co_await backup_->Promote(worker);
+  }
+  backup_ = nullptr;
+  if (deps_.session->state() != membership::SessionState::kExpired) {
+    Status withdrawn = co_await Withdraw(worker);
+    if (finished.ok() && withdrawn.code() != StatusCode::kFenced) finished = withdrawn;
+  }
+  co_return finished;
+}
+
+}  // namespace farleaf::server::cluster
