@@ -37,26 +37,39 @@ struct RouteTable {
   const Route& Find(std::string_view key) const;
 };
 
+/// A store that is served, of the keys in [start, end): none but these may be asked for, since what a table says of a region's keys may be of
+/// before or behind a split.
+struct ServedStore {
+  index::lsm::LsmStore* store = nullptr;
+  std::string start;
+  std::string end;  ///< empty: there is no last key
+  bool Covers(std::string_view key) const { return key >= start && (end.empty() || key < end); }
+};
+
 /// Who may use a region's store, and who waits for those who do.
 class RegionGate {
  public:
-  /// The store from now on.
-  void Open(index::lsm::LsmStore* store) { store_.store(store); }
+  /// Served from now on. REQUIRES: it is closed, and idle.
+  void Open(ServedStore served) {
+    kept_ = std::move(served);
+    served_.store(&kept_);
+  }
   /// Nobody comes in any more. Behind it, whoever closes waits for idle().
-  void Close() { store_.store(nullptr); }
+  void Close() { served_.store(nullptr); }
   bool idle() const { return users_.load() == 0; }
 
-  /// null: it is closed. Otherwise Leave follows.
-  index::lsm::LsmStore* Enter() {
+  /// null: it is closed. Otherwise Leave follows, until which it stays.
+  const ServedStore* Enter() {
     users_.fetch_add(1);
-    index::lsm::LsmStore* const store = store_.load();
-    if (store == nullptr) users_.fetch_sub(1);
-    return store;
+    const ServedStore* const served = served_.load();
+    if (served == nullptr) users_.fetch_sub(1);
+    return served;
   }
   void Leave() { users_.fetch_sub(1); }
 
  private:
-  std::atomic<index::lsm::LsmStore*> store_{nullptr};
+  ServedStore kept_;
+  std::atomic<const ServedStore*> served_{nullptr};
   std::atomic<uint64_t> users_{0};
 };
 
@@ -64,19 +77,19 @@ class RegionGate {
 class StoreUse {
  public:
   StoreUse() = default;
-  explicit StoreUse(RegionGate* gate) : gate_(gate), store_(gate->Enter()) {}
+  explicit StoreUse(RegionGate* gate) : gate_(gate), served_(gate->Enter()) {}
   StoreUse(StoreUse&& other) noexcept
-      : gate_(other.gate_), store_(std::exchange(other.store_, nullptr)) {}
+      : gate_(other.gate_), served_(std::exchange(other.served_, nullptr)) {}
   StoreUse& operator=(StoreUse&&) = delete;
   ~StoreUse() {
-    if (store_ != nullptr) gate_->Leave();
+    if (served_ != nullptr) gate_->Leave();
   }
-  /// null: this node does not serve the region now.
-  index::lsm::LsmStore* store() const { return store_; }
+  /// null: this node does not serve the region now. Otherwise look whether it covers the key.
+  const ServedStore* served() const { return served_; }
 
  private:
   RegionGate* gate_ = nullptr;
-  index::lsm::LsmStore* store_ = nullptr;
+  const ServedStore* served_ = nullptr;
 };
 
 class RegionRoutes {
