@@ -43,6 +43,9 @@ struct Options {
   std::string password_file;
   /// What bytes go through to the server, as TLS (client/tls.h); null: they go as they are.
   std::shared_ptr<const SecureTransport> transport;
+  /// Of a Session: its caller decides by which view operations are routed (Session::set_view), and gets those that are
+  /// refused back (kFenced) instead of having them sent again. A Client does this itself.
+  bool routed_by_caller = false;
   /// Of the jitter; 0: from clock and process id.
   uint64_t seed = 0;
   /// Outlives the client; null: the machine's monotonic clock.

@@ -114,6 +114,14 @@ class Session {
     return Await<std::string>(NewPlain(protocol::Opcode::kPing), call).status();
   }
 
+  /// The last view the server has told, in a hello, a map or a refusal; 0: none yet.
+  uint32_t server_view() const { return server_view_; }
+  /// REQUIRES: Options::routed_by_caller. Batches carry `view` from now on; until the first call none, so that the
+  /// server refuses what names a key. An operation whose batch the server refuses ends with kFenced, which says both
+  /// views: it has not been executed. One that was given to the session before goes under the new view as well if it
+  /// has not been sent. What names no key (IsUnrouted) goes in batches of its own, which no server refuses.
+  void set_view(uint32_t view);
+
   /// Operations whose callback has not been called.
   size_t pending() const { return slots_.size() - free_slots_.size(); }
   bool connected() const { return ready_; }
@@ -185,6 +193,7 @@ class Session {
   struct SentBatch {
     uint32_t requests = 0;  // its slots stand in sent_slots_
     uint32_t left = 0;      // of them, neither answered nor refused
+    uint32_t view = 0;
   };
   struct KnownTree {
     std::string name;
@@ -230,6 +239,7 @@ class Session {
   void NoteSent(std::span<const uint32_t> slots);
   void LeaveBatch(const Slot& slot);
   void BatchRefused(const protocol::Response& response);
+  void GiveBack(uint32_t index, uint32_t view);
   void TakeRangeMap(const protocol::Response& response);
   void EndHoldIfClear();
   void EndHold();
@@ -243,6 +253,10 @@ class Session {
     slots_[index].state = SlotState::kQueued;
     slots_[index].order = next_order_++;
     queue_.push_back(index);
+  }
+  /// REQUIRES: something is queued.
+  bool NextIsUnrouted() const {
+    return protocol::IsUnrouted(slots_[queue_.front()].operation.opcode);
   }
   void RequeueInFront(std::vector<uint32_t> indexes);
   Status LossOf(const Slot& slot, std::string_view why) const;
@@ -260,8 +274,9 @@ class Session {
   Random random_;
 
   internal::Connection connection_;
-  bool ready_ = false;  // connected, and every known tree is open
-  uint32_t view_ = 0;
+  bool ready_ = false;        // connected, and every known tree is open
+  uint32_t view_ = 0;         // of batches
+  uint32_t server_view_ = 0;  // as it has last told
   uint32_t next_batch_ = 0;
   std::vector<uint32_t> batch_slots_;   // of the batch that is being encoded
   std::deque<SentBatch> sent_batches_;  // up to next_batch_

@@ -38,7 +38,8 @@ inline void Session::ConnectingFailed(const Status& why) {
 }
 
 inline void Session::HelloDone() {
-  view_ = connection_.hello().view;
+  server_view_ = connection_.hello().view;
+  if (!options_.routed_by_caller) view_ = server_view_;
   trees_to_reopen_ = trees_.size();
   for (size_t handle = 0; handle < trees_.size(); ++handle) {
     protocol::Request request;
@@ -153,7 +154,8 @@ inline void Session::FillOut() {
 /// Encodes the next batch; none if no queued operation is to be sent.
 inline void Session::SendBatch(uint64_t now_ns) {
   std::string& out = connection_.out();
-  const size_t begin = protocol::BeginBatch(next_batch_, view_, &out);
+  const bool unrouted = options_.routed_by_caller && NextIsUnrouted();
+  const size_t begin = protocol::BeginBatch(next_batch_, unrouted ? 0 : view_, &out);
   batch_slots_.clear();
   // Through a ring each request has its own answer, so that none waits for those sent beside it.
   const size_t requests_max = connection_.ring() ? 1 : options_.batch_requests_max;
@@ -162,6 +164,7 @@ inline void Session::SendBatch(uint64_t now_ns) {
     const uint32_t index = queue_.front();
     // One that is large has a batch of its own, since a frame has a bound.
     if (!batch_slots_.empty() && slots_[index].operation.frame.size() > options_.batch_bytes) break;
+    if (options_.routed_by_caller && NextIsUnrouted() != unrouted) break;
     queue_.pop_front();
     if (!EncodeForBatch(index, now_ns)) continue;
     slots_[index].batch = next_batch_;

@@ -1,4 +1,4 @@
-// The member functions of Session by which operations of refused batches are routed and sent anew.
+// The member functions of Session by which operations of refused batches are sent anew, or given back to who routes them.
 //
 // A server refuses what it has not begun of a batch whose view is not its own, and no view of a server
 // is ever used again, so what was sent behind a refused batch under the same view is refused as well.
@@ -6,6 +6,8 @@
 // to be sent before which: so nothing is sent, and what may still be refused is waited for. That is
 // about a round trip, since refusals do not wait for the operations before them. It is right also of a
 // server that takes such a batch: its operations are not sent twice.
+//
+// With Options::routed_by_caller none of this is done: who routes decides, and operations are given back one by one.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +22,7 @@ namespace farleaf::client {
 /// The batch next_batch_ is encoded.
 inline void Session::NoteSent(std::span<const uint32_t> slots) {
   const auto requests = static_cast<uint32_t>(slots.size());
-  sent_batches_.push_back({requests, requests});
+  sent_batches_.push_back({requests, requests, view_});
   sent_slots_.insert(sent_slots_.end(), slots.begin(), slots.end());
   ++next_batch_;
 }
@@ -36,23 +38,43 @@ inline void Session::LeaveBatch(const Slot& slot) {
   }
 }
 
+inline void Session::set_view(uint32_t view) {
+  FARLEAF_CHECK(options_.routed_by_caller, "the session takes its server's view", view);
+  view_ = view;
+}
+
+/// It was routed by `view`, which is not the server's.
+inline void Session::GiveBack(uint32_t index, uint32_t view) {
+  Finish(index,
+         Status::Fenced(name_ + ": " + std::string(OpcodeName(slots_[index].operation.opcode)) +
+                        ": routed by view " + std::to_string(view) + ", the server's is " +
+                        std::to_string(server_view_)));
+}
+
 inline void Session::BatchRefused(const protocol::Response& response) {
+  server_view_ = response.view;
   const auto batch = static_cast<uint32_t>(response.id);
   const uint32_t behind = next_batch_ - batch;
   if (behind == 0 || behind > sent_batches_.size()) return;  // nobody waits for it any more
   size_t first = sent_slots_.size();
   for (uint32_t i = 1; i <= behind; ++i) first -= sent_batches_[sent_batches_.size() - i].requests;
-  const uint32_t requests = sent_batches_[sent_batches_.size() - behind].requests;
+  const uint32_t requests = sent_batches_[sent_batches_.size() - behind].requests,
+                 view = sent_batches_[sent_batches_.size() - behind].view;
   const std::vector<uint32_t> slots(
       sent_slots_.begin() + static_cast<std::ptrdiff_t>(first),
       sent_slots_.begin() + static_cast<std::ptrdiff_t>(first + requests));
   for (uint32_t i = response.refused_from; i < requests; ++i) {
     Slot& slot = slots_[slots[i]];
     if (slot.state != SlotState::kSent || slot.batch != batch) continue;
+    if (options_.routed_by_caller) {
+      GiveBack(slots[i], view);
+      continue;
+    }
     slot.state = SlotState::kQueued;  // it was not executed; until its deadline
     LeaveBatch(slot);
     refused_.push_back(slots[i]);
   }
+  if (options_.routed_by_caller) return;
   if (!holding_) first_refused_ = batch;
   holding_ = true;
   if (map_asked_) return;
@@ -71,13 +93,8 @@ inline void Session::TakeRangeMap(const protocol::Response& response) {
   if (response.code != StatusCode::kOk) {
     return Disconnect(Status(response.code, std::string(response.message)));
   }
-  // A session is one connection to one server: what that one does not serve is none of ours.
-  if (response.ranges.size() != 1 || !response.ranges.front().url.empty()) {
-    return Disconnect(
-        Status::Unavailable("the server does not serve all keys any more, and this client knows "
-                            "one range only: use a client of the server's release"));
-  }
-  view_ = response.view;
+  // Whatever it says of other servers: this one forwards what is theirs.
+  server_view_ = view_ = response.view;
   EndHoldIfClear();
 }
 

@@ -1,10 +1,7 @@
 // What a client of the native protocol does when its server fails, lies, stalls or is not there.
 
-#include <poll.h>
-
-#include <thread>
-
 #include "test/support/native_under_test.h"
+#include "test/support/scripted_native_server.h"
 
 namespace farleaf::server {
 namespace {
@@ -13,97 +10,7 @@ using client::Client;
 using client::Session;
 using client::Value;
 using client::internal::Fd;
-
-/// A server of one connection at a time that greets, opens any tree as id 1, and then does what the
-/// test says with each other request.
-class ScriptedServer {
- public:
-  enum class Then : uint8_t { kIgnore, kClose };
-  using Script = std::function<Then(const protocol::Request&, std::string* out)>;
-
-  ScriptedServer(const std::string& path, Script script) : script_(std::move(script)) {
-    auto endpoint = *client::ParseUnixPath(path);
-    auto address = client::internal::Resolve(endpoint)->front();
-    listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    FARLEAF_CHECK(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address.storage),
-                         address.bytes) == 0 &&
-                  ::listen(listener_.get(), 8) == 0);
-    url_ = endpoint.ToString();
-    thread_ = std::thread([this] { Run(); });
-  }
-  ~ScriptedServer() {
-    ::shutdown(listener_.get(), SHUT_RDWR);
-    stopping_ = true;
-    thread_.join();
-  }
-  const std::string& url() const { return url_; }
-
- private:
-  void Run() {
-    while (!stopping_) {
-      Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (socket.valid()) Serve(socket);
-    }
-  }
-  void Serve(const Fd& socket) {
-    std::string in, out;
-    bool greeted = false;
-    while (!stopping_) {
-      pollfd waited{socket.get(), POLLIN, 0};
-      if (::poll(&waited, 1, 20) == 0) continue;
-      char buffer[4096];
-      const ssize_t n = ::recv(socket.get(), buffer, sizeof buffer, 0);
-      if (n <= 0) return;
-      in.append(buffer, static_cast<size_t>(n));
-      while (true) {
-        const auto found = protocol::FindFrame(AsBytes(in), protocol::kFrameBytesMax);
-        if (found.state != protocol::FrameLookup::State::kComplete) break;
-        const std::string body(AsChars(found.body));
-        in.erase(0, found.frame_bytes);
-        if (Answer(body, &greeted, &out) == Then::kClose) return;
-      }
-      // A client that is gone by now (its test is over) wants no answer.
-      if (::send(socket.get(), out.data(), out.size(), MSG_NOSIGNAL) < 0) return;
-      out.clear();
-    }
-  }
-  Then Answer(const std::string& body, bool* greeted, std::string* out) {
-    if (!*greeted) {
-      protocol::ServerHello hello;
-      hello.view = 1;
-      AppendServerHello(hello, out);
-      *greeted = true;
-      return Then::kIgnore;
-    }
-    std::span<const std::byte> requests;
-    FARLEAF_CHECK(protocol::ParseBatch(AsBytes(body), &requests).ok());
-    while (!requests.empty()) {
-      protocol::Request request;
-      FARLEAF_CHECK(NextRequest(&requests, &request).ok());
-      if (AnswerRequest(request, out) == Then::kClose) return Then::kClose;
-    }
-    return Then::kIgnore;
-  }
-  Then AnswerRequest(const protocol::Request& request, std::string* out) {
-    if (request.opcode != protocol::Opcode::kOpenTree) return script_(request, out);
-    protocol::Response opened;
-    opened.id = request.id;
-    opened.opcode = request.opcode;
-    opened.trees = {{.id = 1,
-                     .layout = protocol::TreeLayout::kBytes,
-                     .key_bytes_max = 1024,
-                     .value_bytes_max = 1 << 24,
-                     .name = std::string(request.name)}};
-    AppendResponse(opened, out);
-    return Then::kIgnore;
-  }
-
-  Script script_;
-  Fd listener_;
-  std::string url_;
-  std::atomic<bool> stopping_{false};
-  std::thread thread_;
-};
+using ScriptedServer = test::ScriptedNativeServer;
 
 struct ClientFaultTest : test::OneOverMaps {};
 
