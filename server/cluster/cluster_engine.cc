@@ -42,8 +42,6 @@ std::string ClusterName(std::string_view url) {
   return name;
 }
 
-void Pause() { std::this_thread::sleep_for(std::chrono::nanoseconds(kNodePauseNs)); }
-
 }  // namespace
 
 Result<std::unique_ptr<ClusterEngine>> ClusterEngine::Open(const ClusterOptions& cluster,
@@ -66,11 +64,10 @@ Result<std::unique_ptr<Worker>> ClusterEngine::OpenWorker() {
 }
 
 Status ClusterEngine::Join() {
-  auto files = cluster::RegionFiles::Open({.lsm = lsm_,
-                                           .epochs = &epochs_,
-                                           .wall = &wall_,
-                                           .seed = seed_,
-                                           .open_worker = [this] { return OpenWorker(); }});
+  auto files = cluster::RegionFiles::Open(
+      {.lsm = lsm_, .epochs = &epochs_, .wall = &wall_, .seed = seed_, .open_worker = [this] {
+         return OpenWorker();
+       }});
   if (!files.ok()) return files.status().WithContext("data_dir");
   files_ = std::move(*files);
   const membership::ZookeeperOptions options{.session_timeout_ms = cluster_.session_timeout_ms};
@@ -254,29 +251,42 @@ std::string ClusterEngine::Describe() const {
 }
 
 void ClusterEngine::AppendMetrics(MetricsText* out) const {
-  uint64_t backups = 0;
+  struct Served {
+    MetricLabels labels;
+    size_t backups;
+    replication::ReplicaSet::Counts counts;
+  };
+  std::vector<Served> served;
+  uint64_t copies = 0;
   regions_->ForEach([&](const RegionNode& node) {
-    backups += node.role() == cluster::Role::kBackup;
+    copies += node.role() == cluster::Role::kBackup;
     node.WithPrimary([&](const cluster::RegionPrimary& primary) {
-      const MetricsText::Labels region{
-          {"region", std::to_string(static_cast<uint32_t>(node.region()))}};
-      const replication::ReplicaSet::Counts counts = primary.replicas().counts();
-      out->Gauge("farleaf_replication_backups", "Backups that hold all that is acknowledged.",
-                 region, primary.replicas().members().size());
-      out->Counter("farleaf_replication_appends_total",
-                   "Round trips that brought log bytes to them, since this node serves the region.",
-                   region, counts.appends);
-      out->Counter("farleaf_replication_log_bytes_total", "WRITTEN to their memory for these.",
-                   region, counts.verbs.bytes_written);
-      out->Counter("farleaf_replication_excluded_total", "Backups that were lost.", region,
-                   counts.excluded);
+      const std::string region = std::to_string(static_cast<uint32_t>(node.region()));
+      served.push_back(
+          {{{"region", region}}, primary.replicas().members().size(), primary.replicas().counts()});
     });
   });
-  out->Gauge("farleaf_cluster_primaries", "Regions that this node serves.", {},
-             regions_->primaries());
-  out->Gauge("farleaf_cluster_backups", "Regions that it keeps a copy of.", {}, backups);
+  out->Gauge("farleaf_cluster_primaries", "Regions that this node serves.", {}, served.size());
+  out->Gauge("farleaf_cluster_backups", "Regions that it keeps a copy of.", {}, copies);
   out->Gauge("farleaf_cluster_master", "Whether this node is the master.", {},
              master_->IsMaster() ? 1 : 0);
+  for (const Served& each : served) {
+    out->Gauge("farleaf_replication_backups", "Backups that hold all that is acknowledged.",
+               each.labels, each.backups);
+  }
+  for (const Served& each : served) {
+    out->Counter("farleaf_replication_appends_total",
+                 "Round trips that brought log bytes to them, since this node serves the region.",
+                 each.labels, each.counts.appends);
+  }
+  for (const Served& each : served) {
+    out->Counter("farleaf_replication_log_bytes_total", "WRITTEN to their memory for these.",
+                 each.labels, each.counts.verbs.bytes_written);
+  }
+  for (const Served& each : served) {
+    out->Counter("farleaf_replication_excluded_total", "Backups that were lost.", each.labels,
+                 each.counts.excluded);
+  }
 }
 
 void ClusterEngine::Leave(const Hurried&) {}

@@ -38,8 +38,9 @@ struct ClusterOptions {
   uint32_t node = 0;       ///< 1..4095, unlike all others of the cluster
   std::string peer_listen = "127.0.0.1:0";  ///< where others reach this node's memory
   std::string peer_advertise;               ///< what they are told; empty: as it listens
-  std::string advertise;  ///< HOST:PORT of the native protocol, for clients and nodes; empty: as it listens
-  uint32_t replicas = 2;  ///< of each region, the primary included
+  std::string
+      advertise;  ///< HOST:PORT of the native protocol, for clients and nodes; empty: as it listens
+  uint32_t replicas = 2;      ///< of each region, the primary included
   uint32_t regions_max = 32;  ///< that this node is a backup of, at any time in one life
   uint32_t session_timeout_ms = 2'000;
   uint32_t log_buffers =
@@ -72,11 +73,7 @@ class ClusterEngine final : public Engine {
  private:
   ClusterEngine(const ClusterOptions& cluster, const LsmEngineOptions& lsm, uint64_t seed,
                 const Clock* clock, Unwanted unwanted)
-      : cluster_(cluster),
-        lsm_(lsm),
-        seed_(seed),
-        clock_(clock),
-        unwanted_(std::move(unwanted)) {}
+      : cluster_(cluster), lsm_(lsm), seed_(seed), clock_(clock), unwanted_(std::move(unwanted)) {}
   Status Join();
   dsm::Task<Status> BeginLife();
   Status OpenMemory();

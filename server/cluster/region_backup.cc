@@ -77,7 +77,8 @@ dsm::Task<Status> RegionBackup::Follow(Worker& worker, const membership::RegionE
     if (!opened.ok()) co_return opened;
   }
   if (!Contains(region.filling, deps_.self.id)) {
-    offered_.reset();  // it has served its end: whoever is to fill this copy again needs another one
+    offered_
+        .reset();  // it has served its end: whoever is to fill this copy again needs another one
     co_return Status::Ok();
   }
   auto primary = co_await FindNode(worker, regions_, region.primary);

@@ -130,8 +130,8 @@ Task<Status> RegionFiles::CopyStore(Worker& worker, RegionId from, RegionId to) 
     auto closed = (*own)->Run(index::lsm::ClosedStore::Open(**own, PathOf(from), deps_.wall));
     copied = closed.status();
     if (!copied.ok()) return;
-    auto report = (*own)->Run(index::lsm::CopyStore(**own, **closed, PathOf(to),
-                                                    index::lsm::CopyLinks::kWherePossible));
+    auto report = (*own)->Run(
+        index::lsm::CopyStore(**own, **closed, PathOf(to), index::lsm::CopyLinks::kWherePossible));
     copied = report.status();
   };
   co_await OnThread(worker, copy);

@@ -39,7 +39,8 @@ class RegionFiles {
   Result<index::storage::Storage*> StorageOf(RegionId region);
   /// An empty store, durable.
   dsm::Task<Status> MakeStore(Worker& worker, RegionId region);
-  dsm::Task<Result<std::unique_ptr<index::lsm::LsmStore>>> OpenStore(Worker& worker, RegionId region,
+  dsm::Task<Result<std::unique_ptr<index::lsm::LsmStore>>> OpenStore(Worker& worker,
+                                                                     RegionId region,
                                                                      index::lsm::Mirror* mirror);
   Status BeginBackground(RegionId region, index::lsm::LsmStore* store);
   dsm::Task<void> EndBackground(Worker& worker, RegionId region);
