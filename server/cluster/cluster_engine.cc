@@ -92,7 +92,8 @@ Status ClusterEngine::Join() {
   master.clock = clock_;
   master.self = static_cast<membership::NodeId>(cluster_.node);
   master.name = fmt::format("{}/{}", cluster_.node, life_);
-  master.make_store = [this](Worker& on) { return MakeStore(on); };
+  // There is one region as long as /founding names no keys.
+  master.make_store = [this](Worker& on, membership::RegionId) { return MakeStore(on); };
   master_ = std::make_unique<cluster::Master>(
       std::move(master), cluster::MasterOptions{.replicas = cluster_.replicas});
   FARLEAF_RETURN_IF_ERROR(worker_->Run(Announce()));
