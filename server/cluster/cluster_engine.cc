@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "dsm/base/log.h"
 #include "dsm/null_transport.h"
+#include "server/cluster/leaving.h"
 #include "server/membership/counters.h"
 #include "server/membership/region_store.h"
 
@@ -23,6 +25,9 @@ namespace {
 constexpr const char* kLivesPath = "/lives";
 constexpr const char* kElectionParent = "/master";
 constexpr uint64_t kNodePauseNs = 20 * kNsPerMs;
+/// Nothing that this node serves has a backup for so long: nobody will take over.
+constexpr uint64_t kNobodyNs = kNsPerSecond;
+constexpr uint64_t kRedirectNs = 300 * kNsPerMs;
 /// Beside the areas: the tables of a region of registered memory.
 constexpr uint64_t kTablesBytes = uint64_t{1} << 20;
 constexpr uint64_t kServerIds = 65'000;
@@ -169,7 +174,7 @@ void ClusterEngine::MakeParts() {
   master.clock = clock_;
   master.self = self;
   master.name = fmt::format("{}/{}", cluster_.node, life_);
-  master.make_store = [this](Worker& on) { return files_->MakeStore(on, RegionId{1}); };
+  master.make_store = [this](Worker& on, RegionId region) { return files_->MakeStore(on, region); };
   master_ = std::make_unique<cluster::Master>(
       std::move(master), cluster::MasterOptions{.replicas = cluster_.replicas});
   host_ = std::make_unique<cluster::ClusterTreeHost>(
@@ -289,7 +294,32 @@ void ClusterEngine::AppendMetrics(MetricsText* out) const {
   }
 }
 
-void ClusterEngine::Leave(const Hurried&) {}
+// Each region goes to a node that holds all of it, if there is one: so nobody has to wait until this one is missed.
+void ClusterEngine::Leave(const Hurried& hurried) {
+  const auto self = static_cast<membership::NodeId>(cluster_.node);
+  const uint64_t begun_ns = clock_->NowNs();
+  const size_t served = regions_->primaries();
+  if (served == 0 || cluster_.leave_ms == 0) return;
+  const Status told = worker_->Run(cluster::AnnounceLeaving(*worker_, *session_, self));
+  if (!told.ok()) {
+    FARLEAF_LOG(warn, "{} leaves without having said so: {}", Name(), told.ToString());
+    return;
+  }
+  uint64_t taken_ns = begun_ns;  // when somebody could take over last
+  while (regions_->primaries() > 0 && fenced().ok() && !hurried()) {
+    const uint64_t now_ns = clock_->NowNs();
+    if (regions_->has_backups()) taken_ns = now_ns;
+    if (now_ns >= taken_ns + kNobodyNs || now_ns >= begun_ns + cluster_.leave_ms * kNsPerMs) break;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kNodePauseNs));
+  }
+  const size_t left = regions_->primaries();
+  FARLEAF_LOG(info, "{} leaves: {} of {} regions were handed over within {} ms", Name(),
+              served - std::min(served, left), served, (clock_->NowNs() - begun_ns) / kNsPerMs);
+  // Clients that have sent something here meanwhile are told where to go.
+  if (left < served && !hurried()) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kRedirectNs));
+  }
+}
 
 void ClusterEngine::EndControl() {
   regions_->Stop();

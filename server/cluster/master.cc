@@ -1,73 +1,29 @@
 #include "server/cluster/master.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "dsm/base/bytes.h"
 #include "dsm/base/log.h"
-#include "server/cluster/region_views.h"
+#include "server/cluster/founding.h"
+#include "server/cluster/leaving.h"
 
 namespace farleaf::server::cluster {
 
 using membership::RegionState;
+using membership::StoredRegion;
 using membership::Watch;
 
 namespace {
 
 constexpr const char* kElectionPath = "/master";
 constexpr uint64_t kMasterLookNs = kNsPerSecond;
+/// All is looked at again from time to time, also if nothing was heard of.
+constexpr uint64_t kMasterQuietNs = 10 * kNsPerSecond;
 constexpr uint64_t kMasterRetryNs = 100 * kNsPerMs;
 
-bool IsThere(const std::vector<NodeEntry>& nodes, NodeId id) {
-  return std::ranges::any_of(nodes, [id](const NodeEntry& node) { return node.id == id; });
-}
-
-void TakeOutGone(const std::vector<NodeEntry>& nodes, std::vector<NodeId>* members) {
-  std::erase_if(*members, [&](NodeId id) { return !IsThere(nodes, id); });
-}
-
-/// One of those in sync is named, the others of them are filled from it.
-void Name(RegionEntry* region, NodeId primary) {
-  for (const NodeId id : region->in_sync) {
-    if (id != primary) Insert(&region->filling, id);
-  }
-  Erase(&region->filling, primary);
-  region->primary = primary;
-  region->in_sync = {primary};
-  region->state = RegionState::kServing;
-}
-
 }  // namespace
-
-std::optional<RegionEntry> NextView(const RegionEntry& region, const std::vector<NodeEntry>& nodes,
-                                    uint32_t replicas, bool waited) {
-  RegionEntry next = region;
-  const bool headless = region.state == RegionState::kHeadless;
-  if (headless || !IsThere(nodes, region.primary)) {
-    std::vector<NodeId> there = region.in_sync;
-    TakeOutGone(nodes, &there);
-    TakeOutGone(nodes, &next.filling);
-    // A backup that is still there has all, in memory too: who was gone has left in_sync before he came back. Where a region is headless, all may
-    // have been gone.
-    const bool all = there.size() == region.in_sync.size();
-    if (!there.empty() && (!headless || all || waited)) {
-      Name(&next, there.front());
-      TakeOutGone(nodes, &next.filling);
-    } else if (!headless) {
-      next.primary = membership::kNoNode;
-      next.state = RegionState::kHeadless;
-    }
-  } else {
-    TakeOutGone(nodes, &next.in_sync);
-    TakeOutGone(nodes, &next.filling);
-    for (const NodeEntry& node : nodes) {
-      if (next.in_sync.size() + next.filling.size() >= replicas) break;
-      if (Contains(next.in_sync, node.id) || node.fabric_endpoint.empty()) continue;
-      Insert(&next.filling, node.id);
-    }
-  }
-  if (next == region) return std::nullopt;
-  return next;
-}
 
 Master::Master(Deps deps, MasterOptions options)
     : deps_(std::move(deps)),
@@ -78,7 +34,7 @@ Master::Master(Deps deps, MasterOptions options)
 dsm::Task<void> Master::Run(dsm::Worker& worker) {
   while (!stopping_) {
     if (!election_.IsMaster()) {
-      headless_since_ns_.reset();
+      headless_since_ns_.clear();
       Status elected = co_await election_.BecomeMaster(worker, kMasterLookNs);
       if (elected.code() == StatusCode::kFenced) co_return;
       if (elected.ok()) {
@@ -92,7 +48,7 @@ dsm::Task<void> Master::Run(dsm::Worker& worker) {
     Status looked = co_await Look(worker);
     if (looked.code() == StatusCode::kFenced) co_return;
     if (looked.ok()) {
-      (void)co_await deps_.session->AwaitChange(worker, "/", seen, kMasterLookNs);
+      co_await AwaitSomething(worker, seen);
     } else {
       FARLEAF_LOG(warn, "master: {}", looked.ToString());
       co_await worker.Sleep(kMasterRetryNs);
@@ -101,58 +57,119 @@ dsm::Task<void> Master::Run(dsm::Worker& worker) {
   (void)co_await election_.Resign(worker);
 }
 
+dsm::Task<void> Master::AwaitSomething(dsm::Worker& worker, uint64_t seen) {
+  for (uint64_t waited_ns = 0; waited_ns < kMasterQuietNs; waited_ns += kMasterLookNs) {
+    const bool changed = co_await deps_.session->AwaitChange(worker, "/", seen, kMasterLookNs);
+    // Where somebody is headless, time changes what is to be done.
+    if (changed || !headless_since_ns_.empty() || stopping_ || !election_.IsMaster()) co_return;
+  }
+}
+
+// The commit holds only if /founding is what was read: there with that version, or not there at all.
 dsm::Task<Status> Master::FoundMap(dsm::Worker& worker) {
-  Status made = co_await deps_.make_store(worker);
-  if (!made.ok()) co_return made;
-  RegionEntry all;
-  all.primary = deps_.self;
-  all.in_sync = {deps_.self};
-  std::vector<RegionEntry> regions{all};
-  auto founded = co_await regions_.Found(worker, std::move(regions));
-  if (founded.ok()) FARLEAF_LOG(info, "founded: a region of all keys, on node {}", deps_.self);
+  using membership::Change;
+  auto entry = co_await deps_.session->Get(worker, kFoundingPath, Watch::kNothing);
+  std::vector<std::string> starts = {""};
+  std::vector<Change> with;
+  std::optional<membership::Version> version;
+  if (entry.ok()) {
+    auto keys = ParseFounding(AsBytes(entry->bytes));
+    if (!keys.ok()) co_return keys.status();
+    starts.insert(starts.end(), keys->begin(), keys->end());
+    version = entry->version;
+  } else if (entry.status().code() == StatusCode::kNotFound) {
+    with.push_back({Change::Kind::kCreate, kFoundingPath, "", std::nullopt});
+  } else {
+    co_return entry.status();
+  }
+  with.push_back({Change::Kind::kRemove, kFoundingPath, "", version});
+  std::vector<RegionEntry> regions;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    if (i == founding_ids_.size()) {
+      auto id = co_await regions_.NextRegion(worker);
+      if (!id.ok()) co_return id.status();
+      founding_ids_.push_back(*id);
+    }
+    Status made = co_await deps_.make_store(worker, founding_ids_[i]);
+    if (!made.ok()) co_return made;
+    RegionEntry region;
+    region.id = founding_ids_[i];
+    region.primary = deps_.self;
+    region.in_sync = {deps_.self};
+    region.start = starts[i];
+    if (i + 1 < starts.size()) region.end = starts[i + 1];
+    regions.push_back(std::move(region));
+  }
+  auto founded = co_await regions_.Found(worker, std::move(regions), std::move(with));
+  if (founded.ok()) {
+    founding_ids_.clear();
+    FARLEAF_LOG(info, "founded: {} regions of all keys, on node {}", founded->regions().size(),
+                deps_.self);
+  }
   co_return founded.status();
+}
+
+std::vector<RegionId> Master::NoteHeadless(const std::vector<RegionEntry>& regions) {
+  const uint64_t now_ns = deps_.clock->NowNs();
+  std::map<RegionId, uint64_t> since_ns;
+  std::vector<RegionId> waited;
+  for (const RegionEntry& region : regions) {
+    if (region.state != RegionState::kHeadless) continue;
+    const auto before = headless_since_ns_.find(region.id);
+    const uint64_t begun_ns = before == headless_since_ns_.end() ? now_ns : before->second;
+    since_ns[region.id] = begun_ns;
+    if (now_ns >= begun_ns + options_.headless_wait_ms * kNsPerMs) waited.push_back(region.id);
+  }
+  headless_since_ns_ = std::move(since_ns);
+  std::ranges::sort(waited);
+  return waited;
 }
 
 dsm::Task<Status> Master::Look(dsm::Worker& worker) {
   auto nodes = co_await regions_.Nodes(worker, Watch::kChanges);
   if (!nodes.ok()) co_return nodes.status();
-  auto version = co_await regions_.MapVersion(worker, Watch::kChanges);
+  auto leaving = co_await ReadLeaving(worker, *deps_.session, Watch::kChanges);
+  if (!leaving.ok()) co_return leaving.status();
+  auto version = co_await regions_.MapVersion(worker, Watch::kNothing);
   if (version.status().code() == StatusCode::kNotFound) {
     Status founded = co_await FoundMap(worker);
-    co_return founded;
+    if (!founded.ok()) co_return founded;
+  } else if (!version.ok()) {
+    co_return version.status();
   }
-  if (!version.ok()) co_return version.status();
-  auto map = co_await regions_.Read(worker);
-  if (!map.ok()) co_return map.status();
-  for (const RegionEntry& region : map->regions()) {
-    Status looked = co_await LookAt(worker, region.id, *nodes);
-    if (!looked.ok()) co_return looked;
+  auto all = co_await regions_.All(worker, Watch::kChanges);
+  if (!all.ok()) co_return all.status();
+  Placement seen;
+  for (const StoredRegion& stored : *all) seen.regions.push_back(stored.region);
+  seen.nodes = std::move(*nodes);
+  seen.leaving = std::move(*leaving);
+  seen.waited = NoteHeadless(seen.regions);
+  seen.replicas = options_.replicas;
+  for (RegionEntry& next : Place(seen)) {
+    const auto stored =
+        std::ranges::find(*all, next.id, [](const StoredRegion& each) { return each.region.id; });
+    Status changed = co_await ChangeRegion(worker, *stored, std::move(next));
+    if (!changed.ok()) co_return changed;
   }
   co_return Status::Ok();
 }
 
-dsm::Task<Status> Master::LookAt(dsm::Worker& worker, RegionId id,
-                                 const std::vector<NodeEntry>& nodes) {
-  auto seen = co_await regions_.Get(worker, id, Watch::kChanges);
-  if (!seen.ok()) co_return seen.status();
-  const uint64_t now_ns = deps_.clock->NowNs();
-  if (seen->region.state != RegionState::kHeadless) {
-    headless_since_ns_.reset();
-  } else if (!headless_since_ns_) {
-    headless_since_ns_ = now_ns;
-  }
-  const bool waited =
-      headless_since_ns_ && now_ns >= *headless_since_ns_ + options_.headless_wait_ms * kNsPerMs;
-  const auto next = NextView(seen->region, nodes, options_.replicas, waited);
-  if (!next) co_return Status::Ok();
-  auto changed = co_await regions_.ChangeView(worker, *seen, *next);
+dsm::Task<Status> Master::ChangeRegion(dsm::Worker& worker, StoredRegion seen, RegionEntry next) {
+  const NodeId before = seen.region.primary, wished = seen.region.successor;
+  const auto id = static_cast<uint32_t>(next.id);
+  auto changed = co_await regions_.ChangeView(worker, std::move(seen), std::move(next));
   // Somebody else has changed it: the next look sees what.
   if (changed.status().code() == StatusCode::kVersionMismatch) co_return Status::Ok();
-  if (changed.ok() && next->primary != seen->region.primary) {
-    FARLEAF_LOG(info, "region {}: node {} is to be the primary, in place of node {}",
-                static_cast<uint32_t>(id), next->primary, seen->region.primary);
+  if (!changed.ok()) co_return changed.status();
+  const RegionEntry& now = changed->region;
+  if (now.primary != before) {
+    FARLEAF_LOG(info, "region {}: node {} is to be the primary, in place of node {}", id,
+                now.primary, before);
+  } else if (now.successor != membership::kNoNode && now.successor != wished) {
+    FARLEAF_LOG(info, "region {}: node {} is to hand it over to node {}", id, now.primary,
+                now.successor);
   }
-  co_return changed.status();
+  co_return Status::Ok();
 }
 
 }  // namespace farleaf::server::cluster

@@ -83,6 +83,15 @@ size_t NodeRegions::primaries() const {
   return serving;
 }
 
+bool NodeRegions::has_backups() const {
+  bool found = false;
+  ForEach([&found](const RegionNode& node) {
+    node.WithPrimary(
+        [&found](const RegionPrimary& primary) { found |= !primary.replicas().members().empty(); });
+  });
+  return found;
+}
+
 void NodeRegions::ForEach(const std::function<void(const RegionNode& node)>& look) const {
   std::shared_lock lock(mutex_);
   for (const auto& [id, part] : parts_) look(*part->node);

@@ -44,6 +44,8 @@ class NodeRegions final : public RegionRoutes {
   StoreUse Use(RegionId region) override;
   /// The number of regions that this node is the primary of, and serves.
   size_t primaries() const;
+  /// Whether one of these has a backup that holds all.
+  bool has_backups() const;
   /// Of each region, in the order of ids. The parts stay until this is destroyed.
   void ForEach(const std::function<void(const RegionNode& node)>& look) const;
 

@@ -77,21 +77,18 @@ dsm::Task<Result<RegionId>> RegionStore::NextRegion(dsm::Worker& worker) {
 }
 
 dsm::Task<Result<RegionMap>> RegionStore::Found(dsm::Worker& worker,
-                                                std::vector<RegionEntry> regions) {
-  std::vector<Change> changes;
-  for (RegionEntry& region : regions) {
-    auto id = co_await NextRegion(worker);
-    if (!id.ok()) co_return id.status();
-    region.id = *id;
-    region.view = region.moves = 1;
-  }
+                                                std::vector<RegionEntry> regions,
+                                                std::vector<Change> with) {
+  for (RegionEntry& region : regions) region.view = region.moves = 1;
   auto map = RegionMap::Make(1, std::move(regions));
   if (!map.ok()) co_return map.status();
+  std::vector<Change> changes;
   changes.push_back({Change::Kind::kCreate, kMapPath, "", {}});
   for (const RegionEntry& region : map->regions()) {
     changes.push_back(
         {Change::Kind::kCreate, RegionPath(region.id), EncodeRegionEntry(region), {}});
   }
+  changes.insert(changes.end(), with.begin(), with.end());
   const Status committed = co_await session_->Commit(worker, std::move(changes));
   FARLEAF_CO_RETURN_IF_ERROR(committed);
   co_return map;
@@ -140,6 +137,21 @@ dsm::Task<Result<StoredRegion>> RegionStore::Get(dsm::Worker& worker, RegionId i
   auto region = ParseAt(path, entry->bytes);
   if (!region.ok()) co_return region.status();
   co_return StoredRegion{std::move(*region), entry->version};
+}
+
+dsm::Task<Result<std::vector<StoredRegion>>> RegionStore::All(dsm::Worker& worker, Watch watch) {
+  auto names = co_await session_->Children(worker, kRegionsPath, watch);
+  if (!names.ok()) co_return names.status();
+  std::vector<StoredRegion> regions;
+  for (const std::string& name : *names) {
+    const std::string path = ChildPath(kRegionsPath, name);
+    auto entry = co_await session_->Get(worker, path, watch);
+    if (!entry.ok()) co_return entry.status();
+    auto region = ParseAt(path, entry->bytes);
+    if (!region.ok()) co_return region.status();
+    regions.push_back({std::move(*region), entry->version});
+  }
+  co_return regions;
 }
 
 dsm::Task<Result<StoredRegion>> RegionStore::ChangeView(dsm::Worker& worker, StoredRegion seen,

@@ -48,13 +48,18 @@ class RegionStore {
   /// Those that are there, by id.
   dsm::Task<Result<std::vector<NodeEntry>>> Nodes(dsm::Worker& worker, Watch watch);
 
-  /// The first regions, which cover all keys; their ids and views are given here. AlreadyExists: there is a map.
-  dsm::Task<Result<RegionMap>> Found(dsm::Worker& worker, std::vector<RegionEntry> regions);
+  /// The first regions, which cover all keys, with ids of NextRegion; their views are given here. `with`: changes that are committed together with
+  /// these. AlreadyExists: there is a map. Otherwise what does not fit of `with`.
+  dsm::Task<Result<RegionMap>> Found(dsm::Worker& worker, std::vector<RegionEntry> regions,
+                                     std::vector<Change> with);
   /// NotFound: no map was founded.
   dsm::Task<Result<uint64_t>> MapVersion(dsm::Worker& worker, Watch watch);
   /// NotFound: no map was founded. Unavailable: it changes faster than it can be read. Corruption.
   dsm::Task<Result<RegionMap>> Read(dsm::Worker& worker);
   dsm::Task<Result<StoredRegion>> Get(dsm::Worker& worker, RegionId id, Watch watch);
+  /// Each region as it was at some moment of this call, by id: what is changed of them is changed one by one. What is watched is each of them, and
+  /// which there are.
+  dsm::Task<Result<std::vector<StoredRegion>>> All(dsm::Worker& worker, Watch watch);
 
   /// Commits `changed` in the place of `seen`: all but its keys and its id, which stay; view and moves are given here. VersionMismatch: somebody else has changed it.
   dsm::Task<Result<StoredRegion>> ChangeView(dsm::Worker& worker, StoredRegion seen,
@@ -64,8 +69,8 @@ class RegionStore {
   /// Cuts `seen` at `key`, which becomes the first of a new region `right` (of NextRegion) with the same primary and members. Both have the
   /// next view, and nothing is wished for them but where they are to be.
   dsm::Task<Result<std::pair<StoredRegion, StoredRegion>>> Split(dsm::Worker& worker,
-                                                                 StoredRegion seen,
-                                                                 std::string key, RegionId right);
+                                                                 StoredRegion seen, std::string key,
+                                                                 RegionId right);
 
  private:
   Membership* const session_;

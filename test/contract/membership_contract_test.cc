@@ -322,8 +322,9 @@ TEST_P(MembershipContract, OfSeveralCandidatesOneIsMasterUntilItIsLost) {
   EXPECT_EQ(Run(candidates[1]->Master(worker()))->value_or(""), "node 2");
 }
 
-RegionEntry NewRegion(std::string start, std::string end) {
+RegionEntry NewRegion(uint32_t id, std::string start, std::string end) {
   RegionEntry region;
+  region.id = RegionId{id};
   region.primary = 1;
   region.in_sync = {1, 2};
   region.start = std::move(start);
@@ -337,12 +338,21 @@ TEST_P(MembershipContract, RegionsAreFoundedSplitAndChanged) {
   ASSERT_TRUE(Run(store.Prepare(worker())).ok());
   ASSERT_TRUE(Run(store.Prepare(worker())).ok());
   EXPECT_EQ(Run(store.Read(worker())).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(Run(store.Found(worker(), {NewRegion("", "m"), NewRegion("n", "")})).status().code(),
-            StatusCode::kInvalidArgument);
-  auto map = Run(store.Found(worker(), {NewRegion("m", ""), NewRegion("", "m")}));
+  const auto low = static_cast<uint32_t>(*Run(store.NextRegion(worker())));
+  const auto high = static_cast<uint32_t>(*Run(store.NextRegion(worker())));
+  const std::vector<RegionEntry> gap = {NewRegion(low, "", "m"), NewRegion(high, "n", "")};
+  EXPECT_EQ(Run(store.Found(worker(), gap, {})).status().code(), StatusCode::kInvalidArgument);
+  const std::vector<RegionEntry> first = {NewRegion(high, "m", ""), NewRegion(low, "", "m")};
+  const std::vector<Change> absent = {{Change::Kind::kRemove, "/absent", "", std::nullopt}};
+  EXPECT_EQ(Run(store.Found(worker(), first, absent)).status().code(), StatusCode::kNotFound);
+  auto map = Run(store.Found(worker(), first, {}));
   ASSERT_TRUE(map.ok()) << map.status();
-  EXPECT_EQ(Run(other.Found(worker(), {NewRegion("", "")})).status().code(),
-            StatusCode::kAlreadyExists);
+  EXPECT_EQ(Run(other.Found(worker(), first, {})).status().code(), StatusCode::kAlreadyExists);
+  auto all = Run(other.All(worker(), Watch::kNothing));
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ((*all)[0].region, map->Find("a"));
+  EXPECT_EQ((*all)[1].region, map->Find("m"));
 
   const RegionId id = map->Find("q").id;
   auto seen = Run(store.Get(worker(), id, Watch::kNothing));

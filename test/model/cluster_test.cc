@@ -186,7 +186,9 @@ class Cluster {
     master.clock = &world_.clock();
     master.self = on.id;
     master.name = std::to_string(on.id) + "/" + std::to_string(on.sim->server());
-    master.make_store = [this, &on](Worker& on_worker) { return MakeStore(on_worker, on); };
+    master.make_store = [this, &on](Worker& on_worker, RegionId) {
+      return MakeStore(on_worker, on);
+    };
     on.master = std::make_unique<Master>(
         std::move(master), MasterOptions{.replicas = kNodes, .headless_wait_ms = 3'000});
     worker.Spawn(on.master->Run(worker));

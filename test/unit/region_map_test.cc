@@ -176,8 +176,9 @@ TEST(RegionMapTest, SplitsGiveWhatAStdMapGives) {
     dsm::Worker& worker = service.worker();
     RegionStore store(&service.Open());
     ASSERT_TRUE(service.Run(store.Prepare(worker)).ok());
-    std::vector<RegionEntry> first = {NewRegion(9, "", "")};
-    auto map = service.Run(store.Found(worker, first));
+    const RegionId id = *service.Run(store.NextRegion(worker));
+    std::vector<RegionEntry> first = {NewRegion(static_cast<uint32_t>(id), "", "")};
+    auto map = service.Run(store.Found(worker, first, {}));
     ASSERT_TRUE(map.ok()) << map.status();
     SplitModel model{{{"", map->regions().front().id}}};
     uint64_t version = 1;
@@ -231,8 +232,9 @@ TEST(RegionMapTest, SplitsThatRaceLeaveAWholeMapAtEachVersion) {
     for (int i = 0; i < 4; ++i) stores.push_back(std::make_unique<RegionStore>(&service.Open()));
     dsm::Worker& worker = service.worker();
     ASSERT_TRUE(service.Run(stores[0]->Prepare(worker)).ok());
-    std::vector<RegionEntry> first = {NewRegion(9, "", "")};
-    ASSERT_TRUE(service.Run(stores[0]->Found(worker, first)).ok());
+    const RegionId id = *service.Run(stores[0]->NextRegion(worker));
+    std::vector<RegionEntry> first = {NewRegion(static_cast<uint32_t>(id), "", "")};
+    ASSERT_TRUE(service.Run(stores[0]->Found(worker, first, {})).ok());
     int made = 0, ended = 0;
     for (auto& store : stores) {
       worker.Spawn(SplitAtRandom(worker, *store, random, 15, &made, &ended));
