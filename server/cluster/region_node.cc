@@ -103,9 +103,11 @@ dsm::Task<Status> RegionNode::LookAsPrimary(Worker& worker, StoredRegion seen) {
   role_ = Role::kPrimary;
   Status status;
   if (!primary_) {
+    // What is in memory is on the disk before nobody else is in sync: so that this node alone suffices from then on, also when it comes back.
+    status = co_await backup_.End(worker, RegionBackup::Why::kPromoted);
+    if (!status.ok()) co_return status;
     auto beginning = std::make_unique<RegionPrimary>(&deps_, &written_);
     status = co_await beginning->TakeAlone(worker, &seen);
-    if (status.ok()) status = co_await backup_.End(worker, RegionBackup::Why::kPromoted);
     if (!status.ok()) co_return status;
     SetPrimary(std::move(beginning));
     status = co_await primary_->Open(worker, seen.region);

@@ -3,7 +3,7 @@
 //
 //   opened ──► served ──► closed: handed over, split, or neither: RegionNode looks at the entry again, and begins anew if this node is the primary still
 //
-// Before anything is done to the directory nobody else is in sync (TakeAlone): what the entry said of others was of the primary before; and two that begin from
+// Before a store is opened nobody else is in sync (TakeAlone): what the entry said of others was of the primary before; and two that begin from
 // one state would give the same numbers to different segments.
 //
 // Thread rule: the control worker; `replicas` and its metrics by any thread. The membership, and all of `deps`, outlive it.

@@ -312,7 +312,8 @@ class Cluster {
     if (crashed.regions && options_.durability == Durability::kReplicated) {
       crashed.regions->ForEach([this](const RegionNode& region) {
         const RegionPrimary* const primary = region.primary();
-        if (primary == nullptr || !primary->replicas().members().empty()) return;
+        if (primary == nullptr || !primary->serves()) return;
+        if (!primary->replicas().members().empty()) return;
         ++alone_crashes;
         const auto entry = std::ranges::find(map_, region.region(), &RegionEntry::id);
         for (size_t client = 0; client < kClients; ++client) {
