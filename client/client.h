@@ -6,8 +6,9 @@
 //   std::future<Result<Value>> later = accounts->GetAsync("k");       // future
 //   accounts->GetAsync("k", [](Result<Value> value) { … });           // callback
 //
-// A Client is one Session (session.h) on a thread of its own. What the application's threads start
-// while that thread is busy goes out together in one write. tree.h says how operations end.
+// A Client is a Router (internal/router.h) on a thread of its own: sessions (session.h) with all servers that the one it
+// was told of knows to serve some range of keys. What the application's threads start while that thread is busy goes out
+// together, in one write a server. tree.h says how operations end.
 //
 // Thread rule: thread-safe. Callbacks run on the client's thread: they may start operations, but
 // not block on one, nor destroy the client.
@@ -26,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/internal/router.h"
 #include "client/session.h"
 
 namespace farleaf::client {
@@ -37,14 +39,15 @@ class Client {
  public:
   static constexpr bool kHasThread = true;
 
-  /// `url`: farleaf://HOST:PORT or farleaf+unix:PATH. Fails if the server cannot be reached,
-  /// refuses, or speaks another version.
+  /// `url`: farleaf://HOST:PORT or farleaf+unix:PATH, or several with commas between them
+  /// (endpoint.h): the first that answers is used, and it names the others. Fails if none can be
+  /// reached, or they refuse or speak another version.
   static Result<std::unique_ptr<Client>> Connect(std::string_view url, Options options = {}) {
-    auto session = Session::Connect(url, options);
-    if (!session.ok()) return session.status();
+    auto router = internal::Router::Connect(url, options);
+    if (!router.ok()) return router.status();
     const int wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (wake_fd < 0) return Status::IoError("eventfd: " + internal::ErrnoText(errno));
-    return std::unique_ptr<Client>(new Client(std::move(*session), options, wake_fd));
+    return std::unique_ptr<Client>(new Client(std::move(*router), options, wake_fd));
   }
   /// Operations that have not ended end with Unavailable or Unknown.
   ~Client() {
@@ -78,17 +81,18 @@ class Client {
   Status Ping(CallOptions call = {}) {
     return Await<std::string>(Session::NewPlain(protocol::Opcode::kPing), call).status();
   }
-  const std::string& server() const { return session_->server(); }
+  /// The one that was connected to first.
+  const std::string& server() const { return server_; }
 
   // For BasicTree. Submit blocks while Options::pending_max operations are started and not ended,
   // save on the client's thread, where it fails.
   void Submit(Operation operation, CallOptions call) {
-    const uint64_t now_ns = session_->clock().NowNs();
+    const uint64_t now_ns = clock_->NowNs();
     const uint64_t ms = call.deadline_ms ? call.deadline_ms : options_.deadline_ms;
     operation.deadline_ns =
         ms > (UINT64_MAX - now_ns) / kNsPerMs ? UINT64_MAX - 1 : now_ns + ms * kNsPerMs;
     if (std::this_thread::get_id() == thread_.get_id()) {
-      return session_->Submit(std::move(operation), call);
+      return router_->Submit(std::move(operation), call);
     }
     {
       std::unique_lock lock(mutex_);
@@ -126,8 +130,12 @@ class Client {
     CallOptions call;
   };
 
-  Client(std::unique_ptr<Session> session, Options options, int wake_fd)
-      : options_(options), session_(std::move(session)), wake_fd_(wake_fd) {
+  Client(std::unique_ptr<internal::Router> router, Options options, int wake_fd)
+      : options_(std::move(options)),
+        clock_(options_.clock ? options_.clock : &own_clock_),
+        router_(std::move(router)),
+        server_(router_->server()),
+        wake_fd_(wake_fd) {
     // Under the lock, so that the thread runs only after thread_ is set.
     std::lock_guard lock(mutex_);
     thread_ = std::thread([this] { Run(); });
@@ -142,25 +150,25 @@ class Client {
   void Run() {
     std::vector<Started> taken;
     while (TakeStarted(&taken)) {
-      for (Started& started : taken) session_->Submit(std::move(started.operation), started.call);
+      for (Started& started : taken) router_->Submit(std::move(started.operation), started.call);
       taken.clear();
       // Sequentially consistent with Submit: either we see what was started, or it sees us asleep.
       sleeping_.store(true);
       const bool more = HasStarted();
-      session_->Poll(more ? 0 : 1'000, wake_fd_);
+      router_->Poll(more ? 0 : 1'000, wake_fd_);
       sleeping_.store(false);
       uint64_t count;
       [[maybe_unused]] const ssize_t drained = ::read(wake_fd_, &count, sizeof count);
     }
-    for (Started& started : taken) session_->Submit(std::move(started.operation), started.call);
-    session_.reset();
+    for (Started& started : taken) router_->Submit(std::move(started.operation), started.call);
+    router_->Close();
   }
 
   /// Returns false when the client is to stop.
   bool TakeStarted(std::vector<Started>* taken) {
     std::lock_guard lock(mutex_);
     taken->swap(started_);
-    pending_ = session_->pending() + taken->size();
+    pending_ = router_->pending() + taken->size();
     if (pending_ < options_.pending_max) room_.notify_all();
     return !stopping_;
   }
@@ -170,13 +178,16 @@ class Client {
   }
 
   const Options options_;
-  std::unique_ptr<Session> session_;  // the thread's; its constants may be read by all
+  const MonotonicClock own_clock_;
+  const Clock* const clock_;
+  std::unique_ptr<internal::Router> router_;  // the thread's
+  const std::string server_;
   const int wake_fd_;
   std::atomic<bool> sleeping_{false};
   std::mutex mutex_;  // guards what follows
   std::condition_variable room_;
   std::vector<Started> started_;
-  size_t pending_ = 0;  // in the session, as of the last turn
+  size_t pending_ = 0;  // in the router, as of the last turn
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -1,5 +1,6 @@
 // Where a compute server listens: farleaf://HOST:PORT, farleaf://[V6]:PORT or farleaf+unix:PATH; with farleaf+ring:PATH
-// a ring is opened through that Unix socket.
+// a ring is opened through that Unix socket. Several servers: farleaf://HOST:PORT,HOST:PORT, or whole URLs with commas
+// between them.
 //
 // Thread rule: value types and pure functions.
 #pragma once
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "dsm/base/result.h"
 
@@ -81,6 +83,33 @@ inline Result<Endpoint> ParseEndpoint(std::string_view url) {
     return Status::InvalidArgument("\"" + std::string(url) + "\" names port 0");
   }
   return endpoint;
+}
+
+/// Of one or more servers. What has no scheme of its own goes on with the one before: as another HOST:PORT, or as the
+/// same path, which may have commas in it.
+inline Result<std::vector<Endpoint>> ParseEndpoints(std::string_view urls) {
+  constexpr std::string_view kTcp = "farleaf://";
+  std::vector<std::string> each;
+  while (true) {
+    const size_t comma = urls.find(',');
+    const std::string_view next = urls.substr(0, comma);
+    if (each.empty() || next.starts_with("farleaf:") || next.starts_with("farleaf+")) {
+      each.emplace_back(next);
+    } else if (each.back().starts_with(kTcp)) {
+      each.push_back(std::string(kTcp) + std::string(next));
+    } else {
+      each.back().append(",").append(next);
+    }
+    if (comma == std::string_view::npos) break;
+    urls.remove_prefix(comma + 1);
+  }
+  std::vector<Endpoint> endpoints;
+  for (const std::string& url : each) {
+    auto endpoint = ParseEndpoint(url);
+    if (!endpoint.ok()) return endpoint.status();
+    endpoints.push_back(std::move(*endpoint));
+  }
+  return endpoints;
 }
 
 }  // namespace farleaf::client

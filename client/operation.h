@@ -60,6 +60,12 @@ struct OpenedTree {
   uint32_t handle = 0;
 };
 
+/// Who serves which keys, as one server has told.
+struct RangeMap {
+  uint32_t view = 0;
+  std::vector<protocol::ServedRange> ranges;
+};
+
 // The outcomes of operations, and their callbacks.
 using Value = std::optional<std::string>;
 using Values = std::vector<Value>;
@@ -74,7 +80,14 @@ struct Operation {
 
   /// What a read that takes several requests has gathered.
   struct Pieces {
+    /// Where a scan goes on behind `range`, which is a server's part of it: up to `bound` (reverse: down to it).
+    struct Beyond {
+      std::optional<std::string> bound;
+    };
+
     ScanRange range;  ///< what is left of it
+    std::optional<Beyond> beyond;
+    bool part_done = false;  ///< nothing is left of `range`, and there is more beyond
     std::vector<std::string>
         keys;  ///< of the whole multi-get; the first values.size() are answered
     Values values;
@@ -86,12 +99,13 @@ struct Operation {
   protocol::Opcode opcode = protocol::Opcode::kPing;
   uint32_t tree = kNoTree;   ///< handle
   uint64_t deadline_ns = 0;  ///< on the session's clock
+  uint64_t order = 0;        ///< of a client's, that of their start
   std::string frame;         ///< encoded; id, view, tree and deadline are filled in when it is sent
   std::unique_ptr<Pieces> pieces;  ///< scan, multi_get
   std::variant<Callback<Value>, Callback<Values>, Callback<Rows>, Callback<bool>,
                Callback<ConditionOutcome>, Callback<CompareAndSetResult>, Callback<int64_t>,
                Callback<uint64_t>, Callback<OpenedTree>, Callback<std::vector<TreeInfo>>,
-               Callback<std::string>>
+               Callback<RangeMap>, Callback<std::string>>
       callback;
 
   bool idempotent() const { return protocol::IsIdempotent(opcode); }

@@ -26,6 +26,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,6 +35,7 @@
 #include <vector>
 
 #include "client/internal/connection.h"
+#include "client/internal/tree_handles.h"
 #include "client/operation.h"
 #include "client/options.h"
 #include "client/tree.h"
@@ -48,11 +50,21 @@ class Session {
  public:
   static constexpr bool kHasThread = false;
 
-  /// Fails after the first round of attempts: Unavailable, or what the server refused with. Blocks
-  /// for at most Options::connect_timeout_ms (and the machine's resolver).
+  /// `url`: of one server, or of several that serve the same (ParseEndpoints): the first that answers is used, and after a
+  /// lost connection again. Fails after the first round of attempts: Unavailable, or what the server refused with.
+  /// Blocks for at most Options::connect_timeout_ms an address (and the machine's resolver).
   static Result<std::unique_ptr<Session>> Connect(std::string_view url, Options options = {}) {
-    auto endpoint = ParseEndpoint(url);
-    if (!endpoint.ok()) return endpoint.status();
+    auto session = New(url, std::move(options));
+    if (!session.ok()) return session.status();
+    Session& made = **session;
+    while (!made.ready_ && made.failed_rounds_ == 0) made.Poll(1'000);
+    if (!made.ready_) return made.last_error_.WithContext(made.name_);
+    return session;
+  }
+  /// Does not wait: it connects when it is polled, and keeps what is started until then.
+  static Result<std::unique_ptr<Session>> New(std::string_view url, Options options = {}) {
+    auto endpoints = ParseEndpoints(url);
+    if (!endpoints.ok()) return endpoints.status();
     if (!options.password_file.empty()) {
       auto passwords = ReadPasswords(options.password_file);
       if (!passwords.ok()) return passwords.status();
@@ -62,22 +74,19 @@ class Session {
       return Status::InvalidArgument("a password of more than " +
                                      std::to_string(kPasswordBytesMax) + " bytes");
     }
-    if (options.carrier == Carrier::kRing) endpoint->ring = true;
-    if (endpoint->ring && !endpoint->is_unix()) {
-      return Status::InvalidArgument("\"" + std::string(url) +
-                                     "\": a ring needs a Unix socket, farleaf+unix:PATH");
+    for (Endpoint& endpoint : *endpoints) {
+      if (options.carrier == Carrier::kRing) endpoint.ring = true;
+      if (endpoint.ring && !endpoint.is_unix()) {
+        return Status::InvalidArgument("\"" + std::string(url) +
+                                       "\": a ring needs a Unix socket, farleaf+unix:PATH");
+      }
+      if (endpoint.ring && options.transport) {
+        return Status::InvalidArgument(
+            "a ring takes no secure transport: its bytes do not leave the "
+            "host's memory");
+      }
     }
-    if (endpoint->ring && options.transport) {
-      return Status::InvalidArgument(
-          "a ring takes no secure transport: its bytes do not leave the "
-          "host's memory");
-    }
-    std::unique_ptr<Session> session(new Session(std::move(*endpoint), options));
-    session->connection_.set_password(options.password);
-    session->connection_.set_transport(options.transport, session->endpoint_.host);
-    while (!session->ready_ && session->failed_rounds_ == 0) session->Poll(1'000);
-    if (!session->ready_) return session->last_error_.WithContext(session->name_);
-    return session;
+    return std::unique_ptr<Session>(new Session(std::move(*endpoints), std::move(options)));
   }
   ~Session() {
     closing_ = true;
@@ -119,12 +128,17 @@ class Session {
   /// REQUIRES: Options::routed_by_caller. Batches carry `view` from now on; until the first call none, so that the
   /// server refuses what names a key. An operation whose batch the server refuses ends with kFenced, which says both
   /// views: it has not been executed. One that was given to the session before goes under the new view as well if it
-  /// has not been sent. What names no key (IsUnrouted) goes in batches of its own, which no server refuses.
+  /// has not been sent (but see Recall). What names no key (IsUnrouted) goes in batches of its own, which no server refuses.
   void set_view(uint32_t view);
+  /// Gives back all that has not been sent, as if it had been refused.
+  void Recall() { GiveBackQueued(Which::kAll); }
 
   /// Operations whose callback has not been called.
   size_t pending() const { return slots_.size() - free_slots_.size(); }
   bool connected() const { return ready_; }
+  /// Why it is not, or was not the last time.
+  const Status& last_error() const { return last_error_; }
+  /// Of several servers, the one that it is connected to, or tries.
   const std::string& server() const { return name_; }
   const Clock& clock() const { return *clock_; }
 
@@ -139,6 +153,23 @@ class Session {
     const Status sent = connection_.Send();
     if (!sent.ok()) Disconnect(sent);
   }
+
+  // For a caller that waits for several sessions at once (internal/router.h), in turns of
+  //   Advance: all that Poll does without waiting; returns whether anything has come or ended. If none has:
+  //   BeginWait: what to wait for; false: not now, something has come. The time at which it has something to do: NextDueNs.
+  //   EndWait, behind a BeginWait that has returned true: takes the events.
+  bool Advance();
+  bool BeginWait(pollfd* waited);
+  void EndWait(const pollfd& waited);
+  uint64_t NextDueNs() const;
+
+  /// Where operations go that are given back, instead of ending with kFenced, and scans whose part at this server is
+  /// done. It may start operations.
+  void set_returns(std::function<void(Operation)> returns) { returns_ = std::move(returns); }
+  /// Shared with other sessions of the client; outlives the session. REQUIRES: no tree has been opened.
+  void set_tree_handles(internal::TreeHandles* handles) { handles_ = handles; }
+  /// Ends the connection, as if it were lost. REQUIRES: not in a callback.
+  void Reconnect(const Status& why) { Disconnect(why); }
 
   // For BasicTree and Client. Submit: the operation's deadline is set here, unless it has one.
   void Submit(Operation operation, CallOptions call);
@@ -195,10 +226,20 @@ class Session {
     uint32_t left = 0;      // of them, neither answered nor refused
     uint32_t view = 0;
   };
+  /// A tree at the server.
   struct KnownTree {
-    std::string name;
+    enum class State : uint8_t { kUnknown, kOpening, kOpen, kFailed };
+    State state = State::kUnknown;
     uint32_t server_id = 0;
-    Status status;  // not ok: the server has it no more
+    Status status;             // kFailed: why the server does not open it
+    uint64_t retry_at_ns = 0;  // kFailed: when it is asked again
+  };
+  /// What becomes of an operation whose turn it is.
+  enum class Encoded : uint8_t { kYes, kDropped, kTreeIsNotOpen };
+  enum class Which : uint8_t { kRouted, kAll };
+  struct Address {
+    internal::SocketAddress address;
+    size_t endpoint = 0;
   };
 
   // Ids of the session's own requests: open_tree by handle, and range_map.
@@ -207,14 +248,17 @@ class Session {
   static constexpr size_t kOutBytesWanted = 256 << 10;    // encoded ahead of the kernel,
   static constexpr size_t kRingOutBytesWanted = 4 << 10;  // or of a ring, which has room of its own
   static constexpr size_t kSpareFramesMax = 1024, kSpareFrameBytesMax = 4096;
+  static constexpr uint64_t kTreeRetryMs = 10;
 
-  Session(Endpoint endpoint, Options options)
-      : endpoint_(std::move(endpoint)),
-        name_(endpoint_.ToString()),
-        options_(options),
+  Session(std::vector<Endpoint> endpoints, Options options)
+      : endpoints_(std::move(endpoints)),
+        name_(endpoints_.front().ToString()),
+        options_(std::move(options)),
         clock_(options.clock ? options.clock : &own_clock_),
         random_(options.seed ? options.seed
-                             : clock_->NowNs() ^ (static_cast<uint64_t>(::getpid()) << 32)) {}
+                             : clock_->NowNs() ^ (static_cast<uint64_t>(::getpid()) << 32)) {
+    connection_.set_password(options_.password);
+  }
 
   static Result<Operation> Encode(const protocol::Request& request) {
     FARLEAF_RETURN_IF_ERROR(CheckLimits(request));
@@ -228,18 +272,21 @@ class Session {
   void StartConnecting(uint64_t now_ns);
   void ConnectingFailed(const Status& why);
   void HelloDone();
-  void ReopenTrees();
+  void TreesAreOpen();
+  void OpenHere(uint32_t handle);
   void TreeReopened(const protocol::Response& response);
   void Disconnect(const Status& why);
 
   // Operations.
   void FillOut();
   void SendBatch(uint64_t now_ns);
-  bool EncodeForBatch(uint32_t index, uint64_t now_ns);
+  Encoded EncodeForBatch(uint32_t index, uint64_t now_ns);
+  void EndBatch(size_t begin);
   void NoteSent(std::span<const uint32_t> slots);
   void LeaveBatch(const Slot& slot);
   void BatchRefused(const protocol::Response& response);
   void GiveBack(uint32_t index, uint32_t view);
+  void GiveBackQueued(Which which);
   void TakeRangeMap(const protocol::Response& response);
   void EndHoldIfClear();
   void EndHold();
@@ -249,6 +296,7 @@ class Session {
   void Complete(uint32_t index, const protocol::Response& response);
   void Finish(uint32_t index, const Status& failure);
   Operation Release(uint32_t index);
+  Operation Free(uint32_t index);
   void Requeue(uint32_t index) {
     slots_[index].state = SlotState::kQueued;
     slots_[index].order = next_order_++;
@@ -262,12 +310,11 @@ class Session {
   Status LossOf(const Slot& slot, std::string_view why) const;
   uint32_t RegisterTree(const TreeInfo& tree);
   void ExpireDeadlines(uint64_t now_ns);
-  uint64_t NextDueNs() const;
   void WaitForEvents(uint64_t timeout_ns, int wake_fd);
   bool PollRing();
 
-  const Endpoint endpoint_;
-  const std::string name_;
+  const std::vector<Endpoint> endpoints_;
+  std::string name_;  // of that which it is connected to, or tries
   const Options options_;
   const MonotonicClock own_clock_;
   const Clock* const clock_;
@@ -284,16 +331,20 @@ class Session {
   // Routing anew: set from a refusal on, while nothing is sent.
   bool holding_ = false;
   bool map_asked_ = false;
-  uint32_t first_refused_ = 0;                      // batch; those before it were taken
-  std::vector<uint32_t> refused_;                   // slots of refused requests
-  std::vector<internal::SocketAddress> addresses_;  // still to be tried in this round
+  uint32_t first_refused_ = 0;      // batch; those before it were taken
+  std::vector<uint32_t> refused_;   // slots of refused requests
+  std::vector<Address> addresses_;  // still to be tried in this round
   uint64_t retry_at_ns_ = 0;
   uint64_t handshake_end_ns_ = 0;
   uint32_t failed_rounds_ = 0;  // in a row, quickly lost connections included
   uint64_t ready_since_ns_ = 0;
   Status last_error_;
+  internal::TreeHandles own_handles_;
+  internal::TreeHandles* handles_ = &own_handles_;
   std::vector<KnownTree> trees_;  // by handle
-  size_t trees_to_reopen_ = 0;
+  size_t trees_opening_ = 0;      // while any is, nothing else is sent
+  uint32_t tree_to_open_ = Operation::kNoTree;
+  std::function<void(Operation)> returns_;
 
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
@@ -302,6 +353,7 @@ class Session {
   std::vector<std::string> spare_frames_;
   uint64_t earliest_deadline_ns_ = UINT64_MAX;  // no pending deadline is earlier
   size_t ended_ = 0;                            // in this Poll
+  uint64_t turn_ns_ = 0;                        // when it began
   bool closing_ = false;
 };
 

@@ -9,17 +9,27 @@ namespace farleaf::client {
 
 inline void Session::StartConnecting(uint64_t now_ns) {
   if (addresses_.empty()) {
-    auto resolved = internal::Resolve(endpoint_);
-    if (!resolved.ok()) return ConnectingFailed(resolved.status());
-    addresses_ = std::move(*resolved);
+    Status unresolved;
+    for (size_t i = 0; i < endpoints_.size(); ++i) {
+      auto resolved = internal::Resolve(endpoints_[i]);
+      if (!resolved.ok()) {
+        unresolved = resolved.status();
+        continue;
+      }
+      for (const auto& address : *resolved) addresses_.push_back({address, i});
+    }
+    if (addresses_.empty()) return ConnectingFailed(unresolved);
     std::reverse(addresses_.begin(), addresses_.end());  // taken from the back
   }
-  const internal::SocketAddress address = addresses_.back();
+  const Address next = addresses_.back();
   addresses_.pop_back();
-  trees_to_reopen_ = 0;
+  const Endpoint& endpoint = endpoints_[next.endpoint];
+  if (endpoints_.size() > 1) name_ = endpoint.ToString();
+  connection_.set_transport(options_.transport, endpoint.host);
+  trees_opening_ = 0;
   handshake_end_ns_ = now_ns + options_.connect_timeout_ms * kNsPerMs;
-  const uint32_t ring_bytes = endpoint_.ring ? options_.ring_bytes : 0;
-  const Status opened = connection_.Open(address, view_, {ring_bytes, ring_bytes});
+  const uint32_t ring_bytes = endpoint.ring ? options_.ring_bytes : 0;
+  const Status opened = connection_.Open(next.address, view_, {ring_bytes, ring_bytes});
   if (!opened.ok()) ConnectingFailed(opened);
 }
 
@@ -40,38 +50,52 @@ inline void Session::ConnectingFailed(const Status& why) {
 inline void Session::HelloDone() {
   server_view_ = connection_.hello().view;
   if (!options_.routed_by_caller) view_ = server_view_;
-  trees_to_reopen_ = trees_.size();
-  for (size_t handle = 0; handle < trees_.size(); ++handle) {
-    protocol::Request request;
-    request.opcode = protocol::Opcode::kOpenTree;
-    request.id = kReopenIds | handle;
-    request.name = trees_[handle].name;
-    SendUnrouted(request);
+  for (uint32_t handle = 0; handle < trees_.size(); ++handle) {
+    if (trees_[handle].state != KnownTree::State::kUnknown) OpenHere(handle);
   }
-  if (trees_to_reopen_ == 0) ReopenTrees();
+  if (trees_opening_ == 0) TreesAreOpen();
 }
 
-/// All trees are open again: the operations may go.
-inline void Session::ReopenTrees() {
+/// Until the answer is there nothing is sent, so that operations stay in their order.
+inline void Session::OpenHere(uint32_t handle) {
+  protocol::Request request;
+  request.opcode = protocol::Opcode::kOpenTree;
+  request.id = kReopenIds | handle;
+  request.name = handles_->tree(handle).name;
+  SendUnrouted(request);
+  if (handle >= trees_.size()) trees_.resize(handle + 1);
+  trees_[handle].state = KnownTree::State::kOpening;
+  ++trees_opening_;
+}
+
+/// The operations may go.
+inline void Session::TreesAreOpen() {
+  if (ready_) return;
   ready_ = true;
   ready_since_ns_ = clock_->NowNs();
+  // They would be refused. It is told now, since some of them would not be if the server came to have their view
+  // between two batches.
+  if (options_.routed_by_caller && view_ != server_view_) GiveBackQueued(Which::kRouted);
 }
 
 inline void Session::TreeReopened(const protocol::Response& response) {
   const uint64_t handle = response.id & ~kReopenIds;
-  if (ready_ || response.opcode != protocol::Opcode::kOpenTree || handle >= trees_.size()) {
+  if (response.opcode != protocol::Opcode::kOpenTree || handle >= trees_.size() ||
+      trees_[handle].state != KnownTree::State::kOpening) {
     return Disconnect(Status::Corruption("an answer to no request"));
   }
   KnownTree& tree = trees_[handle];
-  tree.status = Status::Ok();
   if (response.code == StatusCode::kOk) {
+    tree.state = KnownTree::State::kOpen;
     tree.server_id = response.trees.front().id;
-  } else if (response.code == StatusCode::kNotFound) {
-    tree.status = Status::NotFound(name_ + ": " + std::string(response.message));
+  } else if (response.code == StatusCode::kNotFound || ready_) {
+    tree.state = KnownTree::State::kFailed;
+    tree.status = Status(response.code, name_ + ": " + std::string(response.message));
+    tree.retry_at_ns = clock_->NowNs() + kTreeRetryMs * kNsPerMs;
   } else {
     return Disconnect(Status(response.code, std::string(response.message)));
   }
-  if (--trees_to_reopen_ == 0) ReopenTrees();
+  if (--trees_opening_ == 0) TreesAreOpen();
 }
 
 /// Ends the writes whose outcome is unknown, and keeps all else for the next connection.
@@ -148,7 +172,9 @@ inline void Session::FillOut() {
   if (queue_.empty() || holding_) return;
   const uint64_t now_ns = clock_->NowNs();
   const size_t wanted = connection_.ring() ? kRingOutBytesWanted : kOutBytesWanted;
-  while (!queue_.empty() && connection_.unsent_bytes() < wanted) SendBatch(now_ns);
+  while (!queue_.empty() && trees_opening_ == 0 && connection_.unsent_bytes() < wanted) {
+    SendBatch(now_ns);
+  }
 }
 
 /// Encodes the next batch; none if no queued operation is to be sent.
@@ -166,14 +192,27 @@ inline void Session::SendBatch(uint64_t now_ns) {
     if (!batch_slots_.empty() && slots_[index].operation.frame.size() > options_.batch_bytes) break;
     if (options_.routed_by_caller && NextIsUnrouted() != unrouted) break;
     queue_.pop_front();
-    if (!EncodeForBatch(index, now_ns)) continue;
+    const Encoded encoded = EncodeForBatch(index, now_ns);
+    if (encoded == Encoded::kDropped) continue;
+    if (encoded == Encoded::kTreeIsNotOpen) {
+      queue_.push_front(index);
+      break;
+    }
     slots_[index].batch = next_batch_;
     batch_slots_.push_back(index);
   }
   if (batch_slots_.empty()) {
     out.resize(begin);
-    return;
+  } else {
+    EndBatch(begin);
   }
+  if (tree_to_open_ != Operation::kNoTree) {
+    OpenHere(std::exchange(tree_to_open_, Operation::kNoTree));
+  }
+}
+
+inline void Session::EndBatch(size_t begin) {
+  std::string& out = connection_.out();
   protocol::EndBatch(begin, static_cast<uint32_t>(batch_slots_.size()), &out);
   NoteSent(batch_slots_);
   for (const uint32_t index : batch_slots_) {
@@ -182,14 +221,14 @@ inline void Session::SendBatch(uint64_t now_ns) {
   }
 }
 
-/// Appends a queued operation's request to the batch; false if it is not to be sent.
-inline bool Session::EncodeForBatch(uint32_t index, uint64_t now_ns) {
+/// Appends a queued operation's request to the batch.
+inline Session::Encoded Session::EncodeForBatch(uint32_t index, uint64_t now_ns) {
   Slot& slot = slots_[index];
-  if (slot.state != SlotState::kQueued) return false;
+  if (slot.state != SlotState::kQueued) return Encoded::kDropped;
   Operation& operation = slot.operation;
   const auto refuse = [&](const Status& why) {
     Finish(index, why);
-    return false;
+    return Encoded::kDropped;
   };
   if (operation.deadline_ns <= now_ns) {
     return refuse(Status::DeadlineExceeded(name_ + ": " +
@@ -205,9 +244,15 @@ inline bool Session::EncodeForBatch(uint32_t index, uint64_t now_ns) {
   }
   uint32_t tree_id = 0;
   if (operation.tree != Operation::kNoTree) {
-    FARLEAF_CHECK(operation.tree < trees_.size(), "a tree of another session", operation.tree);
+    if (operation.tree >= trees_.size()) trees_.resize(operation.tree + 1);
     const KnownTree& tree = trees_[operation.tree];
-    if (!tree.status.ok()) return refuse(tree.status);
+    if (tree.state != KnownTree::State::kOpen) {
+      if (tree.state == KnownTree::State::kFailed && now_ns < tree.retry_at_ns) {
+        return refuse(tree.status);
+      }
+      tree_to_open_ = operation.tree;
+      return Encoded::kTreeIsNotOpen;
+    }
     tree_id = tree.server_id;
   }
   // The server ends a little earlier than we do, so that its refusal, which says that nothing
@@ -220,7 +265,7 @@ inline bool Session::EncodeForBatch(uint32_t index, uint64_t now_ns) {
   StoreLittle<uint32_t>(header + protocol::kRequestDeadlineAt,
                         static_cast<uint32_t>(std::min<uint64_t>(server_ms, UINT32_MAX)));
   connection_.out().append(operation.frame);
-  return true;
+  return Encoded::kYes;
 }
 
 /// A request of the session's own, in a batch that no view routes.
@@ -237,7 +282,7 @@ inline bool Session::ReceiveAll() {
   }
   if (!*received) return false;
   if (connection_.state() != internal::Connection::State::kOpen) return true;
-  if (!ready_ && trees_to_reopen_ == 0) HelloDone();
+  if (!ready_ && trees_opening_ == 0) HelloDone();
   while (connection_.state() == internal::Connection::State::kOpen) {
     const auto body = connection_.NextFrame();
     if (!body.ok()) {
@@ -285,8 +330,12 @@ inline void Session::Complete(uint32_t index, const protocol::Response& response
     auto done = internal::TakePiece(response, pieces);
     if (!done.ok()) return Finish(index, done.status().WithContext(name_));
     // The callback may start operations, so that slots move; what they point to stays.
-    if (pieces->on_piece && !internal::PassPiece(pieces)) done = true;
-    if (!*done) {
+    const bool stopped = pieces->on_piece && !internal::PassPiece(pieces);
+    if (*done && !stopped && pieces->beyond && pieces->range.limit > 0) {
+      pieces->part_done = true;
+      return returns_(Free(index));
+    }
+    if (!*done && !stopped) {
       internal::EncodeNextPiece(&slots_[index].operation);
       LeaveBatch(slots_[index]);
       return Requeue(index);
@@ -323,16 +372,28 @@ inline void Session::Complete(uint32_t index, const protocol::Response& response
           {response.trees.front(), RegisterTree(response.trees.front())});
     case Opcode::kListTrees:
       return operation.Succeed<std::vector<TreeInfo>>(response.trees);
+    case Opcode::kRangeMap:
+      server_view_ = response.view;
+      return operation.Succeed<RangeMap>({response.view, response.ranges});
     case Opcode::kServerStats:
     case Opcode::kSlowLog:
     case Opcode::kPing:
-    case Opcode::kRangeMap:
     case Opcode::kOpenRing:
       return operation.Succeed<std::string>(std::string(response.text));
   }
 }
 
+/// As Free, for an operation that has ended.
 inline Operation Session::Release(uint32_t index) {
+  std::string& frame = slots_[index].operation.frame;
+  if (frame.capacity() <= kSpareFrameBytesMax && spare_frames_.size() < kSpareFramesMax) {
+    frame.clear();
+    spare_frames_.push_back(std::move(frame));
+  }
+  return Free(index);
+}
+
+inline Operation Session::Free(uint32_t index) {
   Slot& slot = slots_[index];
   if (slot.state == SlotState::kSent) LeaveBatch(slot);
   ++ended_;
@@ -340,25 +401,20 @@ inline Operation Session::Release(uint32_t index) {
   slot.generation = (slot.generation + 1) & 0x7fffffff;
   slot.state = SlotState::kFree;
   free_slots_.push_back(index);
-  std::string& frame = slot.operation.frame;
-  if (frame.capacity() <= kSpareFrameBytesMax && spare_frames_.size() < kSpareFramesMax) {
-    frame.clear();
-    spare_frames_.push_back(std::move(frame));
-  }
   return std::move(slot.operation);
 }
 
 inline void Session::Finish(uint32_t index, const Status& failure) { Release(index).Fail(failure); }
 
 inline uint32_t Session::RegisterTree(const TreeInfo& tree) {
-  for (uint32_t handle = 0; handle < trees_.size(); ++handle) {
-    if (trees_[handle].name != tree.name) continue;
+  const uint32_t handle = handles_->HandleOf(tree);
+  if (handle >= trees_.size()) trees_.resize(handle + 1);
+  // One that is being opened again is answered in its turn.
+  if (trees_[handle].state != KnownTree::State::kOpening) {
+    trees_[handle].state = KnownTree::State::kOpen;
     trees_[handle].server_id = tree.id;
-    trees_[handle].status = Status::Ok();
-    return handle;
   }
-  trees_.push_back({tree.name, tree.id, Status::Ok()});
-  return static_cast<uint32_t>(trees_.size() - 1);
+  return handle;
 }
 
 inline void Session::ExpireDeadlines(uint64_t now_ns) {
@@ -401,9 +457,18 @@ inline uint64_t Session::NextDueNs() const {
 }
 
 inline size_t Session::Poll(uint64_t timeout_ms, int wake_fd) {
+  if (!Advance() && timeout_ms > 0) {
+    const uint64_t due_ns = NextDueNs();
+    const uint64_t until_due_ns = due_ns > turn_ns_ ? due_ns - turn_ns_ : 0;
+    WaitForEvents(std::min(timeout_ms * kNsPerMs, until_due_ns), wake_fd);
+  }
+  return ended_;
+}
+
+inline bool Session::Advance() {
   using State = internal::Connection::State;
   ended_ = 0;
-  uint64_t now_ns = clock_->NowNs();
+  const uint64_t now_ns = turn_ns_ = clock_->NowNs();
   ExpireDeadlines(now_ns);
   if (connection_.state() == State::kClosed && now_ns >= retry_at_ns_) StartConnecting(now_ns);
   if (!ready_ && connection_.state() != State::kClosed && now_ns >= handshake_end_ns_) {
@@ -414,13 +479,8 @@ inline size_t Session::Poll(uint64_t timeout_ms, int wake_fd) {
   Flush();
   const bool talking = connection_.state() == State::kHello ||
                        connection_.state() == State::kRing || connection_.state() == State::kOpen;
-  if (talking && ReceiveAll()) timeout_ms = 0;
-  if (ended_ == 0 && timeout_ms > 0) {
-    const uint64_t due_ns = NextDueNs();
-    const uint64_t until_due_ns = due_ns > now_ns ? due_ns - now_ns : 0;
-    WaitForEvents(std::min(timeout_ms * kNsPerMs, until_due_ns), wake_fd);
-  }
-  return ended_;
+  const bool received = talking && ReceiveAll();
+  return received || ended_ > 0;
 }
 
 /// Looks for an answer for a while; returns whether one has come. The processor is left to others soon: they may
@@ -438,25 +498,38 @@ inline bool Session::PollRing() {
 }
 
 inline void Session::WaitForEvents(uint64_t timeout_ns, int wake_fd) {
-  using State = internal::Connection::State;
-  internal::RingLink* const ring = connection_.ring();
-  if (ring && (PollRing() || !ring->MaySleep())) {
-    ring->Awake();
+  if (connection_.ring() && PollRing()) {
     ReceiveAll();
     return;
   }
-  pollfd fds[2] = {{connection_.fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
-  if (connection_.state() == State::kDialling) {
-    fds[0].events = POLLOUT;
-  } else if (connection_.wants_write()) {
-    fds[0].events = POLLIN | POLLOUT;
+  pollfd fds[2] = {{}, {wake_fd, POLLIN, 0}};
+  if (!BeginWait(&fds[0])) return;
+  const uint64_t timeout_ms = std::min<uint64_t>((timeout_ns + kNsPerMs - 1) / kNsPerMs, 60'000);
+  if (::poll(fds, 2, static_cast<int>(timeout_ms)) <= 0) fds[0].revents = 0;
+  EndWait(fds[0]);
+}
+
+inline bool Session::BeginWait(pollfd* waited) {
+  internal::RingLink* const ring = connection_.ring();
+  if (ring && !ring->MaySleep()) {
+    ring->Awake();
+    ReceiveAll();
+    return false;
   }
   // A closed connection's descriptor is negative, which poll ignores.
-  const uint64_t timeout_ms = std::min<uint64_t>((timeout_ns + kNsPerMs - 1) / kNsPerMs, 60'000);
-  const int ready = ::poll(fds, 2, static_cast<int>(timeout_ms));
-  if (ring) {
+  *waited = {connection_.fd(), POLLIN, 0};
+  if (connection_.state() == internal::Connection::State::kDialling) {
+    waited->events = POLLOUT;
+  } else if (connection_.wants_write()) {
+    waited->events = POLLIN | POLLOUT;
+  }
+  return true;
+}
+
+inline void Session::EndWait(const pollfd& waited) {
+  if (internal::RingLink* const ring = connection_.ring()) {
     ring->Awake();
-    const Status woken = fds[0].revents != 0 ? connection_.DrainWakeUps() : Status::Ok();
+    const Status woken = waited.revents != 0 ? connection_.DrainWakeUps() : Status::Ok();
     if (woken.ok()) {
       ReceiveAll();
     } else {
@@ -464,17 +537,17 @@ inline void Session::WaitForEvents(uint64_t timeout_ns, int wake_fd) {
     }
     return;
   }
-  if (ready <= 0 || fds[0].revents == 0) return;
-  if (connection_.state() == State::kDialling) {
+  if (waited.revents == 0) return;
+  if (connection_.state() == internal::Connection::State::kDialling) {
     const Status dialled = connection_.FinishDialling();
     if (!dialled.ok()) ConnectingFailed(dialled);
     return;
   }
-  if (fds[0].revents & POLLOUT) {
+  if (waited.revents & POLLOUT) {
     const Status sent = connection_.Send();
     if (!sent.ok()) return Disconnect(sent);
   }
-  if (fds[0].revents & (POLLIN | POLLHUP | POLLERR)) ReceiveAll();
+  if (waited.revents & (POLLIN | POLLHUP | POLLERR)) ReceiveAll();
 }
 
 }  // namespace farleaf::client

@@ -45,10 +45,23 @@ inline void Session::set_view(uint32_t view) {
 
 /// It was routed by `view`, which is not the server's.
 inline void Session::GiveBack(uint32_t index, uint32_t view) {
+  if (returns_) return returns_(Free(index));
   Finish(index,
          Status::Fenced(name_ + ": " + std::string(OpcodeName(slots_[index].operation.opcode)) +
                         ": routed by view " + std::to_string(view) + ", the server's is " +
                         std::to_string(server_view_)));
+}
+
+inline void Session::GiveBackQueued(Which which) {
+  std::deque<uint32_t> queued = std::exchange(queue_, {});
+  for (const uint32_t index : queued) {
+    if (slots_[index].state != SlotState::kQueued) continue;
+    if (which == Which::kRouted && protocol::IsUnrouted(slots_[index].operation.opcode)) {
+      queue_.push_back(index);
+    } else {
+      GiveBack(index, view_);
+    }
+  }
 }
 
 inline void Session::BatchRefused(const protocol::Response& response) {
