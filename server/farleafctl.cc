@@ -1,7 +1,7 @@
-// farleafctl: looks into and changes a pool or what a compute server serves. Here are its arguments; what it does is in
+// farleafctl: looks into and changes a pool, what a compute server serves, or a cluster's regions. Here are its arguments; what it does is in
 // control/.
 //
-// Exit codes (lsm: control/lsm_commands.h): 0 done · 1 failed · 2 wrong arguments · 3 the key, the tree or the
+// Exit codes (lsm: control/lsm_commands.h, region: control/region_commands.h): 0 done · 1 failed · 2 wrong arguments · 3 the key, the tree or the
 // compute server is not there.
 
 #include <fmt/format.h>
@@ -15,6 +15,7 @@
 #include "server/config.h"
 #include "server/control/control.h"
 #include "server/control/lsm_commands.h"
+#include "server/control/region_commands.h"
 
 namespace farleaf::server {
 namespace {
@@ -149,6 +150,16 @@ int RunLsm(const Arguments& arguments, LsmArguments lsm, LsmCommand command) {
   return command(lsm);
 }
 
+int RunRegion(const Arguments& arguments, RegionArguments region, RegionCommand command) {
+  if (!arguments.pool.empty() || !arguments.servers.empty()) {
+    fmt::print(stderr, "farleafctl: region asks a membership: no --pool and no --server\n");
+    return kWrongArguments;
+  }
+  region.json = arguments.json;
+  region.deadline_ms = arguments.deadline_ms;
+  return command(region);
+}
+
 int Main(int argc, char** argv) {
   Arguments arguments;
   Command chosen = nullptr;
@@ -179,13 +190,16 @@ int Main(int argc, char** argv) {
   app.add_option("--tls-certificate", arguments.tls.certificate_file, "of this client")->needs(tls);
   app.add_option("--tls-key", arguments.tls.key_file, "of this client's certificate")->needs(tls);
   app.add_option("--deadline-ms", arguments.deadline_ms,
-                 "for each step; 10 s if not given, for a check an hour")
+                 "for each step; 10 s if not given, for a check an hour, for a region 10 minutes")
       ->check(CLI::Range(uint64_t{1}, uint64_t{86'400'000}));
   app.add_flag("--json", arguments.json, "print JSON");
   DeclareCommands(app, &arguments, &chosen);
   LsmArguments lsm_arguments;
   LsmCommand lsm_command = nullptr;
   DeclareLsmCommands(app, &lsm_arguments, &lsm_command);
+  RegionArguments region_arguments;
+  RegionCommand region_command = nullptr;
+  DeclareRegionCommands(app, &region_arguments, &region_command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -194,6 +208,7 @@ int Main(int argc, char** argv) {
   }
   spdlog::set_level(spdlog::level::off);  // failures are printed below
   if (lsm_command) return RunLsm(arguments, std::move(lsm_arguments), lsm_command);
+  if (region_command) return RunRegion(arguments, std::move(region_arguments), region_command);
   if (arguments.pool.empty() && arguments.servers.empty()) {
     fmt::print(stderr, "farleafctl: --pool URL or --server URL is needed\n");
     return kWrongArguments;
