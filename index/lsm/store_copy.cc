@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dsm/base/log.h"
+#include "index/lsm/log_replay.h"
 
 namespace farleaf::index::lsm {
 
@@ -401,6 +402,20 @@ dsm::Task<Status> StoreCopy::Commit(dsm::Worker& worker, const StateEdit& edit) 
 }
 
 // ---- Promotion
+
+dsm::Task<Result<HeldThrough>> StoreCopy::Held(dsm::Worker& worker) {
+  FARLEAF_CO_RETURN_IF_ERROR(CheckPhase({Phase::kLeft}, "a look at what is held"));
+  ReplayOptions options{
+      .epoch = state().epoch, .segments = state().recovery_log, .flushed = state().flushed_through};
+  options.collected = [this](SegmentId id) { return !state().value_log.contains(id); };
+  options.durable = state().durable_through;
+  const std::function<Status(CommitReader)> pass_over = [](const CommitReader&) {
+    return Status::Ok();
+  };
+  auto report = co_await Replay(worker, *storage_, std::move(options), pass_over);
+  if (!report.ok()) co_return report.status();
+  co_return HeldThrough{state().epoch, report->last};
+}
 
 dsm::Task<Status> StoreCopy::FinishTails(dsm::Worker& worker) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckPhase({Phase::kLeft, Phase::kFollowing}, "the promotion"));

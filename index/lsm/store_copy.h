@@ -60,6 +60,14 @@ struct CopyMetrics {
   uint64_t segments_pending = 0;  ///< of them, of such tables
 };
 
+/// What there is of a store: all commits up to `sequence`, of its `epoch`th opening as a primary's. Of copies of one region the larger holds all that the
+/// smaller one does.
+struct HeldThrough {
+  uint64_t epoch = 0;
+  Sequence sequence = 0;
+  auto operator<=>(const HeldThrough&) const = default;
+};
+
 class StoreCopy {
  public:
   enum class Phase : uint8_t {
@@ -82,6 +90,8 @@ class StoreCopy {
   /// kNone: of no meaning. REQUIRES: no Commit or Install is under way.
   const StoreState& state() const { return manifest_->state(); }
   CopyMetrics metrics() const;
+  /// As LsmStore::Open would find it; reads the recovery log. REQUIRES: kLeft.
+  dsm::Task<Result<HeldThrough>> Held(dsm::Worker& worker);
 
   // ---- Filling, in any phase anew
   /// It is no copy from here on; buffers are let go. All segments go but those of Inventory.

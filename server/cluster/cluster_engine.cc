@@ -8,6 +8,7 @@
 
 #include "dsm/base/log.h"
 #include "dsm/null_transport.h"
+#include "server/cluster/held.h"
 #include "server/cluster/leaving.h"
 #include "server/membership/counters.h"
 #include "server/membership/region_store.h"
@@ -99,7 +100,7 @@ Status ClusterEngine::Join() {
 Task<Status> ClusterEngine::BeginLife() {
   membership::RegionStore regions(session_.get());
   Status status = co_await regions.Prepare(*worker_);
-  for (const char* path : {cluster::kOffersPath, kElectionParent}) {
+  for (const char* path : {cluster::kOffersPath, cluster::kHeldPath, kElectionParent}) {
     if (status.ok()) status = co_await membership::CreatePath(*worker_, *session_, path);
   }
   if (!status.ok()) co_return status;

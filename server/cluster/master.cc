@@ -144,6 +144,17 @@ dsm::Task<Status> Master::Look(dsm::Worker& worker) {
   seen.nodes = std::move(*nodes);
   seen.leaving = std::move(*leaving);
   seen.waited = NoteHeadless(seen.regions);
+  if (!headless_since_ns_.empty()) {
+    auto held = co_await ReadHeld(worker, *deps_.session, Watch::kChanges);
+    if (!held.ok()) co_return held.status();
+    // Of a life that is over it says nothing.
+    std::erase_if(*held, [&seen](const Held& each) {
+      return std::ranges::none_of(seen.nodes, [&each](const NodeEntry& node) {
+        return node.id == each.node && node.incarnation == each.life;
+      });
+    });
+    seen.held = std::move(*held);
+  }
   seen.replicas = options_.replicas;
   for (RegionEntry& next : Place(seen)) {
     const auto stored =

@@ -27,7 +27,8 @@ void NodeRegions::Abandon() {
   for (const auto& [id, part] : parts_) part->node->Abandon();
 }
 
-// What was in this node's memory only is gone. As long as somebody else is in sync, he has it, and this life begins with nothing.
+// What was in this node's memory only is gone. If somebody else in sync is there, he has it, and this life begins with nothing: he lives as he did, since
+// whoever stays in sync in a new life has made the region headless.
 dsm::Task<Status> NodeRegions::LeaveOldLife(Worker& worker) {
   auto map = co_await regions_.Read(worker);
   if (map.status().code() == StatusCode::kNotFound) co_return Status::Ok();
@@ -48,15 +49,19 @@ dsm::Task<Status> NodeRegions::LeaveOldLife(Worker& worker, RegionId region,
     auto seen = co_await regions_.Get(worker, region, Watch::kNothing);
     if (!seen.ok()) co_return seen.status();
     RegionEntry changed = seen->region;
-    if (changed.primary == self) {
-      changed.primary = membership::kNoNode;
-      changed.state = membership::RegionState::kHeadless;
-    }
     Erase(&changed.filling, self);
-    const bool others = std::ranges::any_of(nodes, [&](const NodeEntry& node) {
-      return node.id != self && Contains(seen->region.in_sync, node.id);
-    });
-    if (others) Erase(&changed.in_sync, self);
+    if (Contains(changed.in_sync, self)) {
+      const auto other = std::ranges::find_if(nodes, [&](const NodeEntry& node) {
+        return node.id != self && Contains(seen->region.in_sync, node.id);
+      });
+      if (changed.state == membership::RegionState::kServing && other != nodes.end()) {
+        Erase(&changed.in_sync, self);
+        if (changed.primary == self) changed.primary = other->id;
+      } else {
+        changed.primary = membership::kNoNode;
+        changed.state = membership::RegionState::kHeadless;
+      }
+    }
     if (changed == seen->region) co_return Status::Ok();
     auto committed = co_await regions_.ChangeView(worker, *seen, std::move(changed));
     if (committed.ok()) co_return Status::Ok();

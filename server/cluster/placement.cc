@@ -31,40 +31,57 @@ bool HasAllAssigned(const RegionEntry& region) {
   return std::ranges::includes(region.in_sync, region.assigned);
 }
 
-/// One of those in sync is named, the others of them are filled from it.
+/// He serves it as soon as he has begun; what is said of others stays (RegionPrimary::TakeAlone).
 void Name(NodeId primary, RegionEntry* region) {
-  for (const NodeId id : region->in_sync) Insert(&region->filling, id);
-  Erase(&region->filling, primary);
-  if (region->filling.size() > kMembersMax) region->filling.resize(kMembersMax);
   region->primary = primary;
-  region->in_sync = {primary};
   region->state = RegionState::kServing;
   if (region->successor == primary) region->successor = kNoNode;
 }
 
-void Heal(const NodeLoads& loads, bool waited, RegionEntry* region) {
-  const auto is_gone = [&](NodeId id) { return !loads.IsThere(id); };
-  std::erase_if(region->filling, is_gone);
-  const bool headless = region->state == RegionState::kHeadless;
-  std::vector<NodeId> there = region->in_sync;
-  std::erase_if(there, is_gone);
-  if (!headless && loads.IsThere(region->primary)) {
-    region->in_sync = std::move(there);
+/// Of those who are back the one that holds most, if all have told; nobody else is in sync then. `there`: of those in sync, not empty.
+void NameWhoHoldsMost(const std::vector<Held>& held, std::vector<NodeId> there,
+                      RegionEntry* region) {
+  const auto of_node = [&](NodeId id) {
+    return std::ranges::find_if(
+        held, [&](const Held& each) { return each.region == region->id && each.node == id; });
+  };
+  const bool alone = region->in_sync.size() == 1;
+  if (!alone && !std::ranges::all_of(there, [&](NodeId id) { return of_node(id) != held.end(); })) {
     return;
   }
-  // A backup that is still there has all, in memory too: who was gone has left in_sync before he came back. Where a region is headless, all may
-  // have been gone.
-  const bool all = there.size() == region->in_sync.size();
-  if (!there.empty() && (!headless || all || waited)) {
-    const NodeId primary = Cheapest(there, [&](NodeId id) {
-      return std::tuple(loads.IsLeaving(id), id != region->successor, !IsAssignedTo(*region, id),
-                        loads.primaries(id));
-    });
-    Name(primary, region);
-    std::erase_if(region->filling, is_gone);
-  } else if (!headless) {
+  const NodeId most =
+      alone ? there.front()
+            : *std::ranges::max_element(there, {}, [&](NodeId id) { return of_node(id)->through; });
+  for (const NodeId id : there) {
+    if (id != most && region->filling.size() < kMembersMax) Insert(&region->filling, id);
+  }
+  region->in_sync = {most};
+  Name(most, region);
+}
+
+void Heal(const NodeLoads& loads, const Placement& seen, RegionEntry* region) {
+  const auto is_gone = [&](NodeId id) { return !loads.IsThere(id); };
+  std::erase_if(region->filling, is_gone);
+  std::vector<NodeId> there = region->in_sync;
+  std::erase_if(there, is_gone);
+  if (region->state == RegionState::kHeadless) {
+    const bool waited = std::ranges::binary_search(seen.waited, region->id);
+    if (there.empty() || (there.size() < region->in_sync.size() && !waited)) return;
+    NameWhoHoldsMost(seen.held, std::move(there), region);
+  } else if (there.empty()) {
     region->primary = kNoNode;
     region->state = RegionState::kHeadless;
+  } else {
+    // A backup that is still there has all, in memory too: who was gone has left in_sync before he came back.
+    if (is_gone(region->primary)) {
+      Name(Cheapest(there,
+                    [&](NodeId id) {
+                      return std::tuple(loads.IsLeaving(id), id != region->successor,
+                                        !IsAssignedTo(*region, id), loads.primaries(id));
+                    }),
+           region);
+    }
+    region->in_sync = std::move(there);
   }
 }
 
@@ -174,9 +191,7 @@ std::vector<RegionEntry> Place(const Placement& seen) {
     }
   };
   // All are served first: what the survivors have of the dead counts in all that comes behind it.
-  decide([&](RegionEntry* region) {
-    Heal(loads, std::ranges::binary_search(seen.waited, region->id), region);
-  });
+  decide([&](RegionEntry* region) { Heal(loads, seen, region); });
   const size_t replicas = std::clamp<size_t>(seen.replicas, 1, kMembersMax);
   decide([&](RegionEntry* region) {
     if (region->state == RegionState::kServing) Tend(loads, replicas, region);

@@ -2,8 +2,9 @@
 // regions and nodes.
 //
 // For each region by itself, whatever else goes on (Place, in this order; a decision sees what those before it have decided):
-//   1. A primary that is gone is replaced by one of those in sync that are there; if there is none the region is headless. Who is gone leaves in_sync
-//      and filling.
+//   1. A primary that is gone is replaced by one of those in sync that are there, who stay in sync until he has begun; if there is none the region is headless,
+//      until those who were in sync are back, and have told what they hold (held.h): who holds most becomes the primary, and nobody else is in sync. Who is
+//      gone leaves in_sync and filling.
 //   2. A `successor` that is gone, leaving or outside of `assigned` is no longer wished; one that is no member yet is put into filling.
 //   3. Nodes are put into filling until there are as many members as are wanted; of an assigned region those of `assigned`, one after the other.
 //   4. Who is too many leaves: nobody as long as one is missing, never the primary, nor the successor.
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "server/cluster/held.h"
 #include "server/membership/region_map.h"
 
 namespace farleaf::server::cluster {
@@ -32,6 +34,7 @@ struct Placement {
   std::vector<NodeEntry> nodes;      ///< that are there
   std::vector<NodeId> leaving;       ///< ascending: about to end, and to come back (leaving.h)
   std::vector<RegionId> waited;      ///< ascending: headless for long enough (MasterOptions)
+  std::vector<Held> held;            ///< of headless regions, by nodes that are there
   uint32_t replicas = 1;             ///< wanted of each region, its primary included
 };
 

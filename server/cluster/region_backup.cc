@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/cluster/held.h"
 #include "server/cluster/region_views.h"
 
 namespace farleaf::server::cluster {
@@ -72,6 +73,10 @@ dsm::Task<Status> RegionBackup::CutOffLast(Worker& worker) {
 }
 
 dsm::Task<Status> RegionBackup::Follow(Worker& worker, const membership::RegionEntry& region) {
+  if (std::exchange(told_, false)) {
+    Status withdrawn = co_await WithdrawHeld(worker, *deps_.session, deps_.region, deps_.self.id);
+    if (!withdrawn.ok()) co_return withdrawn;
+  }
   if (!backup_) {
     Status opened = co_await Open(worker);
     if (!opened.ok()) co_return opened;
@@ -122,6 +127,24 @@ dsm::Task<Status> RegionBackup::MakeOffer(Worker& worker, const NodeEntry& prima
   offered_ns_ = deps_.clock->NowNs();
   messages_seen_ = backup_->statistics().messages;
   co_return Status::Ok();
+}
+
+// A copy that is not whole holds nothing.
+dsm::Task<Status> RegionBackup::Tell(Worker& worker) {
+  if (told_) co_return Status::Ok();
+  if (!backup_) {
+    Status opened = co_await Open(worker);
+    if (!opened.ok()) co_return opened;
+  }
+  Held held{.region = deps_.region, .node = deps_.self.id, .life = deps_.self.incarnation};
+  if (backup_->phase() == StoreCopy::Phase::kLeft) {
+    auto through = co_await backup_->Held(worker);
+    if (!through.ok()) co_return through.status();
+    held.through = *through;
+  }
+  Status told = co_await TellHeld(worker, *deps_.session, held);
+  told_ = told.ok();
+  co_return told;
 }
 
 dsm::Task<Status> RegionBackup::Withdraw(Worker& worker) {

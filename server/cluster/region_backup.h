@@ -27,6 +27,8 @@ class RegionBackup {
 
   /// As the entry says: opens the copy, and makes offers while it is to be filled.
   dsm::Task<Status> Follow(Worker& worker, const membership::RegionEntry& region);
+  /// Tells what is held here of a region that is headless, once in this life: nobody has anything of it in memory.
+  dsm::Task<Status> Tell(Worker& worker);
   enum class Why : uint8_t {
     kPromoted,
     kLifeEnds,  ///< this node's, and its memory with it
@@ -50,6 +52,7 @@ class RegionBackup {
   std::optional<dsm::Area> area_;
   std::unique_ptr<replication::BackupRegion> backup_;
   bool serving_ = false;          // Serve runs
+  bool told_ = false;             // what is held
   std::optional<Offer> offered_;  // that stands
   uint64_t offered_ns_ = 0, messages_seen_ = 0;
   dsm::MemberIdentity last_primary_;  // that was let in here, and is not cut off

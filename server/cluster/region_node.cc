@@ -86,7 +86,11 @@ dsm::Task<Status> RegionNode::Look(Worker& worker) {
   if (Contains(region.in_sync, self) || Contains(region.filling, self)) {
     role_ = Role::kBackup;
     nothing_since_ns_.reset();
-    status = co_await backup_.Follow(worker, region);
+    if (region.state == membership::RegionState::kHeadless && Contains(region.in_sync, self)) {
+      status = co_await backup_.Tell(worker);
+    } else {
+      status = co_await backup_.Follow(worker, region);
+    }
     co_return status;
   }
   // Its primary has excluded it, perhaps, and is to fill it again: nothing is cut off, and what is here is kept for that.

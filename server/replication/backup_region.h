@@ -51,6 +51,8 @@ class BackupRegion {
   }
   /// Of a backup that builds its tables, once it was filled; else null.
   index::lsm::Follower* follower() { return follower_.get(); }
+  /// What the directory holds. REQUIRES: StoreCopy::Phase::kLeft.
+  dsm::Task<Result<index::lsm::HeldThrough>> Held(Worker& worker) { return copy_->Held(worker); }
   /// REQUIRES: on the worker, between messages; there is no follower.
   const index::lsm::StoreCopy& copy() const { return *copy_; }
   ChannelServer::Statistics statistics() const { return server_.statistics(); }
