@@ -64,12 +64,12 @@ TEST(PlacementTest, OfThoseInSyncTheOneWithTheFewestPrimariesIsPromoted) {
   for (const RegionEntry& region : changed) EXPECT_EQ(region.in_sync, Nodes{region.primary});
 }
 
-TEST(PlacementTest, TheRestOfThoseInSyncAreFilledFromWhoIsPromoted) {
+TEST(PlacementTest, TheRestOfThoseInSyncStaySoUntilWhoIsPromotedHasBegun) {
   const RegionEntry next =
       Decision(NewPlacement({1, 2, 3}, 3, {NewRegion(1, 9, {2, 3, 9}, {1, 8})}));
   EXPECT_EQ(next.primary, 2);
-  EXPECT_EQ(next.in_sync, Nodes{2});
-  EXPECT_EQ(next.filling, (Nodes{1, 3}));
+  EXPECT_EQ(next.in_sync, (Nodes{2, 3}));
+  EXPECT_EQ(next.filling, Nodes{1});
 }
 
 TEST(PlacementTest, AHeadlessRegionWaitsForTheRest) {
@@ -79,13 +79,29 @@ TEST(PlacementTest, AHeadlessRegionWaitsForTheRest) {
   EXPECT_EQ(headless.primary, kNoNode);
   EXPECT_EQ(headless.in_sync, (Nodes{8, 9}));
   seen = NewPlacement({4, 8}, 2, {headless});
+  seen.held = {{RegionId{1}, 8, 1, {3, 70}}};
   EXPECT_TRUE(Place(seen).empty());
   seen.waited = {RegionId{2}};
   EXPECT_TRUE(Place(seen).empty());
   seen.waited = {RegionId{1}};
   EXPECT_EQ(Decision(seen).primary, 8);
-  seen = NewPlacement({4, 8, 9}, 2, {headless});
-  EXPECT_EQ(Decision(seen).primary, 8);
+  seen.held.clear();  // not even who is there has told
+  EXPECT_TRUE(Place(seen).empty());
+}
+
+TEST(PlacementTest, OfAHeadlessRegionWhoHoldsMostIsNamedOnceAllHaveTold) {
+  const RegionEntry headless = NewRegion(1, kNoNode, {7, 8, 9});
+  Placement seen = NewPlacement({7, 8, 9}, 3, {headless});
+  seen.held = {
+      {RegionId{1}, 7, 1, {3, 900}}, {RegionId{1}, 9, 1, {4, 80}}, {RegionId{2}, 8, 1, {9, 9}}};
+  EXPECT_TRUE(Place(seen).empty());
+  seen.held.push_back({RegionId{1}, 8, 1, {4, 81}});
+  const RegionEntry next = Decision(seen);
+  EXPECT_EQ(next.primary, 8);  // the last epoch, and the last sequence of that
+  EXPECT_EQ(next.in_sync, Nodes{8});
+  EXPECT_EQ(next.filling, (Nodes{7, 9}));
+  // Who was alone in sync has all, whatever that is.
+  EXPECT_EQ(Decision(NewPlacement({7, 8}, 1, {NewRegion(1, kNoNode, {8})})).primary, 8);
 }
 
 TEST(PlacementTest, TheNodeWithTheFewestReplicasIsFilled) {
