@@ -138,11 +138,15 @@ class ProcessClusterTest : public ::testing::Test {
     for (size_t node = 0; node < kNodes; ++node) {
       ASSERT_TRUE(nodes_[node]->WaitForOutput("serving")) << nodes_[node]->Output();
     }
+    OpenSession();
+    AwaitWhole();
+  }
+  void OpenSession() {
+    session_ = nullptr;
     auto session = server::membership::ZookeeperMembership::Open(
         membership(), {.session_timeout_ms = 4'000}, &clock_);
     ASSERT_TRUE(session.ok()) << session.status();
     session_ = std::move(*session);
-    AwaitWhole();
   }
 
   std::string membership() const { return "zookeeper://" + zookeeper_->address() + "/tested"; }
@@ -153,7 +157,8 @@ class ProcessClusterTest : public ::testing::Test {
     const auto code = process->Wait();
     EXPECT_EQ(code, 0) << process->Output();
   }
-  void Start(size_t node) {
+  /// `durability`: of all that is acknowledged.
+  void Start(size_t node, const char* durability = "replicated") {
     const std::string number = std::to_string(node + 1);
     nodes_[node] = cluster_.Start("compute_server", {"--engine",
                                                      "lsm",
@@ -172,7 +177,7 @@ class ProcessClusterTest : public ::testing::Test {
                                                      "--session-timeout-ms",
                                                      std::to_string(kSessionMs),
                                                      "--durability",
-                                                     "replicated",
+                                                     durability,
                                                      "--lsm-memtable-bytes",
                                                      "1MiB",
                                                      "--lsm-cache-bytes",
@@ -218,6 +223,13 @@ class ProcessClusterTest : public ::testing::Test {
               ::testing::PrintToString(region.filling) + "; ";
     }
     ADD_FAILURE() << "not whole again: " << text;
+  }
+  void AwaitProgress(const Load& load) {
+    const uint64_t before = load.acknowledged(), begun_ns = clock_.NowNs();
+    while (load.acknowledged() < before + 10) {
+      ASSERT_LT(clock_.NowNs() - begun_ns, kPatienceMs * kNsPerMs) << load.first_failure();
+      Sleep(20);
+    }
   }
   void Sleep(uint64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
   static double Seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
@@ -300,6 +312,51 @@ TEST_F(ProcessClusterTest, AllNodesAreRestartedOneAfterAnotherAndNoRequestFails)
               Seconds(load.TakeLongestNs()));
   EXPECT_EQ(load.failed(), 0u) << load.first_failure();
   EXPECT_GT(load.acknowledged(), 100u);
+}
+
+TEST_F(ProcessClusterTest, TheMembershipIsAwayForAWhileAndNothingAcknowledgedIsLost) {
+  Load load(Url());
+  for (const uint64_t away_ms : {kSessionMs / 4, 2 * kSessionMs}) {
+    SCOPED_TRACE("away for " + std::to_string(away_ms) + " ms");
+    Sleep(500);
+    zookeeper_->Kill();
+    Sleep(away_ms);
+    zookeeper_->Start();
+    // The session of this test may be over as well.
+    OpenSession();
+    AwaitWhole();
+    AwaitProgress(load);
+  }
+  load.Stop();
+  std::printf("%lu writes acknowledged, %lu requests failed (the first: %s), longest wait %.2f s\n",
+              load.acknowledged(), load.failed(), load.first_failure().c_str(),
+              Seconds(load.TakeLongestNs()));
+}
+
+TEST_F(ProcessClusterTest, AllNodesAreKilledAtOnceAndNothingSyncedIsLost) {
+  for (size_t node = 0; node < kNodes; ++node) {
+    nodes_[node]->Signal(SIGTERM);
+    (void)cluster_.WaitFor(*nodes_[node]);
+    Start(node, "synced");
+  }
+  AwaitWhole();
+  Load load(Url());
+  const uint64_t times = test::Amount{1, 2, 20};
+  for (uint64_t i = 0; i < times && !HasFailure(); ++i) {
+    Sleep(500);
+    for (auto& node : nodes_) node->Signal(SIGKILL);
+    for (size_t node = 0; node < kNodes; ++node) {
+      (void)cluster_.WaitFor(*nodes_[node]);
+      Start(node, "synced");
+    }
+    AwaitWhole();
+  }
+  Sleep(500);
+  load.Stop();
+  std::printf("%lu writes acknowledged, %lu requests failed (the first: %s), longest wait %.2f s\n",
+              load.acknowledged(), load.failed(), load.first_failure().c_str(),
+              Seconds(load.TakeLongestNs()));
+  EXPECT_GT(load.acknowledged(), times * 20);
 }
 
 TEST_F(ProcessClusterTest, WhoIsStoppedAndContinuedAnswersNothingOldAndLosesNothing) {
