@@ -10,6 +10,7 @@
 #include "dsm/null_transport.h"
 #include "server/cluster/held.h"
 #include "server/cluster/leaving.h"
+#include "server/lsm/store_report.h"
 #include "server/membership/counters.h"
 #include "server/membership/region_store.h"
 
@@ -276,6 +277,16 @@ void ClusterEngine::AppendMetrics(MetricsText* out) const {
   out->Gauge("farleaf_cluster_backups", "Regions that it keeps a copy of.", {}, copies);
   out->Gauge("farleaf_cluster_master", "Whether this node is the master.", {},
              master_->IsMaster() ? 1 : 0);
+  const auto table = regions_->Now();
+  const auto routes = table ? table->routes : std::vector<cluster::Route>();
+  std::lock_guard observing(observer_mutex_);
+  for (const cluster::Route& route : routes) {
+    const cluster::StoreUse use = regions_->Use(route.region);
+    if (use.served() == nullptr) continue;
+    const std::string region = std::to_string(static_cast<uint32_t>(route.region));
+    StoreReport::Look(*use.served()->store, *use.served()->storage, *observer_)
+        .AppendMetrics({{"region", region}}, out);
+  }
   for (const Served& each : served) {
     out->Gauge("farleaf_replication_backups", "Backups that hold all that is acknowledged.",
                each.labels, each.backups);

@@ -108,7 +108,9 @@ dsm::Task<Status> RegionPrimary::Open(Worker& worker, const RegionEntry& region)
   replicas_.set_store(store_.get());
   FARLEAF_CO_RETURN_IF_ERROR(deps_.begin_background(store_.get()));
   background_ = true;
-  deps_.gate->Open({store_.get(), region.start, region.end});
+  auto storage = deps_.storage();
+  if (!storage.ok()) co_return storage.status();
+  deps_.gate->Open({store_.get(), *storage, region.start, region.end});
   serves_.store(true);
   FARLEAF_LOG(info, "{}: node {} is the primary, and serves after {} ms", NameOf(deps_.region),
               deps_.self.id, (deps_.clock->NowNs() - begun_ns) / kNsPerMs);

@@ -41,6 +41,7 @@ struct RouteTable {
 /// before or behind a split.
 struct ServedStore {
   index::lsm::LsmStore* store = nullptr;
+  index::storage::Storage* storage = nullptr;  ///< where it is
   std::string start;
   std::string end;       ///< empty: there is no last key
   uint64_t opening = 0;  ///< of the gate, from 1

@@ -57,7 +57,6 @@ class LsmTreeHost final : public TreeHost {
     std::unique_ptr<index::PrefixedIndex> index;
     protocol::TreeInfo info;
   };
-  struct StoreLook;
 
   LsmTreeHost(Deps deps, std::unique_ptr<dsm::Worker> observer);
   dsm::Task<Status> ReadCatalog(dsm::OpContext& op);
@@ -65,8 +64,6 @@ class LsmTreeHost final : public TreeHost {
   dsm::Task<Result<uint16_t>> TakeNumber(dsm::OpContext& op);
   /// The tree behind an entry of the catalog.
   Result<HostedTree> Keep(std::string_view name, std::string_view entry);
-  StoreLook Look() const;
-  void AppendWork(const StoreLook& look, MetricsText* out) const;
 
   const Deps deps_;
   index::PrefixedIndex catalog_;

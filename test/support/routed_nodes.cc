@@ -111,7 +111,7 @@ const RoutedNodes::Region& RoutedNodes::RegionOf(std::string_view key) const {
 void RoutedNodes::Open(const Region& region) {
   RegionGate& gate = nodes_[region.node]->gates[static_cast<uint32_t>(region.id)];
   while (!gate.idle()) std::this_thread::yield();
-  gate.Open({region.store->store.get(), region.start, region.end});
+  gate.Open({.store = region.store->store.get(), .start = region.start, .end = region.end});
 }
 
 void RoutedNodes::CloseAndWait(const Region& region) {
