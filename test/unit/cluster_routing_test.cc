@@ -395,6 +395,35 @@ TEST_F(ClusterRoutingTest, WhatNobodyServesEndsBehindTheWaitAndSaysWhichRegion) 
   EXPECT_EQ(Get(tree, "z"), "1");
 }
 
+TEST_F(ClusterRoutingTest, StoreIsNotAskedForKeysThatItServesNoMore) {
+  Start(30);
+  nodes->Found(0);
+  RangeIndex& tree = nodes->Tree(0, "t");
+  ASSERT_TRUE(Put(tree, "a", "1").ok());
+  ASSERT_TRUE(Put(tree, "z", "1").ok());
+  nodes->StopsListening(0);
+  ASSERT_TRUE(
+      nodes->Split("m"));  // the old region is the left part, and its store has the key still
+  EXPECT_EQ(Put(tree, "z", "2").code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Get(tree, "a"), "1");
+  const std::vector<std::string_view> keys = {"a", "z"};
+  std::vector<std::optional<std::string>> values;
+  EXPECT_EQ(Run([&](auto& op) { return tree.MultiGet(op, keys, &values); }).code(),
+            StatusCode::kUnavailable);
+  std::vector<KeyValue> rows;
+  const ScanRange all, reverse{.direction = index::ScanDirection::kReverse};
+  for (const ScanRange& range : {all, reverse}) {
+    EXPECT_EQ(Run([&](auto& op) { return tree.Scan(op, range, &rows); }).code(),
+              StatusCode::kUnavailable);
+  }
+  EXPECT_TRUE(rows.empty()) << "in reverse it begins with keys that are not served";
+  EXPECT_EQ(Run([&](auto& op) { return tree.DeleteRange(op, "b", "zz"); }).code(),
+            StatusCode::kUnavailable);
+  nodes->Listens(0);
+  EXPECT_EQ(Get(tree, "z"), "1");
+  EXPECT_EQ(Get(nodes->Tree(2, "t"), "z"), "1");
+}
+
 TEST_F(ClusterRoutingTest, PeerOfAnotherViewDoesNothingUntilBothHaveTheSame) {
   StartDivided();
   RangeIndex& tree = nodes->Tree(0, "t");
