@@ -38,7 +38,8 @@ class TreeHost {
 
   /// The number of the map of key ranges to servers; requests routed by another are refused.
   virtual uint32_t view() const = 0;
-  /// The map and its number, which go together. One range for now, served by whoever was asked.
+  /// The map and its number, which go together. One range, served by whoever was asked, unless keys are divided among servers
+  /// (server/cluster).
   virtual void GetRangeMap(uint32_t* view, std::vector<protocol::ServedRange>* ranges) const {
     *view = this->view();
     *ranges = {{.start = "", .url = ""}};

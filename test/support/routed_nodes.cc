@@ -141,10 +141,13 @@ bool RoutedNodes::Split(const std::string& key) {
   CopyFrom(key, *left.store, right.store.get());
   left.end = key;
   const auto at = regions_.begin() + (&left - regions_.data());
-  regions_.insert(std::next(at), std::move(right));
-  Publish();
-  Open(RegionOf(key));
-  Open(*std::prev(regions_.begin() + (&RegionOf(key) - regions_.data())));
+  const auto added = regions_.insert(std::next(at), std::move(right));
+  // Either may be first.
+  const bool opens_first = view_ % 2 == 0;
+  if (!opens_first) Publish();
+  Open(*added);
+  Open(*std::prev(added));
+  if (opens_first) Publish();
   return true;
 }
 

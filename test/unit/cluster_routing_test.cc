@@ -1,0 +1,512 @@
+// The trees of a cluster at each of its nodes, and what an operation costs, waits for and ends with when its keys are at another node, on their way, or
+// nowhere.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "client/session.h"
+#include "test/support/routed_nodes.h"
+#include "test/support/scripted_native_server.h"
+
+namespace farleaf::test {
+namespace {
+
+using index::CurrentValue;
+using index::KeyValue;
+using index::ModifyAction;
+using index::RangeIndex;
+using index::ScanRange;
+using server::HostedTree;
+using server::NewTree;
+using server::cluster::ClusterTreeHost;
+using server::protocol::Opcode;
+using server::protocol::Request;
+using server::protocol::Response;
+using server::protocol::ServedRange;
+using server::protocol::TreeInfo;
+using server::protocol::TreeLayout;
+
+struct ClusterRoutingTest : ::testing::Test {
+  std::unique_ptr<RoutedNodes> nodes;
+  std::unique_ptr<dsm::Worker> worker;
+  dsm::FabricCounts counts;  ///< of the last call
+
+  void Start(uint64_t wait_ms = 60'000) {
+    RoutedNodes::Options options;
+    options.host.routing.wait_ms = wait_ms;
+    options.host.peers.session.deadline_ms = 60'000;
+    nodes = std::make_unique<RoutedNodes>(options);
+    worker = nodes->OpenWorker();
+  }
+  void TearDown() override {
+    worker.reset();
+    nodes.reset();
+  }
+  /// Keys up to "m" are at node 0, the rest is at node 1.
+  void StartDivided(uint64_t wait_ms = 60'000) {
+    Start(wait_ms);
+    nodes->Found(0);
+    ASSERT_TRUE(nodes->Split("m"));
+    nodes->Move("m", 1);
+  }
+
+  template <typename Call>
+  auto Run(Call call, uint64_t deadline_ms = 0) {
+    counts = {};
+    dsm::OpContext op{*worker, counts};
+    if (deadline_ms > 0) op.deadline_ns = nodes->clock().NowNs() + deadline_ms * kNsPerMs;
+    return worker->Run(call(op));
+  }
+  Result<HostedTree> Create(size_t node, const std::string& name,
+                            TreeLayout layout = TreeLayout::kBytes, uint32_t key_bytes_max = 0) {
+    NewTree tree{.name = name, .layout = layout};
+    tree.geometry.key_bytes_max = key_bytes_max;
+    return Run([&](auto& op) { return nodes->host(node).Create(op, tree); });
+  }
+  Result<HostedTree> OpenAt(size_t node, const std::string& name) {
+    return Run([&](auto& op) { return nodes->host(node).Open(op, name); });
+  }
+  std::vector<std::string> NamesAt(size_t node) {
+    const auto list = Run([&](auto& op) { return nodes->host(node).List(op); });
+    EXPECT_TRUE(list.ok()) << list.status();
+    std::vector<std::string> names;
+    for (const TreeInfo& info : *list) names.push_back(info.name);
+    return names;
+  }
+  Status Put(RangeIndex& tree, std::string_view key, std::string_view value) {
+    return Run([&](auto& op) { return tree.Put(op, key, value); }).status();
+  }
+  std::optional<std::string> Get(RangeIndex& tree, std::string_view key) {
+    std::string value;
+    const auto found = Run([&](auto& op) { return tree.Get(op, key, &value); });
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found.ok() && *found ? std::optional(value) : std::nullopt;
+  }
+  /// Of that kind, at the node's server: it counts them a moment after it has answered.
+  void ExpectRequests(size_t node, Opcode opcode, uint64_t wanted) {
+    while (nodes->server(node).Stats().count(opcode) < wanted) std::this_thread::yield();
+    EXPECT_EQ(nodes->server(node).Stats().count(opcode), wanted) << OpcodeName(opcode);
+  }
+  /// Requests that the node has sent to others.
+  uint64_t Forwarded(size_t node) {
+    constexpr std::string_view kLine = "\nforwarded ";
+    std::string text = "\n";
+    nodes->host(node).AppendStats(&text);
+    return std::stoull(text.substr(text.find(kLine) + kLine.size()));
+  }
+};
+
+// ---- Trees
+
+TEST_F(ClusterRoutingTest, TreesAreTheSameAtAllNodes) {
+  Start();
+  EXPECT_TRUE(NamesAt(1).empty());
+  EXPECT_EQ(OpenAt(1, "b").status().ToString(), "not found: tree \"b\" does not exist");
+  const std::string odd("\0/\xff b", 5), longest(ClusterTreeHost::kNameBytesMax, 'n');
+  std::vector<TreeInfo> made;
+  for (const std::string& name : {std::string("b"), odd, longest}) {
+    const auto tree = Create(made.size(), name);
+    ASSERT_TRUE(tree.ok()) << tree.status();
+    made.push_back(tree->info);
+    EXPECT_EQ(tree->info.name, name);
+    EXPECT_EQ(tree->info.id, made.size());
+    for (size_t node = 0; node < nodes->size(); ++node) {
+      const auto opened = OpenAt(node, name);
+      ASSERT_TRUE(opened.ok()) << opened.status();
+      EXPECT_EQ(opened->info, tree->info);
+      EXPECT_EQ(OpenAt(node, name)->index, opened->index);
+      EXPECT_EQ(nodes->host(node).Find(tree->info.id).index, opened->index);
+      EXPECT_EQ(Create(node, name).status().code(), StatusCode::kAlreadyExists);
+    }
+  }
+  for (size_t node = 0; node < nodes->size(); ++node) {
+    EXPECT_EQ(NamesAt(node), (std::vector<std::string>{odd, "b", longest}));
+  }
+  EXPECT_EQ(nodes->host(0).Find(99).index, nullptr);
+  // The names that were taken have cost no number.
+  EXPECT_EQ(Create(0, "another")->info.id, made.size() + 1);
+}
+
+TEST_F(ClusterRoutingTest, TreesThatCannotBeAreRefused) {
+  Start();
+  const std::string too_long(ClusterTreeHost::kNameBytesMax + 1, 'n');
+  EXPECT_EQ(Create(0, too_long).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Create(0, "").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenAt(0, too_long).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Create(0, "t", TreeLayout::kBytes, 4095).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Create(0, "t", TreeLayout::kFixed8, 9).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Create(0, "t")->info.id, 1u) << "what was refused has cost a number";
+}
+
+TEST_F(ClusterRoutingTest, OfNodesThatCreateATreeAtOnceOneDoes) {
+  Start();
+  constexpr int kNames = 20;
+  std::atomic<int> made{0}, refused{0};
+  {
+    std::vector<std::jthread> threads;
+    for (size_t node = 0; node < nodes->size(); ++node) {
+      threads.emplace_back([&, node] {
+        const auto own = nodes->OpenWorker();
+        dsm::FabricCounts own_counts;
+        dsm::OpContext op{*own, own_counts};
+        for (int i = 0; i < kNames; ++i) {
+          const NewTree tree{.name = "tree " + std::to_string(i)};
+          const auto created = own->Run(nodes->host(node).Create(op, tree));
+          made += created.ok();
+          refused += created.status().code() == StatusCode::kAlreadyExists;
+        }
+      });
+    }
+  }
+  EXPECT_EQ(made, kNames);
+  EXPECT_EQ(made + refused, kNames * static_cast<int>(nodes->size()));
+  std::set<uint32_t> ids;
+  for (int i = 0; i < kNames; ++i) {
+    const std::string name = "tree " + std::to_string(i);
+    ids.insert(OpenAt(0, name)->info.id);
+    EXPECT_EQ(OpenAt(0, name)->info, OpenAt(1, name)->info);
+  }
+  EXPECT_EQ(ids.size(), static_cast<size_t>(kNames));
+}
+
+TEST_F(ClusterRoutingTest, KeysAndValuesThatDoNotFitAreRefusedEverywhere) {
+  StartDivided();
+  ASSERT_TRUE(Create(0, "numbers", TreeLayout::kFixed8).ok());
+  for (size_t node = 0; node < nodes->size(); ++node) {
+    RangeIndex& numbers = *OpenAt(node, "numbers")->index;
+    EXPECT_TRUE(Put(numbers, "12345678", "12345678").ok());
+    EXPECT_TRUE(Put(numbers, "z2345678", "12345678").ok());
+    EXPECT_EQ(Put(numbers, "1234567", "12345678").code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(Put(numbers, "z234567", "12345678").code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(Put(numbers, "z2345678", "1234567").code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(Put(numbers, "", "12345678").code(), StatusCode::kInvalidArgument);
+    RangeIndex& bytes = nodes->Tree(node, "bytes");
+    const std::string too_large((1 << 20) + 1, 'v');
+    EXPECT_EQ(Put(bytes, "z", too_large).code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(Put(bytes, std::string(1025, 'z'), "v").code(), StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(ClusterRoutingTest, MapThatClientsAreToldHasARangeForEachRunOfRegionsOfOneNode) {
+  Start();
+  uint32_t view = 0;
+  std::vector<ServedRange> ranges;
+  nodes->host(2).GetRangeMap(&view, &ranges);
+  EXPECT_EQ(view, 1u);
+  EXPECT_EQ(ranges, (std::vector<ServedRange>{{}}));
+  EXPECT_EQ(nodes->host(2).view(), 1u);
+  nodes->Found(0);
+  for (const char* key : {"c", "f", "m", "t"}) ASSERT_TRUE(nodes->Split(key));
+  nodes->Move("m", 1);
+  nodes->Depose("t");
+  const auto url = [&](size_t node) { return nodes->server(node).urls().front(); };
+  for (size_t node = 0; node < nodes->size(); ++node) {
+    nodes->host(node).GetRangeMap(&view, &ranges);
+    EXPECT_EQ(view, nodes->view());
+    EXPECT_EQ(nodes->host(node).view(), nodes->view());
+    EXPECT_EQ(ranges, (std::vector<ServedRange>{{"", url(0)}, {"m", url(1)}, {"t", ""}}));
+  }
+}
+
+// ---- What operations cost
+
+TEST_F(ClusterRoutingTest, OperationHereAsksNobodyAndOneElsewhereIsOneRequest) {
+  StartDivided();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  ASSERT_TRUE(Put(tree, "z", "1").ok());  // opens the tree there
+  const auto none = [&](const Status& done) {
+    EXPECT_TRUE(done.ok()) << done;
+    EXPECT_EQ(counts.round_trips, 0u);
+  };
+  const auto one = [&](const Status& done) {
+    EXPECT_TRUE(done.ok()) << done;
+    EXPECT_EQ(counts.round_trips, 1u);
+  };
+  none(Put(tree, "a", "1"));
+  EXPECT_EQ(Get(tree, "a"), "1");
+  EXPECT_EQ(counts.round_trips, 0u);
+  EXPECT_EQ(Get(tree, "z"), "1");
+  EXPECT_EQ(counts.round_trips, 1u);
+  one(Put(tree, "z", "2"));
+  one(Run([&](auto& op) { return tree.BlindPut(op, "z", "3"); }));
+  one(Run([&](auto& op) { return tree.Insert(op, "z", "4"); }).status());
+  one(Run([&](auto& op) { return tree.Update(op, "z", "5"); }).status());
+  one(Run([&](auto& op) { return tree.Delete(op, "z"); }).status());
+  const std::vector<std::string_view> keys = {"p", "q", "r", "s"};
+  std::vector<std::optional<std::string>> values;
+  one(Run([&](auto& op) { return tree.MultiGet(op, keys, &values); }));
+  std::vector<KeyValue> rows;
+  const ScanRange all;
+  one(Run([&](auto& op) { return tree.Scan(op, all, &rows); }));
+  EXPECT_EQ(rows, (std::vector<KeyValue>{{"a", "1"}}));
+  ExpectRequests(1, Opcode::kGet, 1);
+  ExpectRequests(1, Opcode::kPut, 3);
+  ExpectRequests(1, Opcode::kInsert, 1);
+  ExpectRequests(1, Opcode::kUpdate, 1);
+  ExpectRequests(1, Opcode::kDelete, 1);
+  ExpectRequests(1, Opcode::kMultiGet, 1);
+  ExpectRequests(1, Opcode::kScan, 1);
+  ExpectRequests(1, Opcode::kOpenTree, 1);
+  ExpectRequests(2, Opcode::kGet, 0);
+}
+
+TEST_F(ClusterRoutingTest, ModifyByValueElsewhereIsAReadAndAnExchange) {
+  StartDivided();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  const auto modify = [&](std::string_view key, ModifyAction action) {
+    const index::ModifyFunction decide = [&, action](std::optional<std::string_view> current,
+                                                     std::string* replacement) {
+      *replacement = std::string(current.value_or("")) + "+";
+      return action;
+    };
+    return Run([&](auto& op) { return tree.ReadModifyWrite(op, key, decide); });
+  };
+  ASSERT_TRUE(modify("z", ModifyAction::kWrite).ok());  // absent: it is inserted
+  EXPECT_EQ(counts.round_trips, 2u);
+  ASSERT_TRUE(modify("z", ModifyAction::kWrite).ok());
+  EXPECT_EQ(counts.round_trips, 2u);
+  EXPECT_EQ(Get(tree, "z"), "++");
+  const auto kept = modify("z", ModifyAction::kKeep);
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(counts.round_trips, 1u);
+  EXPECT_TRUE(kept->existed);
+  ASSERT_TRUE(modify("z", ModifyAction::kDelete).ok());
+  EXPECT_EQ(counts.round_trips, 2u);
+  EXPECT_EQ(Get(tree, "z"), std::nullopt);
+  const auto nothing = modify("z", ModifyAction::kDelete);
+  ASSERT_TRUE(nothing.ok());
+  EXPECT_FALSE(nothing->existed);
+  EXPECT_EQ(counts.round_trips, 1u);
+}
+
+TEST_F(ClusterRoutingTest, ModifyByValueElsewhereIsDecidedAnewWhereSomebodyWasFaster) {
+  StartDivided();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  RangeIndex& there = nodes->Tree(1, "t");
+  ASSERT_TRUE(Put(tree, "z", "1").ok());
+  const auto others = nodes->OpenWorker();
+  dsm::FabricCounts others_counts;
+  dsm::OpContext others_op{*others, others_counts};
+  std::vector<std::optional<std::string>> seen;
+  const index::ModifyFunction append = [&](std::optional<std::string_view> current,
+                                           std::string* replacement) {
+    seen.emplace_back(current);
+    if (seen.size() == 2) {
+      EXPECT_TRUE(others->Run(there.Delete(others_op, "z")).ok());
+    } else if (seen.size() < 4) {
+      EXPECT_TRUE(others->Run(there.Put(others_op, "z", std::to_string(seen.size() + 1))).ok());
+    }
+    *replacement = std::string(current.value_or("")) + "+";
+    return ModifyAction::kWrite;
+  };
+  ASSERT_TRUE(Run([&](auto& op) { return tree.ReadModifyWrite(op, "z", append); }).ok());
+  EXPECT_EQ(seen, (std::vector<std::optional<std::string>>{"1", "2", std::nullopt, "4"}));
+  EXPECT_EQ(Get(tree, "z"), "4+");
+}
+
+// ---- What they wait for
+
+/// An operation beside the test's thread.
+class Waiting {
+ public:
+  template <typename Call>
+  Waiting(RoutedNodes* nodes, Call call)
+      : thread_([this, nodes, call] {
+          const auto worker = nodes->OpenWorker();
+          dsm::FabricCounts counts;
+          dsm::OpContext op{*worker, counts};
+          status_ = worker->Run(call(op));
+          ended_ = true;
+        }) {}
+  bool ended() const { return ended_; }
+  Status Await() {
+    thread_.join();
+    return status_;
+  }
+
+ private:
+  Status status_;
+  std::atomic<bool> ended_{false};
+  std::jthread thread_;
+};
+
+TEST_F(ClusterRoutingTest, OperationWaitsForTheMapForTheStoreAndForAPrimary) {
+  Start();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  const auto put = [&tree](dsm::OpContext& op) { return tree.BlindPut(op, "k", "v"); };
+  Waiting for_map(nodes.get(), put);
+  nodes->Found(0);
+  EXPECT_TRUE(for_map.Await().ok());
+  nodes->CloseGate("k");
+  Waiting for_store(nodes.get(), put);
+  EXPECT_FALSE(for_store.ended());
+  nodes->OpenGate("k");
+  EXPECT_TRUE(for_store.Await().ok());
+  nodes->Depose("k");
+  Waiting for_primary(nodes.get(), put);
+  nodes->Move("k", 2);
+  EXPECT_TRUE(for_primary.Await().ok());
+  EXPECT_EQ(Get(tree, "k"), "v");
+}
+
+TEST_F(ClusterRoutingTest, OperationForwardedToWhoHandsOverFollowsTheRegion) {
+  StartDivided();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  ASSERT_TRUE(Put(tree, "z", "1").ok());
+  nodes->CloseGate("z");
+  const uint64_t forwarded = Forwarded(0);
+  Waiting waiting(nodes.get(), [&tree](dsm::OpContext& op) { return tree.BlindPut(op, "z", "2"); });
+  while (Forwarded(0) == forwarded) std::this_thread::yield();
+  nodes->Move("z", 0);  // to whoever asked
+  EXPECT_TRUE(waiting.Await().ok());
+  EXPECT_EQ(Get(tree, "z"), "2");
+  EXPECT_EQ(counts.round_trips, 0u);
+}
+
+TEST_F(ClusterRoutingTest, WhatNobodyServesEndsBehindTheWaitAndSaysWhichRegion) {
+  StartDivided(30);
+  RangeIndex& tree = nodes->Tree(0, "t");
+  ASSERT_TRUE(Put(tree, "a", "1").ok());
+  ASSERT_TRUE(Put(tree, "z", "1").ok());
+  nodes->CloseGate("a");
+  EXPECT_EQ(Put(tree, "a", "2").ToString(),
+            "unavailable: region 1: node 1 does not serve it; nothing was done");
+  nodes->Depose("z");
+  EXPECT_EQ(Put(tree, "z", "2").ToString(),
+            "unavailable: region 2: it has no primary; nothing was done");
+  std::vector<KeyValue> rows;
+  const ScanRange all;
+  EXPECT_EQ(Run([&](auto& op) { return tree.Scan(op, all, &rows); }).code(),
+            StatusCode::kUnavailable);
+  const auto late = Run([&](auto& op) { return tree.Put(op, "z", "3"); }, 5);
+  EXPECT_EQ(late.status().code(), StatusCode::kDeadlineExceeded) << late.status();
+  nodes->OpenGate("a");
+  nodes->Move("z", 1);
+  EXPECT_EQ(Get(tree, "a"), "1");
+  EXPECT_EQ(Get(tree, "z"), "1");
+}
+
+TEST_F(ClusterRoutingTest, StoreIsNotAskedForKeysThatItServesNoMore) {
+  Start(30);
+  nodes->Found(0);
+  RangeIndex& tree = nodes->Tree(0, "t");
+  ASSERT_TRUE(Put(tree, "a", "1").ok());
+  ASSERT_TRUE(Put(tree, "z", "1").ok());
+  nodes->StopsListening(0);
+  ASSERT_TRUE(
+      nodes->Split("m"));  // the old region is the left part, and its store has the key still
+  EXPECT_EQ(Put(tree, "z", "2").code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Get(tree, "a"), "1");
+  const std::vector<std::string_view> keys = {"a", "z"};
+  std::vector<std::optional<std::string>> values;
+  EXPECT_EQ(Run([&](auto& op) { return tree.MultiGet(op, keys, &values); }).code(),
+            StatusCode::kUnavailable);
+  std::vector<KeyValue> rows;
+  const ScanRange all, reverse{.direction = index::ScanDirection::kReverse};
+  for (const ScanRange& range : {all, reverse}) {
+    EXPECT_EQ(Run([&](auto& op) { return tree.Scan(op, range, &rows); }).code(),
+              StatusCode::kUnavailable);
+  }
+  EXPECT_TRUE(rows.empty()) << "in reverse it begins with keys that are not served";
+  EXPECT_EQ(Run([&](auto& op) { return tree.DeleteRange(op, "b", "zz"); }).code(),
+            StatusCode::kUnavailable);
+  nodes->Listens(0);
+  EXPECT_EQ(Get(tree, "z"), "1");
+  EXPECT_EQ(Get(nodes->Tree(2, "t"), "z"), "1");
+}
+
+TEST_F(ClusterRoutingTest, PeerOfAnotherViewDoesNothingUntilBothHaveTheSame) {
+  StartDivided();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  ASSERT_TRUE(Put(tree, "z", "1").ok());
+  ExpectRequests(1, Opcode::kPut, 1);
+  nodes->StopsListening(0);
+  nodes->Move("z", 2);
+  const uint64_t forwarded = Forwarded(0);
+  Waiting old_map(nodes.get(), [&tree](dsm::OpContext& op) { return tree.BlindPut(op, "z", "2"); });
+  RangeIndex& there = nodes->Tree(2, "t");
+  while (Forwarded(0) < forwarded + 3) std::this_thread::yield();  // it is refused, and tried again
+  EXPECT_EQ(Get(there, "z"), "1");
+  EXPECT_FALSE(old_map.ended());
+  nodes->Listens(0);
+  EXPECT_TRUE(old_map.Await().ok());
+  EXPECT_EQ(Get(there, "z"), "2");
+  ExpectRequests(1, Opcode::kPut, 1);  // who has handed over has executed none of it
+}
+
+TEST_F(ClusterRoutingTest, PeerThatIsNotThereIsWaitedForUntilAnotherServes) {
+  StartDivided();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  ASSERT_TRUE(Put(tree, "z", "1").ok());
+  nodes->StopServer(1);
+  Waiting write(nodes.get(), [&tree](dsm::OpContext& op) { return tree.BlindPut(op, "z", "2"); });
+  Waiting read(nodes.get(), [&tree](dsm::OpContext& op) -> dsm::Task<Status> {
+    std::string value;
+    auto got = co_await tree.Get(op, "zz", &value);
+    co_return got.status();
+  });
+  nodes->Move("z", 2);
+  EXPECT_TRUE(write.Await().ok());
+  EXPECT_TRUE(read.Await().ok());
+  EXPECT_EQ(Get(tree, "z"), "2");
+}
+
+/// A peer that takes requests, and goes without an answer.
+struct LostPeerTest : ClusterRoutingTest {
+  std::string path = std::filesystem::temp_directory_path() /
+                     ("farleaf-lost-peer-" + std::to_string(::getpid()) + ".sock");
+  std::atomic<int> taken{0};
+  std::unique_ptr<ScriptedNativeServer> peer;
+
+  void TearDown() override {
+    peer.reset();
+    std::filesystem::remove(path);
+    ClusterRoutingTest::TearDown();
+  }
+  void StartLost() {
+    StartDivided();
+    peer = std::make_unique<ScriptedNativeServer>(path, [this](const Request&, std::string*) {
+      ++taken;
+      return ScriptedNativeServer::Then::kClose;
+    });
+    nodes->set_url(1, peer->url());
+    nodes->Move("z", 1);  // so that all hear of it
+    peer->set_view(nodes->view());
+  }
+};
+
+TEST_F(LostPeerTest, WriteThatWasSentAndNotAnsweredIsInDoubtAndNotSentAgain) {
+  StartLost();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  EXPECT_EQ(Put(tree, "z", "1").code(), StatusCode::kUnknown);
+  EXPECT_EQ(taken, 1);
+  EXPECT_EQ(Run([&](auto& op) { return tree.DeleteRange(op, "a", "n"); }, 50).code(),
+            StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(LostPeerTest, ReadIsRepeatedUntilSomebodyAnswers) {
+  StartLost();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  ASSERT_TRUE(Put(nodes->Tree(1, "t"), "z", "1").ok());
+  Waiting read(nodes.get(), [&tree](dsm::OpContext& op) -> dsm::Task<Status> {
+    std::string value;
+    auto got = co_await tree.Get(op, "z", &value);
+    EXPECT_EQ(value, "1");
+    co_return got.status();
+  });
+  while (taken < 3) std::this_thread::yield();
+  nodes->Move("z", 2);
+  EXPECT_TRUE(read.Await().ok());
+}
+
+}  // namespace
+}  // namespace farleaf::test
