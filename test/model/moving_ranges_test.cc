@@ -310,27 +310,31 @@ TEST(MovingRangesTest, HotKeysThatMoveAreLinearizable) {
   for (uint64_t seed = 1; seed <= seeds; ++seed) RunAndCheck(seed, 250, 6);
 }
 
-// Each compare-and-set succeeds behind the one that was started before it, and only there: they are begun in the order of
-// their start, by whatever server, each once.
+// Each compare-and-set succeeds behind the one on its key that was started before it, and only there: they are begun in the
+// order of their start, by whatever server, each once. There are several keys, so that the client hears of a new map from
+// another server than the one that it has sent operations of a key to.
 TEST(MovingRangesTest, OperationsOfOneThreadOnOneKeyAreBegunInTheirOrder) {
-  const MonotonicClock clock;
-  MovingRanges cluster(7, 4, MovingRanges::Pace::kAtOnce);
+  constexpr uint64_t kKeys = 6;
+  MovingRanges cluster(7, kKeys, MovingRanges::Pace::kAtOnce);
   auto connected = client::Client::Connect(cluster.url(0), {.deadline_ms = 60'000});
   ASSERT_TRUE(connected.ok()) << connected.status();
   auto tree = *(*connected)->OpenTree("t");
-  ASSERT_TRUE(tree.Put(RangeKey(1), "0").ok());
-  constexpr uint64_t kLinks = 8'000;
+  for (uint64_t key = 0; key < kKeys; ++key) ASSERT_TRUE(tree.Put(RangeKey(key), "0").ok());
+  const uint64_t links = Amount{.small = 6'000, .usual = 30'000, .large = 300'000};
   std::atomic<uint64_t> done{0}, failed{0};
-  for (uint64_t i = 0; i < kLinks; ++i) {
-    tree.CompareAndSetAsync(RangeKey(1), std::to_string(i), std::to_string(i + 1),
+  for (uint64_t i = 0; i < links; ++i) {
+    const uint64_t link = i / kKeys;
+    tree.CompareAndSetAsync(RangeKey(i % kKeys), std::to_string(link), std::to_string(link + 1),
                             [&](Result<CompareAndSetResult> result) {
                               ++(result.ok() && *result == ConditionOutcome::kDone ? done : failed);
                             });
-    if (i % 200 == 0) cluster.Move();
+    if (i % 100 == 0) cluster.Move();
   }
-  while (done + failed < kLinks) std::this_thread::yield();
+  while (done + failed < links) std::this_thread::yield();
   EXPECT_EQ(failed, 0u);
-  EXPECT_EQ(**tree.Get(RangeKey(1)), std::to_string(kLinks));
+  for (uint64_t key = 0; key < kKeys; ++key) {
+    EXPECT_EQ(**tree.Get(RangeKey(key)), std::to_string(links / kKeys));
+  }
 }
 
 }  // namespace

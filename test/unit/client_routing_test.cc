@@ -395,6 +395,46 @@ TEST_F(ClientRoutingTest, OperationsOnOneKeyStayInOrderWhileItMoves) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
+// The client hears of the new map from another server than the one that has what was sent first.
+TEST_F(ClientRoutingTest, OperationsOnAMovedKeyWaitForWhatItsOldServerMayStillRefuse) {
+  SetMaps(1, ThreeRanges());
+  auto client = ConnectTo(0);
+  auto tree = *client->OpenTree("t");
+  for (const char* key : {"a", "k", "z"}) ASSERT_TRUE(tree.Put(key, "0").ok());
+  scripted[1].server->Stall();
+  auto first = tree.PutAsync("k", "1");
+  Asked(2);
+  const uint64_t told = scripted[2].server->map_requests();
+  SetMaps(2, {{"", UrlOf(0)}, {"h", UrlOf(2)}, {"q", UrlOf(0)}});
+  ASSERT_TRUE(tree.Put("a", "1").ok());
+  auto second = tree.PutAsync("k", "2");
+  while (scripted[2].server->map_requests() == told) std::this_thread::yield();
+  // Its new server agrees, and would be sent it before these have gone back and forth.
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(tree.Put("z", "1").ok()) << "other ranges are served";
+  EXPECT_EQ(Asked(2), Strings{});
+  scripted[1].server->Resume();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(scripted[1].server->refusals(), 1u);
+}
+
+// What an unreachable server has not been sent goes to the one that comes to serve its range, at once.
+TEST_F(ClientRoutingTest, DeadServerHoldsUpNothingOfItsRangeBehindAMove) {
+  SetMaps(1, ThreeRanges());
+  auto client = ConnectTo(0);
+  auto tree = *client->OpenTree("t");
+  ASSERT_TRUE(tree.Put("k", "0").ok());
+  StopScripted(1);
+  auto read = tree.GetAsync("k");
+  const uint64_t asked = scripted[0].server->map_requests();
+  while (scripted[0].server->map_requests() < asked + 2) std::this_thread::yield();
+  auto put = tree.PutAsync("k", "1");
+  SetMaps(2, {{"", UrlOf(0)}, {"h", UrlOf(2)}});
+  EXPECT_TRUE(put.get().ok());
+  EXPECT_EQ(**read.get(), "0") << "it was started first";
+}
+
 // ---- Servers that are gone ----
 
 TEST_F(ClientRoutingTest, RangeOfADeadServerIsServedByItsNextOneWithinTheDeadline) {
