@@ -419,6 +419,24 @@ TEST_F(ClientRoutingTest, OperationsOnAMovedKeyWaitForWhatItsOldServerMayStillRe
   EXPECT_EQ(scripted[1].server->refusals(), 1u);
 }
 
+// Over a connection that stands, a server that says nothing at all is waited for as long as one that is connected to.
+TEST_F(ClientRoutingTest, SilentServerIsGivenUpAsLost) {
+  SetMaps(1, ThreeRanges());
+  client::Options hasty = Patient();
+  hasty.connect_timeout_ms = 200;
+  auto client = *Client::Connect(UrlOf(0), hasty);
+  auto tree = *client->OpenTree("t");
+  for (const char* key : {"a", "k"}) ASSERT_TRUE(tree.Put(key, "0").ok());
+  scripted[1].server->Stall();
+  auto write = tree.PutAsync("k", "1");
+  auto read = tree.GetAsync("k");
+  SetMaps(2, {{"", UrlOf(0)}, {"h", UrlOf(2)}});
+  ASSERT_TRUE(tree.Put("a", "1").ok());
+  EXPECT_TRUE(tree.Put("k", "2").ok());
+  EXPECT_EQ(write.get().status().code(), StatusCode::kUnknown);
+  EXPECT_EQ(**read.get(), "0") << "started before the second";
+}
+
 // What an unreachable server has not been sent goes to the one that comes to serve its range, at once.
 TEST_F(ClientRoutingTest, DeadServerHoldsUpNothingOfItsRangeBehindAMove) {
   SetMaps(1, ThreeRanges());
