@@ -86,7 +86,7 @@ class Client {
 
   // For BasicTree. Submit blocks while Options::pending_max operations are started and not ended,
   // save on the client's thread, where it fails.
-  void Submit(Operation operation, CallOptions call) {
+  void Submit(Operation&& operation, CallOptions call) {
     const uint64_t now_ns = clock_->NowNs();
     const uint64_t ms = call.deadline_ms ? call.deadline_ms : options_.deadline_ms;
     operation.deadline_ns =

@@ -156,7 +156,7 @@ struct RingBytes {
 /// Who serves the keys from `start` up to the next range's.
 struct ServedRange {
   std::string start;  ///< empty: from the smallest key
-  std::string url;    ///< empty: the server that was asked
+  std::string url;    ///< empty: the server that was asked; among several: nobody known now
   bool operator==(const ServedRange&) const = default;
 };
 

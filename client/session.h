@@ -172,7 +172,7 @@ class Session {
   void Reconnect(const Status& why) { Disconnect(why); }
 
   // For BasicTree and Client. Submit: the operation's deadline is set here, unless it has one.
-  void Submit(Operation operation, CallOptions call);
+  void Submit(Operation&& operation, CallOptions call);
   template <typename T>
   Result<T> Await(Result<Operation> operation, CallOptions call) {
     if (!operation.ok()) return operation.status();

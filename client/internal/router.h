@@ -54,7 +54,7 @@ class Router {
   Router(const Router&) = delete;
 
   /// REQUIRES: the operation has a deadline.
-  void Submit(Operation operation, CallOptions call) {
+  void Submit(Operation&& operation, CallOptions call) {
     if (closing_ || pending() >= options_.pending_max) return Refuse(&operation);
     operation.order = next_order_++;
     if (only_ != nullptr) return only_->session->Submit(std::move(operation), call);

@@ -137,7 +137,7 @@ inline Status Session::LossOf(const Slot& slot, std::string_view why) const {
 
 // ---- Operations ----
 
-inline void Session::Submit(Operation operation, CallOptions call) {
+inline void Session::Submit(Operation&& operation, CallOptions call) {
   if (closing_) {
     operation.Fail(Status::Unavailable(name_ + ": the session is being closed"));
     return;

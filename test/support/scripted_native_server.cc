@@ -56,6 +56,10 @@ void ScriptedNativeServer::Serve(const Fd& socket) {
   while (!stopping_) {
     pollfd waited{socket.get(), POLLIN, 0};
     if (::poll(&waited, 1, 20) == 0) continue;
+    if (stalled_) {
+      std::this_thread::yield();
+      continue;
+    }
     char buffer[4096];
     const ssize_t n = ::recv(socket.get(), buffer, sizeof buffer, 0);
     if (n <= 0) return;

@@ -34,6 +34,9 @@ class ScriptedNativeServer {
   void set_view(uint32_t view) { SetMap(view, {{.start = "", .url = ""}}); }
   void SetMap(uint32_t view, Ranges ranges) { SetMap(view, view, std::move(ranges)); }
   void SetMap(uint32_t view, uint32_t told, Ranges ranges);
+  /// From then on it takes in nothing, or what has come meanwhile.
+  void Stall() { stalled_ = true; }
+  void Resume() { stalled_ = false; }
   uint64_t refusals() const { return refusals_; }
   uint64_t map_requests() const { return map_requests_; }
   uint64_t batches() const { return batches_; }
@@ -47,7 +50,7 @@ class ScriptedNativeServer {
   Script script_;
   client::internal::Fd listener_;
   std::string url_;
-  std::atomic<bool> stopping_{false};
+  std::atomic<bool> stopping_{false}, stalled_{false};
   std::atomic<uint64_t> refusals_{0}, map_requests_{0}, batches_{0};
   std::mutex mutex_;  // guards what follows, and the script
   uint32_t view_ = 1, told_view_ = 1;
