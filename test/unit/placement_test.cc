@@ -410,7 +410,7 @@ class Model {
 };
 
 TEST(PlacementTest, RandomClustersComeToAnEvenStand) {
-  const uint64_t seeds = test::Amount{300, 2'000, 20'000};
+  const uint64_t seeds = test::Amount{200, 700, 20'000};
   uint64_t most = 0, deaths = 0;
   for (uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -443,7 +443,7 @@ TEST(PlacementTest, RandomClustersComeToAnEvenStand) {
 }
 
 TEST(PlacementTest, RandomDeathsAssignmentsAndLeavesComeToAStand) {
-  const uint64_t seeds = test::Amount{300, 2'000, 20'000};
+  const uint64_t seeds = test::Amount{200, 700, 20'000};
   for (uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Model model(seed);
