@@ -244,6 +244,25 @@ TEST(PlacementTest, BalanceHandsOverThroughAThirdNodeBeforeItCopies) {
   EXPECT_TRUE(next.filling.empty());
 }
 
+TEST(PlacementTest, BalanceMovesAPrimaryAwayInExchangeForAnother) {
+  // 1 holds three, 2 and 3 one each; it can give away only what it is the primary of.
+  Placement seen = NewPlacement(
+      {1, 2, 3}, 1, {NewRegion(1, 1, {1}), NewRegion(2, 2, {1, 2}), NewRegion(3, 3, {1, 3})});
+  seen.regions[1].assigned = {1, 2};
+  seen.regions[2].assigned = {1, 3};
+  seen.regions[0] = Decision(seen);
+  EXPECT_EQ(seen.regions[0].successor, 2);
+  EXPECT_EQ(seen.regions[0].filling, Nodes{2});
+  seen.regions[0] = NewRegion(1, 2, {1, 2});
+  seen.regions[0] = Decision(seen);
+  EXPECT_EQ(seen.regions[0].in_sync, Nodes{2});
+  const RegionEntry back = Decision(seen);
+  EXPECT_EQ(back.id, RegionId{2});
+  EXPECT_EQ(back.successor, 1);
+  seen.regions[1].primary = 1;
+  EXPECT_TRUE(Place(seen).empty());
+}
+
 // ---- Random clusters
 
 /// Fills succeed and primaries hand over, some sooner and some later.
