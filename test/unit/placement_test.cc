@@ -208,6 +208,24 @@ TEST(PlacementTest, WhoLeavesHandsOverToThoseInSync) {
   EXPECT_EQ(Decision(left).primary, 2);
 }
 
+TEST(PlacementTest, WhoIsToTakeOverCountsAsPrimaryAtOnce) {
+  Placement seen =
+      NewPlacement({1, 2, 3}, 3, {NewRegion(1, 1, {1, 2, 3}), NewRegion(2, 1, {1, 2, 3})});
+  seen.leaving = {1};
+  const std::vector<RegionEntry> changed = Place(seen);
+  ASSERT_EQ(changed.size(), 2u);
+  EXPECT_EQ(changed[0].successor, 2);
+  EXPECT_EQ(changed[1].successor, 3);
+}
+
+TEST(PlacementTest, NothingIsBalancedWhileANodeIsLeaving) {
+  Placement seen = NewPlacement({1, 2, 3}, 2, {NewRegion(1, 1, {1, 2}), NewRegion(2, 1, {1, 2})});
+  seen.leaving = {3};
+  EXPECT_TRUE(Place(seen).empty());
+  seen.leaving = {};
+  EXPECT_EQ(Place(seen).size(), 1u);
+}
+
 TEST(PlacementTest, BalanceHandsOneOverAtATime) {
   Placement seen = NewPlacement({1, 2, 3}, 2,
                                 {NewRegion(1, 1, {1, 2}), NewRegion(2, 1, {1, 3}),
