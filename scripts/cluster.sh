@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A cluster of three nodes on this machine, with a ZooKeeper: one serves, the others hold copies and take its place when it dies. All
+# A cluster of three nodes on this machine, with a ZooKeeper: each serves all keys, and is the primary of some regions and holds copies of the others. All
 # of it ends with the script (Ctrl-C).
 #
 #   scripts/cluster.sh [DIRECTORY]
@@ -7,14 +7,13 @@
 # DIRECTORY: where the nodes keep their stores (node1, node2, node3), which are there again the next time; without it they vanish
 # with the script. BIN: where the programs are (build/release/bin). DURABILITY: replicated, synced or local (replicated).
 #
-# Try it: write with farleafctl --server, kill the process that serves (kill -9), and read again: from the node that says that it is the
-# primary by then.
+# Try it: write with farleafctl --server (any node), look with farleafctl region list, kill a node (kill -9), and read again from another one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/local_pool.sh
 
 case "${1:-}" in
-  -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
   -*) echo "cluster.sh: unknown argument '$1'; try --help" >&2; exit 2 ;;
 esac
 bin=${BIN:-build/release/bin}
@@ -38,5 +37,5 @@ for node in 1 2 3; do
     --cluster "$membership" --node "$node" --replicas 3 --durability "$durability"
   echo "node $node: farleaf://127.0.0.1:$((7400 + node)), redis://127.0.0.1:$((6380 + node)), health at http://127.0.0.1:$((9400 + node))/health"
 done
-echo "one of them serves within seconds; logs in $logs; Ctrl-C ends all"
-tail -q -n +1 -f "$logs"/node?.log | grep --line-buffered -E "is the primary|is a backup|excluded|stands by|is the master"
+echo "they serve within seconds; regions: $bin/farleafctl region --cluster $membership list; logs in $logs; Ctrl-C ends all"
+tail -q -n +1 -f "$logs"/node?.log | grep --line-buffered -E "is the primary|is a backup|excluded|handed over|split|is the master"

@@ -194,9 +194,9 @@ void DeclareRegionCommands(CLI::App& app, RegionArguments* arguments, RegionComm
       "the region's primary. farleafctl waits until it has come about, 10 minutes if --deadline-ms "
       "is\n"
       "not given; a wish stays when it waits no more.\n"
-      "Keys are text: bytes that are not printable as \\xNN, a backslash as \\\\. They are those "
-      "of the\n"
-      "store: a tree's keys begin with its number, two bytes (\\x00\\x01user5).\n"
+      "Keys are text: bytes that are not printable as \\xNN, a backslash as \\\\. They are keys as "
+      "clients\n"
+      "have them: a region holds of every tree what is in its range.\n"
       "Exit code: 0 done; 1 failed, or not in time; 2 wrong arguments; 3 no such region or node, "
       "or no\n"
       "map yet.");

@@ -94,6 +94,8 @@ class ActingNodes {
   const Clock& clock() const { return service_.clock(); }
   membership::Membership& eye() { return *eye_; }
   membership::InProcessUnderTest& service() { return service_; }
+  /// Done while a store is made, once.
+  std::function<dsm::Task<Status>(dsm::Worker& on)> with_a_store;
   /// Of make_store, in their order; and whether there was a map already.
   std::vector<RegionId> stores;
   bool made_behind_the_map = false;
@@ -119,6 +121,10 @@ class ActingNodes {
         co_await eye_->Get(on, membership::RegionStore::kMapPath, membership::Watch::kNothing);
     made_behind_the_map = made_behind_the_map || map.ok();
     stores.push_back(region);
+    if (const auto once = std::exchange(with_a_store, nullptr)) {
+      Status done = co_await once(on);
+      EXPECT_TRUE(done.ok()) << done;
+    }
     co_return Status::Ok();
   }
   dsm::Task<void> Lead(Node& node) {

@@ -109,6 +109,14 @@ TEST_F(RegionAdminTest, TheFirstMapIsCutAtTheKeysAndSpreads) {
   EXPECT_NE(again.message().find("use region split"), std::string::npos);
 }
 
+TEST_F(RegionAdminTest, KeysThatComeWhileTheMapIsFoundedCutIt) {
+  RegionAdmin admin = Admin();
+  nodes.with_a_store = [&](dsm::Worker& on) { return admin.Create(on, {"m"}); };
+  StartNodes(2);
+  EXPECT_EQ(nodes.Regions().size(), 2u);
+  EXPECT_EQ(nodes.stores, (std::vector<RegionId>{RegionId{1}, RegionId{1}, RegionId{2}}));
+}
+
 TEST_F(RegionAdminTest, WithoutKeysThereIsOneRegion) {
   StartNodes(2);
   ASSERT_EQ(nodes.Regions().size(), 1u);
