@@ -120,6 +120,9 @@ Result<std::unique_ptr<ComputeServer>> ComputeServer::Start(const ComputeServerO
     trees.push_back(std::move(*tree));
   }
   std::unique_ptr<ComputeServer> server(new ComputeServer(options, std::move(trees), clock));
+  if (!protection->passwords.empty()) {
+    server->options_.cluster.password = protection->passwords.front();
+  }
   server->options_.native.passwords = std::move(protection->passwords);
   server->tls_ = std::move(protection->tls);
   server->options_.native.tls = server->tls_.get();

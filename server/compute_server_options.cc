@@ -361,6 +361,11 @@ Status CheckClusterOptions(const ConfigSchema& schema, const ComputeServerOption
         ": with --lsm-log-buffers-max " + std::to_string(options.lsm.store.log_buffers_max) +
         " it has to be " + std::to_string(least) + " at least");
   }
+  if (!options.tls.certificate_file.empty()) {
+    return Status::InvalidArgument(
+        "--tls-certificate (key tls_certificate) with --cluster: nodes ask one another over the "
+        "native protocol, and speak no TLS there; leave it out, and protect the network");
+  }
   if (options.insecure) return Status::Ok();
   return CheckLoopback({options.cluster.peer_listen},
                        "nothing protects the memory that other nodes write to: give --insecure "

@@ -179,12 +179,14 @@ void ClusterEngine::MakeParts() {
   master.make_store = [this](Worker& on, RegionId region) { return files_->MakeStore(on, region); };
   master_ = std::make_unique<cluster::Master>(
       std::move(master), cluster::MasterOptions{.replicas = cluster_.replicas});
+  cluster::ClusterTreeHost::Options hosting;
+  hosting.peers.session.password = cluster_.password;
   host_ = std::make_unique<cluster::ClusterTreeHost>(
       cluster::ClusterTreeHost::Deps{.session = session_.get(),
                                      .routes = regions_.get(),
                                      .clock = clock_,
                                      .open_worker = [this] { return OpenWorker(); }},
-      cluster::ClusterTreeHost::Options{});
+      std::move(hosting));
 }
 
 Status ClusterEngine::Serves(const std::vector<std::string>& urls) {

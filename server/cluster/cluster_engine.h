@@ -46,6 +46,7 @@ struct ClusterOptions {
   uint32_t log_buffers =
       16;  ///< of 2 MiB, of each backup; LsmOptions::log_buffers_max and 6 at least
   uint64_t leave_ms = 10'000;  ///< what Leave grants the others to take over
+  std::string password;        ///< that other nodes' native protocol asks for, as this one's does
 };
 
 class ClusterEngine final : public Engine {

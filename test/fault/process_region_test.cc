@@ -42,7 +42,8 @@ class ProcessRegionTest : public ::testing::Test {
     ASSERT_TRUE(Do(store_->Prepare(worker_)).ok());
   }
   void TearDown() override {
-    if (session_) EXPECT_TRUE(Do(session_->Close(worker_)).ok());
+    if (!session_) return;
+    EXPECT_TRUE(Do(session_->Close(worker_)).ok());
   }
 
   template <typename T>
