@@ -1,5 +1,5 @@
-// A cluster of three compute_server processes and a ZooKeeper, with several regions: nodes are killed at random, or stopped and continued behind the others'
-// backs, or restarted one after another, and regions are split and moved, while clients write and read. Nothing that was acknowledged is lost, nothing old is
+// A cluster of three compute_server processes and a ZooKeeper, with several regions: nodes are killed at random, parted from each other, or stopped and continued
+// behind the others' backs, or restarted one after another, and regions are split and moved, while clients write and read. Nothing that was acknowledged is lost, nothing old is
 // answered; and no request fails because of what was planned.
 #include <gtest/gtest.h>
 
@@ -20,6 +20,7 @@
 #include "dsm/null_transport.h"
 #include "server/membership/region_store.h"
 #include "server/membership/zookeeper_membership.h"
+#include "test/support/namespaces_under_test.h"
 #include "test/support/process_client.h"
 #include "test/support/test_scale.h"
 #include "test/support/zookeeper_under_test.h"
@@ -32,14 +33,16 @@ using server::membership::RegionEntry;
 
 constexpr size_t kNodes = 3;
 constexpr size_t kClients = 3;
-constexpr uint64_t kKeysEach = 100;
+constexpr uint64_t kKeysEach = 10;  ///< of each first letter
 /// A machine that does much else keeps processes silent for a second; the long form is for the figures.
 const uint64_t kSessionMs = test::Amount{3'000, 3'000, 1'000};
 
-/// Clients that write and read, each its own keys, all over the map: what it reads is what it wrote last, or something later whose end it does not know.
+/// Clients that write, each its own keys, and read all: what one reads is at least what was acknowledged, or seen by anybody, before it asked, and nothing
+/// that was not begun to be written by then.
 class Load {
  public:
-  explicit Load(std::string url) : url_(std::move(url)) {
+  explicit Load(std::string url, uint64_t deadline_ms = 30'000)
+      : url_(std::move(url)), deadline_ms_(deadline_ms) {
     for (size_t i = 0; i < kClients; ++i) threads_.emplace_back([this, i] { Run(i); });
   }
   ~Load() { Stop(); }
@@ -60,29 +63,25 @@ class Load {
 
  private:
   struct Known {
-    uint64_t tried = 0, acknowledged = 0;
+    uint64_t tried = 0;  ///< numbers that were begun to be written
+    uint64_t least = 0;  ///< acknowledged, or seen
   };
 
   void Run(size_t number) {
     client::Options options;
     options.connect_timeout_ms = 2'000;
-    options.deadline_ms = 30'000;
+    options.deadline_ms = deadline_ms_;
     auto client = client::Client::Connect(url_, options);
     ASSERT_TRUE(client.ok()) << client.status();
     auto tree = (*client)->OpenTree("tested");
     ASSERT_TRUE(tree.ok()) << tree.status();
-    std::map<std::string, Known> keys;
     Random random(number + 1);
     while (!stopping_ && !::testing::Test::HasFailure()) {
-      // a..z: the regions are parted among these.
-      const std::string key = std::string(1, static_cast<char>('a' + random.Below(26))) +
-                              std::to_string(number) + "-" +
-                              std::to_string(random.Below(kKeysEach / 10));
       const uint64_t begun_ns = clock_.NowNs();
-      if (random.OneIn(3)) {
-        Read(*tree, key, &keys[key]);
+      if (random.OneIn(2)) {
+        Read(*tree, DrawKey(random, random.Below(kClients)));
       } else {
-        Write(*tree, key, &keys[key], random.OneIn(5) ? 2'000 : 60);
+        Write(*tree, DrawKey(random, number), random.OneIn(5) ? 2'000 : 60);
       }
       const uint64_t took_ns = clock_.NowNs() - begun_ns;
       uint64_t longest_ns = longest_ns_;
@@ -90,24 +89,45 @@ class Load {
       }
     }
     // All that there is in the end.
-    for (auto& [key, known] : keys) Read(*tree, key, &known);
+    for (char first = 'a'; first <= 'z'; ++first) {
+      for (uint64_t i = 0; i < kKeysEach; ++i) Read(*tree, KeyOf(first, number, i));
+    }
   }
-  void Write(client::Tree& tree, const std::string& key, Known* known, size_t bytes) {
-    const uint64_t number = ++known->tried;
+  /// From a to z: the regions are parted among these.
+  static std::string KeyOf(char first, size_t client, uint64_t i) {
+    return std::string(1, first) + std::to_string(client) + "-" + std::to_string(i);
+  }
+  static std::string DrawKey(Random& random, size_t client) {
+    const char first = static_cast<char>('a' + random.Below(26));
+    return KeyOf(first, client, random.Below(kKeysEach));
+  }
+  void Write(client::Tree& tree, const std::string& key, size_t bytes) {
+    uint64_t number = 0;
+    {
+      std::lock_guard lock(mutex_);
+      number = ++keys_[key].tried;
+    }
     std::string value = std::to_string(number) + " ";
     value.resize(std::max(bytes, value.size()), 'x');
     const auto put = tree.Put(key, value);
     if (!put.ok()) return Fail("put of " + key + ": " + put.status().ToString());
-    known->acknowledged = number;
+    std::lock_guard lock(mutex_);
+    keys_[key].least = std::max(keys_[key].least, number);
     ++acknowledged_;
   }
-  void Read(client::Tree& tree, const std::string& key, Known* known) {
+  void Read(client::Tree& tree, const std::string& key) {
+    uint64_t least = 0;
+    {
+      std::lock_guard lock(mutex_);
+      least = keys_[key].least;
+    }
     const auto value = tree.Get(key);
     if (!value.ok()) return Fail("get of " + key + ": " + value.status().ToString());
     const uint64_t there = *value ? std::stoull(**value) : 0;
-    EXPECT_GE(there, known->acknowledged) << key << ": lost, or old";
-    EXPECT_LE(there, known->tried) << key;
-    known->acknowledged = there;  // what was seen stays
+    std::lock_guard lock(mutex_);
+    EXPECT_GE(there, least) << key << ": lost, or old";
+    EXPECT_LE(there, keys_[key].tried) << key;
+    keys_[key].least = std::max(keys_[key].least, there);
   }
   void Fail(const std::string& what) {
     if (failed_++ > 0) return;
@@ -116,10 +136,12 @@ class Load {
   }
 
   const std::string url_;
+  const uint64_t deadline_ms_;
   const MonotonicClock clock_;
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> acknowledged_{0}, failed_{0}, longest_ns_{0};
-  mutable std::mutex mutex_;  // guards first_failure_
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<std::string, Known> keys_;
   std::string first_failure_;
   std::vector<std::thread> threads_;
 };
@@ -129,10 +151,12 @@ class ProcessClusterTest : public ::testing::Test {
   void SetUp() override {
     if (!ZookeeperUnderTest::IsInstalled()) GTEST_SKIP() << "ZooKeeper is not installed";
     std::filesystem::create_directory(cluster_.File("zookeeper"));
-    zookeeper_.emplace(cluster_.File("zookeeper"), 200);
+    const std::string host =
+        network_ ? network_->AddressOf(NamespacesUnderTest::kService) : "127.0.0.1";
+    zookeeper_.emplace(cluster_.File("zookeeper"), 200, host);
     Ctl({"create", "i", "r"});
     for (size_t node = 0; node < kNodes; ++node) {
-      addresses_[node] = FreeAddress();
+      addresses_[node] = network_ ? network_->AddressOf(node + 1) + ":7400" : FreeAddress();
       Start(node);
     }
     for (size_t node = 0; node < kNodes; ++node) {
@@ -160,28 +184,35 @@ class ProcessClusterTest : public ::testing::Test {
   /// `durability`: of all that is acknowledged.
   void Start(size_t node, const char* durability = "replicated") {
     const std::string number = std::to_string(node + 1);
-    nodes_[node] = cluster_.Start("compute_server", {"--engine",
-                                                     "lsm",
-                                                     "--data-dir",
-                                                     cluster_.File("store" + number),
-                                                     "--listen",
-                                                     addresses_[node],
-                                                     "--trees",
-                                                     "tested:bytes",
-                                                     "--cluster",
-                                                     membership(),
-                                                     "--node",
-                                                     number,
-                                                     "--replicas",
-                                                     "3",
-                                                     "--session-timeout-ms",
-                                                     std::to_string(kSessionMs),
-                                                     "--durability",
-                                                     durability,
-                                                     "--lsm-memtable-bytes",
-                                                     "1MiB",
-                                                     "--lsm-cache-bytes",
-                                                     "4MiB"});
+    std::vector<std::string> flags = {"--engine",
+                                      "lsm",
+                                      "--data-dir",
+                                      cluster_.File("store" + number),
+                                      "--listen",
+                                      addresses_[node],
+                                      "--trees",
+                                      "tested:bytes",
+                                      "--cluster",
+                                      membership(),
+                                      "--node",
+                                      number,
+                                      "--replicas",
+                                      "3",
+                                      "--session-timeout-ms",
+                                      std::to_string(kSessionMs),
+                                      "--durability",
+                                      durability,
+                                      "--lsm-memtable-bytes",
+                                      "1MiB",
+                                      "--lsm-cache-bytes",
+                                      "4MiB"};
+    std::vector<std::string> prefix;
+    if (network_) {
+      const std::string peer = network_->AddressOf(node + 1) + ":7500";
+      flags.insert(flags.end(), {"--peer-listen", peer, "--insecure"});
+      prefix = network_->Prefix(node + 1);
+    }
+    nodes_[node] = cluster_.Start("compute_server", std::move(flags), prefix);
   }
   /// All nodes, for clients.
   std::string Url() const {
@@ -238,6 +269,7 @@ class ProcessClusterTest : public ::testing::Test {
   dsm::EpochDomain epochs_;
   dsm::Worker worker_{{std::make_unique<dsm::NullTransport>(), &epochs_, &clock_, 1, 1}};
   ProcessCluster cluster_{{.memory_servers = 0}};
+  std::optional<NamespacesUnderTest> network_;  ///< nullopt: all nodes are on loopback
   std::optional<ZookeeperUnderTest> zookeeper_;
   std::unique_ptr<server::membership::ZookeeperMembership> session_;
   std::array<std::unique_ptr<ChildProcess>, kNodes> nodes_;
@@ -268,6 +300,61 @@ TEST_F(ProcessClusterTest, NodesAreKilledAtRandomAndNothingAcknowledgedIsLost) {
       "s\n",
       kills, load.acknowledged(), load.failed(), load.first_failure().c_str(), Seconds(longest_ns));
   EXPECT_GT(load.acknowledged(), kills * 100);
+}
+
+/// Each node in a network namespace of its own.
+class NetworkClusterTest : public ProcessClusterTest {
+ protected:
+  void SetUp() override {
+    if (!NamespacesUnderTest::IsPossible()) {
+      GTEST_SKIP() << "network namespaces take root, and a kernel that has them";
+    }
+    network_.emplace(kNodes);
+    ProcessClusterTest::SetUp();
+  }
+};
+
+TEST_F(NetworkClusterTest, NodesAreKilledAndPartedAtRandomAndNothingAcknowledgedIsLost) {
+  const uint64_t rounds = test::Amount{2, 5, 150};
+  Load load(Url(), 10'000);
+  uint64_t kills = 0, parted = 0, alone = 0, longest_ns = 0;
+  for (uint64_t round = 0; round < rounds && !HasFailure(); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    Sleep(300 + random_.Below(500));
+    (void)load.TakeLongestNs();
+    const size_t node = 1 + random_.Below(kNodes);
+    const uint64_t fault = round == 0 ? 1 : random_.Below(5);
+    if (fault == 0) {  // from the membership
+      ++alone;
+      network_->Part(node, NamespacesUnderTest::kService);
+      Sleep(random_.Below(2 * kSessionMs));
+      network_->Heal(node, NamespacesUnderTest::kService);
+    } else if (fault == 1) {  // from another node
+      ++parted;
+      const size_t other = node % kNodes + 1;
+      network_->Part(node, other);
+      network_->Part(other, node);
+      Sleep(random_.Below(2 * kSessionMs));
+      network_->Heal(node, other);
+      network_->Heal(other, node);
+    } else {
+      ++kills;
+      nodes_[node - 1]->Signal(SIGKILL);
+      (void)cluster_.WaitFor(*nodes_[node - 1]);
+      if (random_.OneIn(2)) Sleep(2 * kSessionMs);
+      Start(node - 1);
+    }
+    AwaitWhole();
+    AwaitProgress(load);
+    longest_ns = std::max(longest_ns, load.TakeLongestNs());
+  }
+  load.Stop();
+  std::printf(
+      "%lu kills, %lu pairs parted, %lu times parted from the membership: %lu writes acknowledged, "
+      "%lu "
+      "requests failed (the first: %s), longest wait %.2f s\n",
+      kills, parted, alone, load.acknowledged(), load.failed(), load.first_failure().c_str(),
+      Seconds(longest_ns));
 }
 
 TEST_F(ProcessClusterTest, RegionsAreSplitAndMovedAndNoRequestFails) {

@@ -141,8 +141,10 @@ Ended ProcessCluster::RecoverMember(const std::string& id, int limit_ms) {
 }
 
 std::unique_ptr<ChildProcess> ProcessCluster::Start(const std::string& program,
-                                                    std::vector<std::string> flags) {
+                                                    std::vector<std::string> flags,
+                                                    const std::vector<std::string>& prefix) {
   flags.insert(flags.begin(), ProgramPath(program));
+  flags.insert(flags.begin(), prefix.begin(), prefix.end());
   return std::make_unique<ChildProcess>(std::move(flags), File(fmt::format("{}.log", started_++)));
 }
 

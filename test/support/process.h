@@ -95,7 +95,9 @@ class ProcessCluster {
   /// attempt, where that does not come about in time.
   Ended RecoverMember(const std::string& id, int limit_ms = 60'000);
 
-  std::unique_ptr<ChildProcess> Start(const std::string& program, std::vector<std::string> flags);
+  /// `prefix`: a command that runs another one in its place, whose arguments are those of the program.
+  std::unique_ptr<ChildProcess> Start(const std::string& program, std::vector<std::string> flags,
+                                      const std::vector<std::string>& prefix = {});
   Ended Run(const std::string& program, std::vector<std::string> flags);
   Ended WaitFor(ChildProcess& process, int limit_ms = 60'000) const;
 

@@ -22,9 +22,9 @@ bool ZookeeperUnderTest::IsInstalled() {
   return std::filesystem::exists(kJar) && std::filesystem::exists(kJava);
 }
 
-ZookeeperUnderTest::ZookeeperUnderTest(std::string folder, int tick_ms)
+ZookeeperUnderTest::ZookeeperUnderTest(std::string folder, int tick_ms, const std::string& host)
     : folder_(std::move(folder)) {
-  auto any = dsm::ResolveTcp("127.0.0.1:0");
+  auto any = dsm::ResolveTcp(host + ":0");
   FARLEAF_CHECK(any.ok(), any.status());
   auto listening = dsm::Listen(*any);
   FARLEAF_CHECK(listening.ok(), listening.status());
@@ -33,7 +33,7 @@ ZookeeperUnderTest::ZookeeperUnderTest(std::string folder, int tick_ms)
   address_ = *address;
   listening->Reset();  // and let ZooKeeper have it
   std::ofstream(folder_ + "/zoo.cfg")
-      << "dataDir=" << folder_ << "/data\nclientPortAddress=127.0.0.1\nclientPort="
+      << "dataDir=" << folder_ << "/data\nclientPortAddress=" << host << "\nclientPort="
       << address_.substr(address_.rfind(':') + 1) << "\ntickTime=" << tick_ms
       << "\nadmin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n";
   Start();

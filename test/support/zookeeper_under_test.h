@@ -1,4 +1,4 @@
-// A real ZooKeeper on a free loopback port, with a folder of its own, that may be killed and started again on what it had.
+// A real ZooKeeper on a free port, of loopback or of another address of this machine, with a folder of its own, that may be killed and started again on what it had.
 //
 // Thread rule: one thread.
 #pragma once
@@ -16,7 +16,7 @@ class ZookeeperUnderTest {
   static bool IsInstalled();
 
   /// Its files lie in `folder`, which exists. A session's timeout may be 2 to 20 `tick_ms`.
-  ZookeeperUnderTest(std::string folder, int tick_ms);
+  ZookeeperUnderTest(std::string folder, int tick_ms, const std::string& host = "127.0.0.1");
 
   void Start();
   /// With SIGKILL.
