@@ -160,16 +160,21 @@ dsm::Task<Status> RegionBackup::End(Worker& worker, Why why) {
   backup_->Stop();
   while (serving_) co_await worker.Sleep(kEndPauseNs);
   Status cut;
-  if (why == Why::kPromoted) {
+  if (why != Why::kLifeEnds) {
     cut = co_await CutOffLast(worker);
   } else if (last_primary_.id != membership::kNoNode) {
     cut = deps_.memory.cut_off(last_primary_);
   }
   if (!cut.ok()) co_return cut;
+  // One that was left by an earlier life may lack edits of others, who have given numbers with them.
+  const StoreCopy::Phase phase = backup_->phase();
+  const bool left = phase == StoreCopy::Phase::kLeft && why == Why::kPromoted;
   Status finished;
-  if (backup_->phase() == StoreCopy::Phase::kFollowing) {
+  if (why != Why::kSentAway && (phase == StoreCopy::Phase::kFollowing || left)) {
     finished = co_await backup_->Promote(worker);
   }
+  // What is not on the disk yet stays in memory for another try: without it nothing may be begun with the directory.
+  if (!finished.ok() && why == Why::kPromoted) co_return finished;
   backup_ = nullptr;
   if (deps_.session->state() != membership::SessionState::kExpired) {
     Status withdrawn = co_await Withdraw(worker);

@@ -98,7 +98,7 @@ dsm::Task<Status> RegionNode::Look(Worker& worker) {
   const uint64_t now_ns = deps_.clock->NowNs();
   if (!nothing_since_ns_) nothing_since_ns_ = now_ns;
   if (!backup_.is_open() || now_ns < *nothing_since_ns_ + kKeptNs) co_return Status::Ok();
-  status = co_await backup_.End(worker, RegionBackup::Why::kPromoted);
+  status = co_await backup_.End(worker, RegionBackup::Why::kSentAway);
   if (status.ok()) status = deps_.remove();
   co_return status;
 }

@@ -243,7 +243,11 @@ class Cluster {
     deps.memory.bytes = [this, &on](dsm::Area area) {
       return world_.region_bytes(on.sim->server()).subspan(area.offset, area.bytes);
     };
-    deps.memory.cut_off = [this, &on](const dsm::MemberIdentity& life) {
+    deps.memory.cut_off = [this, &on, number](const dsm::MemberIdentity& life) {
+      // Then it is promoted, if its life goes on; or filled.
+      if (on.session->state() != membership::SessionState::kExpired && random_.OneIn(4)) {
+        on.sim->storage(number).FailIo(1);
+      }
       // As it is known to the fabrics: SimNode::identity.
       world_.CutOffAt(on.sim->server(), {static_cast<dsm::MemberId>(life.incarnation), 1});
       return Status::Ok();
