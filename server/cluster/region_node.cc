@@ -56,11 +56,9 @@ dsm::Task<Status> RegionNode::Run(Worker& worker) {
 dsm::Task<Status> RegionNode::End(Worker& worker, Status why) {
   const bool fenced = why.code() == StatusCode::kFenced;
   Status ended;
+  written_.unsettled->Stop();  // also what primaries before this one have left
   if (primary_ && fenced) co_await primary_->GiveUp(worker);
-  if (primary_ && !fenced) {
-    primary_->StopSettling();
-    ended = co_await primary_->Close(worker);
-  }
+  if (primary_ && !fenced) ended = co_await primary_->Close(worker);
   Status backup_ended = co_await backup_.End(worker, RegionBackup::Why::kLifeEnds);
   if (ended.ok()) ended = std::move(backup_ended);
   if (!ended.ok()) FARLEAF_LOG(error, "{}: {}", NameOf(deps_.region), ended.ToString());
