@@ -202,6 +202,7 @@ dsm::Task<void> RegionPrimary::Fill(Worker& worker, NodeEntry node, Offer offer)
   const uint64_t begun_ns = deps_.clock->NowNs();
   const dsm::ServerEndpoint peer{.server = offer.server, .endpoint = node.fabric_endpoint};
   written_.lives[offer.server] = {node.id, offer.life};
+  views_.Expect(node.id, offer.life);
   Status status = deps_.add_peer(peer);
   if (status.ok() || status.code() == StatusCode::kAlreadyExists) {
     const ChannelAddress address{offer.server, offer.area, offer.token};
