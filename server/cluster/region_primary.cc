@@ -147,6 +147,12 @@ dsm::Task<Status> RegionPrimary::Look(Worker& worker, StoredRegion seen) {
     status = co_await GiveUpSuccessor(worker, std::move(seen));
     co_return status;
   }
+  // It was not begun, or not ended, as it should have been: it is closed, and begins anew.
+  const bool ends = (!splits && !hands_over) || !written_.unsettled->empty();
+  if (!serves_.load() && ends) {
+    status = co_await Close(worker);
+    co_return status;
+  }
   if (!splits && !hands_over) {
     status = co_await FillBackups(worker, seen.region);
     co_return status;

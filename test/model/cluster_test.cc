@@ -262,6 +262,7 @@ class Cluster {
       return OpenStore(worker, on, number, mirror);
     };
     deps.begin_background = [this, &on, region](LsmStore* store) {
+      if (random_.OneIn(8)) return Status::ResourceExhausted("no thread is left");
       BeginBackground(on, region, *store);
       return Status::Ok();
     };
