@@ -204,8 +204,7 @@ Status ClusterEngine::Serves(const std::vector<std::string>& urls) {
 // The session of this node's last life may not have expired yet: until then its entry is there.
 Task<Status> ClusterEngine::Announce(std::string url) {
   membership::RegionStore regions(session_.get());
-  Status status = co_await regions_->LeaveOldLife(*worker_);
-  if (!status.ok()) co_return status;
+  Status status;
   membership::NodeEntry node{.id = static_cast<membership::NodeId>(cluster_.node),
                              .incarnation = life_,
                              .native_endpoints = {},
@@ -213,7 +212,8 @@ Task<Status> ClusterEngine::Announce(std::string url) {
   if (!url.empty()) node.native_endpoints.push_back(std::move(url));
   const uint64_t end_ns = clock_->NowNs() + 3 * uint64_t{cluster_.session_timeout_ms} * kNsPerMs;
   for (;;) {
-    status = co_await regions.Announce(*worker_, node);
+    status = co_await regions_->LeaveOldLife(*worker_);
+    if (status.ok()) status = co_await regions.Announce(*worker_, node);
     if (status.code() != StatusCode::kAlreadyExists) co_return status;
     if (clock_->NowNs() >= end_ns) {
       co_return Status::AlreadyExists(

@@ -24,8 +24,8 @@ using membership::RegionId;
 struct Held {
   RegionId region = RegionId::kNone;
   NodeId node = membership::kNoNode;
-  uint64_t life = 0;  ///< of the node
-  index::lsm::HeldThrough through;
+  uint64_t life = 0;                ///< of the node
+  index::lsm::HeldThrough through;  ///< 0, 0: no copy that is whole
   bool operator==(const Held&) const = default;
 };
 

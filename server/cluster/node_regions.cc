@@ -35,6 +35,12 @@ dsm::Task<Status> NodeRegions::LeaveOldLife(Worker& worker) {
   if (!map.ok()) co_return map.status();
   auto nodes = co_await regions_.Nodes(worker, Watch::kNothing);
   if (!nodes.ok()) co_return nodes.status();
+  const bool announced =
+      std::ranges::any_of(*nodes, [this](const NodeEntry& node) { return node.id == deps_.self; });
+  if (announced) {
+    co_return Status::AlreadyExists("node " + std::to_string(deps_.self) +
+                                    ": the session of its last life has not expired");
+  }
   for (const RegionEntry& region : map->regions()) {
     Status left = co_await LeaveOldLife(worker, region.id, *nodes);
     if (!left.ok()) co_return left;

@@ -31,7 +31,8 @@ class NodeRegions final : public RegionRoutes {
   explicit NodeRegions(Deps deps);
   ~NodeRegions() override;
 
-  /// Leaves what an earlier life of this node was, by cases in README.md. REQUIRES: before the node is announced.
+  /// Leaves what an earlier life of this node was, by cases in README.md. AlreadyExists: that life is announced still: its lease may run, and nobody cuts off
+  /// who is announced (RegionBackup), so that nobody may be named in its place yet. REQUIRES: before the node is announced.
   dsm::Task<Status> LeaveOldLife(Worker& worker);
   /// Until Stop, and then until all regions have been left in order (what was not says the Status); or until this life is over: Fenced.
   dsm::Task<Status> Run(Worker& worker);

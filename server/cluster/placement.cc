@@ -52,6 +52,8 @@ void NameWhoHoldsMost(const std::vector<Held>& held, std::vector<NodeId> there,
   const NodeId most =
       alone ? there.front()
             : *std::ranges::max_element(there, {}, [&](NodeId id) { return of_node(id)->through; });
+  // Of a store that was made the epoch is not 0. Nobody has a copy that can be read: whoever is still away may.
+  if (!alone && of_node(most)->through.epoch == 0) return;
   for (const NodeId id : there) {
     if (id != most && region->filling.size() < kMembersMax) Insert(&region->filling, id);
   }

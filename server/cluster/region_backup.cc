@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "dsm/base/log.h"
 #include "server/cluster/held.h"
 #include "server/cluster/region_views.h"
 
@@ -129,19 +130,19 @@ dsm::Task<Status> RegionBackup::MakeOffer(Worker& worker, const NodeEntry& prima
   co_return Status::Ok();
 }
 
-// A copy that is not whole holds nothing.
+// A copy that is not whole holds nothing, nor does a damaged one: the others do not wait for it.
 dsm::Task<Status> RegionBackup::Tell(Worker& worker) {
   if (told_) co_return Status::Ok();
-  if (!backup_) {
-    Status opened = co_await Open(worker);
-    if (!opened.ok()) co_return opened;
-  }
   Held held{.region = deps_.region, .node = deps_.self.id, .life = deps_.self.incarnation};
-  if (backup_->phase() == StoreCopy::Phase::kLeft) {
+  Status looked;
+  if (!backup_) looked = co_await Open(worker);
+  if (looked.ok() && backup_->phase() == StoreCopy::Phase::kLeft) {
     auto through = co_await backup_->Held(worker);
-    if (!through.ok()) co_return through.status();
-    held.through = *through;
+    looked = through.status();
+    if (through.ok()) held.through = *through;
   }
+  if (!looked.ok() && looked.code() != StatusCode::kCorruption) co_return looked;
+  if (!looked.ok()) FARLEAF_LOG(error, "{}: {}", NameOf(deps_.region), looked.ToString());
   Status told = co_await TellHeld(worker, *deps_.session, held);
   told_ = told.ok();
   co_return told;
@@ -160,16 +161,21 @@ dsm::Task<Status> RegionBackup::End(Worker& worker, Why why) {
   backup_->Stop();
   while (serving_) co_await worker.Sleep(kEndPauseNs);
   Status cut;
-  if (why == Why::kPromoted) {
+  if (why != Why::kLifeEnds) {
     cut = co_await CutOffLast(worker);
   } else if (last_primary_.id != membership::kNoNode) {
     cut = deps_.memory.cut_off(last_primary_);
   }
   if (!cut.ok()) co_return cut;
+  // One that was left by an earlier life may lack edits of others, who have given numbers with them.
+  const StoreCopy::Phase phase = backup_->phase();
+  const bool left = phase == StoreCopy::Phase::kLeft && why == Why::kPromoted;
   Status finished;
-  if (backup_->phase() == StoreCopy::Phase::kFollowing) {
+  if (why != Why::kSentAway && (phase == StoreCopy::Phase::kFollowing || left)) {
     finished = co_await backup_->Promote(worker);
   }
+  // What is not on the disk yet stays in memory for another try: without it nothing may be begun with the directory.
+  if (!finished.ok() && why == Why::kPromoted) co_return finished;
   backup_ = nullptr;
   if (deps_.session->state() != membership::SessionState::kExpired) {
     Status withdrawn = co_await Withdraw(worker);

@@ -31,10 +31,11 @@ class RegionBackup {
   dsm::Task<Status> Tell(Worker& worker);
   enum class Why : uint8_t {
     kPromoted,
+    kSentAway,  ///< what is here is wanted no more
     kLifeEnds,  ///< this node's, and its memory with it
   };
   /// Nothing is served any more to whoever was primary, and nothing of it can land here: what is in memory is in the directory, which LsmStore::Open
-  /// recovers if the copy was whole.
+  /// recovers if the copy was whole. Of a promotion that failed: it is still open, and End is to be called again.
   dsm::Task<Status> End(Worker& worker, Why why);
   bool is_open() const { return backup_ != nullptr; }
 

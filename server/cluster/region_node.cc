@@ -56,11 +56,9 @@ dsm::Task<Status> RegionNode::Run(Worker& worker) {
 dsm::Task<Status> RegionNode::End(Worker& worker, Status why) {
   const bool fenced = why.code() == StatusCode::kFenced;
   Status ended;
+  written_.unsettled->Stop();  // also what primaries before this one have left
   if (primary_ && fenced) co_await primary_->GiveUp(worker);
-  if (primary_ && !fenced) {
-    primary_->StopSettling();
-    ended = co_await primary_->Close(worker);
-  }
+  if (primary_ && !fenced) ended = co_await primary_->Close(worker);
   Status backup_ended = co_await backup_.End(worker, RegionBackup::Why::kLifeEnds);
   if (ended.ok()) ended = std::move(backup_ended);
   if (!ended.ok()) FARLEAF_LOG(error, "{}: {}", NameOf(deps_.region), ended.ToString());
@@ -98,7 +96,7 @@ dsm::Task<Status> RegionNode::Look(Worker& worker) {
   const uint64_t now_ns = deps_.clock->NowNs();
   if (!nothing_since_ns_) nothing_since_ns_ = now_ns;
   if (!backup_.is_open() || now_ns < *nothing_since_ns_ + kKeptNs) co_return Status::Ok();
-  status = co_await backup_.End(worker, RegionBackup::Why::kPromoted);
+  status = co_await backup_.End(worker, RegionBackup::Why::kSentAway);
   if (status.ok()) status = deps_.remove();
   co_return status;
 }

@@ -149,6 +149,12 @@ dsm::Task<Status> RegionPrimary::Look(Worker& worker, StoredRegion seen) {
     status = co_await GiveUpSuccessor(worker, std::move(seen));
     co_return status;
   }
+  // It was not begun, or not ended, as it should have been: it is closed, and begins anew.
+  const bool ends = (!splits && !hands_over) || !written_.unsettled->empty();
+  if (!serves_.load() && ends) {
+    status = co_await Close(worker);
+    co_return status;
+  }
   if (!splits && !hands_over) {
     status = co_await FillBackups(worker, seen.region);
     co_return status;
@@ -204,6 +210,7 @@ dsm::Task<void> RegionPrimary::Fill(Worker& worker, NodeEntry node, Offer offer)
   const uint64_t begun_ns = deps_.clock->NowNs();
   const dsm::ServerEndpoint peer{.server = offer.server, .endpoint = node.fabric_endpoint};
   written_.lives[offer.server] = {node.id, offer.life};
+  views_.Expect(node.id, offer.life);
   Status status = deps_.add_peer(peer);
   if (status.ok() || status.code() == StatusCode::kAlreadyExists) {
     const ChannelAddress address{offer.server, offer.area, offer.token};

@@ -48,8 +48,6 @@ class RegionPrimary {
   dsm::Task<Status> Look(Worker& worker, StoredRegion seen);
   /// Nothing is served any more, and the store is closed in good order.
   dsm::Task<Status> Close(Worker& worker);
-  /// Nobody waits any more for what is on its way to those who were excluded: this node's life ends.
-  void StopSettling() { replicas_.Stop(); }
   /// As far as it goes without waiting for others: of a life that is over. Nobody runs on the store when it returns.
   dsm::Task<void> GiveUp(Worker& worker);
 

@@ -19,7 +19,21 @@ void Insert(std::vector<NodeId>* nodes, NodeId node) {
 }
 void Erase(std::vector<NodeId>* nodes, NodeId node) { std::erase(*nodes, node); }
 
-dsm::Task<Status> RegionViews::Change(dsm::Worker& worker, const Changing& change) {
+dsm::Task<Status> RegionViews::CheckLives(dsm::Worker& worker, NodeId node) {
+  if (node == membership::kNoNode) co_return Status::Ok();
+  const auto life = lives_.find(node);
+  if (life == lives_.end()) co_return Status::Ok();
+  auto nodes = co_await store_.Nodes(worker, membership::Watch::kNothing);
+  if (!nodes.ok()) co_return nodes.status();
+  const bool there = std::ranges::any_of(*nodes, [&](const membership::NodeEntry& each) {
+    return each.id == node && each.incarnation == life->second;
+  });
+  if (there) co_return Status::Ok();
+  co_return Status::NotFound("node " + std::to_string(node) + ": the life that was filled is over");
+}
+
+// Who lives behind the look at the entry has not left it by then; if he leaves it before the commit, the version is another.
+dsm::Task<Status> RegionViews::Change(dsm::Worker& worker, NodeId lives, const Changing& change) {
   for (;;) {
     Result<StoredRegion> seen = co_await store_.Get(worker, region_, membership::Watch::kNothing);
     Status status = seen.ok() ? Status::Ok() : seen.status();
@@ -33,8 +47,11 @@ dsm::Task<Status> RegionViews::Change(dsm::Worker& worker, const Changing& chang
       const Result<bool> wanted = change(&changed);
       if (!wanted.ok()) co_return wanted.status();
       if (!*wanted) co_return Status::Ok();
-      auto committed = co_await store_.ChangeView(worker, *seen, changed);
-      status = committed.ok() ? Status::Ok() : committed.status();
+      status = co_await CheckLives(worker, lives);
+      if (status.ok()) {
+        auto committed = co_await store_.ChangeView(worker, *seen, changed);
+        status = committed.status();
+      }
     }
     if (status.ok() || status.code() == StatusCode::kFenced) co_return status;
     const bool again = status.code() == StatusCode::kUnavailable ||
@@ -55,7 +72,7 @@ dsm::Task<Status> RegionViews::Exclude(dsm::Worker& worker, NodeId node) {
     Erase(&region->filling, node);
     return there;
   };
-  Status changed = co_await Change(worker, take_out);
+  Status changed = co_await Change(worker, membership::kNoNode, take_out);
   co_return changed;
 }
 
@@ -70,7 +87,7 @@ dsm::Task<Status> RegionViews::Include(dsm::Worker& worker, NodeId node) {
     Insert(&region->in_sync, node);
     return true;
   };
-  Status changed = co_await Change(worker, move);
+  Status changed = co_await Change(worker, node, move);
   co_return changed;
 }
 

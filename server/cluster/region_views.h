@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "dsm/base/clock.h"
@@ -25,14 +26,19 @@ class RegionViews final : public replication::ViewKeeper {
 
   /// Tried until it is known, or the session is over, or Stop.
   dsm::Task<Status> Exclude(dsm::Worker& worker, NodeId node) override;
+  /// NotFound also: the life of Expect is over. What the entry says then is of the node's next one.
   dsm::Task<Status> Include(dsm::Worker& worker, NodeId node) override;
+  /// This life of the node is being filled. By whoever calls Include then.
+  void Expect(NodeId node, uint64_t life) { lives_[node] = life; }
   /// What is not known by now is not waited for: Unavailable.
   void Stop() { stopping_.store(true); }
 
  private:
   /// `change` makes the next view of the one it is given; false: there is nothing to change.
   using Changing = std::function<Result<bool>(RegionEntry* region)>;
-  dsm::Task<Status> Change(dsm::Worker& worker, const Changing& change);
+  /// `lives`: a node that has to be announced, in the life of Expect; kNoNode: none.
+  dsm::Task<Status> Change(dsm::Worker& worker, NodeId lives, const Changing& change);
+  dsm::Task<Status> CheckLives(dsm::Worker& worker, NodeId node);
 
   membership::Membership* const session_;
   membership::RegionStore store_;
@@ -40,6 +46,7 @@ class RegionViews final : public replication::ViewKeeper {
   const RegionId region_;
   const NodeId self_;
   std::atomic<bool> stopping_{false};
+  std::map<NodeId, uint64_t> lives_;  // of the control worker
 };
 
 /// Of an ascending list.

@@ -123,7 +123,7 @@ dsm::Task<Status> ReplicaSet::Append(Worker& worker, std::span<const MirrorPiece
     }
     if (batches[i].status().code() == StatusCode::kUnknown) {
       unsettled_->Add(now[i]->port().address().server);
-      worker.Spawn(Settle(worker, now[i], unsettled_, stopping_));
+      worker.Spawn(Settle(worker, now[i], unsettled_));
     }
     written = co_await Exclude(worker, now[i], batches[i].status());
     if (!written.ok()) co_return written;
@@ -133,10 +133,9 @@ dsm::Task<Status> ReplicaSet::Append(Worker& worker, std::span<const MirrorPiece
 
 // A server that was restarted has other memory: there it never succeeds, until it is forgotten.
 dsm::Task<void> ReplicaSet::Settle(Worker& worker, Link link,
-                                   std::shared_ptr<UnsettledMemory> unsettled,
-                                   std::shared_ptr<std::atomic<bool>> stopping) {
+                                   std::shared_ptr<UnsettledMemory> unsettled) {
   const ChannelAddress address = link->port().address();
-  while (!stopping->load() && unsettled->Contains(address.server)) {
+  while (!unsettled->stopped() && unsettled->Contains(address.server)) {
     co_await worker.Sleep(kSettleNs);
     uint64_t word = 0;
     dsm::Batch look(address.server);
@@ -256,6 +255,11 @@ dsm::Task<Status> ReplicaSet::Add(Worker& worker, std::shared_ptr<BackupLink> li
   Joining joining(link.get(), join);
   Status filled = co_await store_->FillCopy(worker, joining);
   if (!filled.ok()) {
+    // Its open segments went to buffers, too.
+    if (filled.code() == StatusCode::kUnknown) {
+      unsettled_->Add(link->port().address().server);
+      worker.Spawn(Settle(worker, link, unsettled_));
+    }
     link->port().Stop();
     co_return filled;
   }

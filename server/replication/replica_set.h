@@ -78,7 +78,7 @@ class ReplicaSet final : public index::lsm::Mirror {
   Status MayAnswer() const override { return may_answer_ ? may_answer_() : Status::Ok(); }
 
   /// Nothing is waited for any more that was WRITTEN to those who are excluded. Behind it the workers run out of what this has spawned there.
-  void Stop() { stopping_->store(true); }
+  void Stop() { unsettled_->Stop(); }
   /// The process is gone.
   void Abandon();
 
@@ -108,17 +108,15 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<Status> OpenBuffers(Worker& worker, const Links& links,
                                 std::span<const index::lsm::MirrorPiece> pieces);
 
-  /// Until nothing of what this worker has WRITTEN there can land any more; or until `stopping`. It may end behind the set.
+  /// Until nothing of what this worker has WRITTEN there can land any more; or until that is stopped. It may end behind the set.
   static dsm::Task<void> Settle(Worker& worker, Link link,
-                                std::shared_ptr<UnsettledMemory> unsettled,
-                                std::shared_ptr<std::atomic<bool>> stopping);
+                                std::shared_ptr<UnsettledMemory> unsettled);
 
   ViewKeeper* const views_;
   const IndexMode mode_;
   const MayAnswerFunction may_answer_;
   index::lsm::LsmStore* store_ = nullptr;
   index::lsm::CoroutineMutex changing_;  // of who changes the view
-  const std::shared_ptr<std::atomic<bool>> stopping_ = std::make_shared<std::atomic<bool>>(false);
   const std::shared_ptr<UnsettledMemory> unsettled_;
   mutable std::mutex mutex_;  // guards all below
   Links links_;               // that count

@@ -4,6 +4,7 @@
 // Thread rule: thread-safe.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <set>
 
@@ -37,8 +38,12 @@ class UnsettledMemory {
     std::lock_guard lock(mutex_);
     return servers_.empty();
   }
+  /// Nobody waits any more, of all that write here: the process, or its part, ends.
+  void Stop() { stopped_.store(true); }
+  bool stopped() const { return stopped_.load(); }
 
  private:
+  std::atomic<bool> stopped_{false};
   mutable std::mutex mutex_;              // guards servers_
   std::multiset<dsm::ServerId> servers_;  // once for each worker
 };

@@ -130,6 +130,7 @@ class Cluster {
   uint64_t splits = 0,
            handed_over = 0;  ///< that were wished for while all was whole, and came true
   uint64_t alone_crashes = 0;
+  uint64_t refused_begins = 0;       ///< of lives, before the last one's session had expired
   uint64_t seen_unacknowledged = 0;  ///< by reads, of what was not answered to its writer yet
   uint64_t served_again_ns_max = 0, whole_again_ns_max = 0;
 
@@ -215,14 +216,14 @@ class Cluster {
     };
     deps.remove_others = [](const membership::RegionMap&) { return Status::Ok(); };
     on.regions = std::make_unique<NodeRegions>(std::move(deps));
-    status = co_await on.regions->LeaveOldLife(worker);
-    if (!status.ok()) co_return status;
     membership::NodeEntry entry{.id = on.id,
                                 .incarnation = on.sim->server() + uint64_t{1},
                                 .native_endpoints = {},
                                 .fabric_endpoint = "sim"};
     for (int tries = 0;; ++tries) {
-      status = co_await regions.Announce(worker, entry);
+      status = co_await on.regions->LeaveOldLife(worker);
+      refused_begins += status.code() == StatusCode::kAlreadyExists;
+      if (status.ok()) status = co_await regions.Announce(worker, entry);
       // Its last life's session has not expired yet.
       if (status.code() != StatusCode::kAlreadyExists) break;
       co_await worker.Sleep(100 * kNsPerMs);
@@ -243,7 +244,11 @@ class Cluster {
     deps.memory.bytes = [this, &on](dsm::Area area) {
       return world_.region_bytes(on.sim->server()).subspan(area.offset, area.bytes);
     };
-    deps.memory.cut_off = [this, &on](const dsm::MemberIdentity& life) {
+    deps.memory.cut_off = [this, &on, number](const dsm::MemberIdentity& life) {
+      // Then it is promoted, if its life goes on; or filled.
+      if (on.session->state() != membership::SessionState::kExpired && random_.OneIn(4)) {
+        on.sim->storage(number).FailIo(1);
+      }
       // As it is known to the fabrics: SimNode::identity.
       world_.CutOffAt(on.sim->server(), {static_cast<dsm::MemberId>(life.incarnation), 1});
       return Status::Ok();
@@ -257,6 +262,7 @@ class Cluster {
       return OpenStore(worker, on, number, mirror);
     };
     deps.begin_background = [this, &on, region](LsmStore* store) {
+      if (random_.OneIn(8)) return Status::ResourceExhausted("no thread is left");
       BeginBackground(on, region, *store);
       return Status::Ok();
     };
@@ -695,7 +701,7 @@ class Cluster {
 TEST(ClusterTest, KeepsRegionsTogether) {
   const uint64_t seeds = test::Amount{2, 10, 1000};
   uint64_t acknowledged = 0, promotions = 0, crashes = 0, lives_over = 0, served = 0, whole = 0,
-           alone = 0, seen = 0, splits = 0, handed_over = 0;
+           alone = 0, seen = 0, refused = 0, splits = 0, handed_over = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Cluster cluster(seed);
@@ -705,6 +711,7 @@ TEST(ClusterTest, KeepsRegionsTogether) {
     crashes += cluster.crashes;
     lives_over += cluster.lives_over;
     seen += cluster.seen_unacknowledged;
+    refused += cluster.refused_begins;
     splits += cluster.splits;
     handed_over += cluster.handed_over;
     alone += cluster.alone_crashes;
@@ -727,6 +734,7 @@ TEST(ClusterTest, KeepsRegionsTogether) {
   EXPECT_GT(splits, 0u);
   EXPECT_GT(handed_over, 0u);
   EXPECT_GT(seen, 0u);
+  EXPECT_GT(refused, 0u);
 }
 
 }  // namespace

@@ -100,6 +100,11 @@ TEST(PlacementTest, OfAHeadlessRegionWhoHoldsMostIsNamedOnceAllHaveTold) {
   EXPECT_EQ(next.primary, 8);  // the last epoch, and the last sequence of that
   EXPECT_EQ(next.in_sync, Nodes{8});
   EXPECT_EQ(next.filling, (Nodes{7, 9}));
+  // A copy that cannot be read is not waited for; but nobody begins with one.
+  seen.held[3].through = {};
+  EXPECT_EQ(Decision(seen).primary, 9);
+  for (Held& held : seen.held) held.through = {};
+  EXPECT_TRUE(Place(seen).empty());
   // Who was alone in sync has all, whatever that is.
   EXPECT_EQ(Decision(NewPlacement({7, 8}, 1, {NewRegion(1, kNoNode, {8})})).primary, 8);
 }
