@@ -129,10 +129,14 @@ Result<std::string> MissingOfSplit(const RegionListing& listing, RegionId id,
                      region->primary);
 }
 
-Result<std::string> MissingOfMove(const RegionListing& listing, RegionId id, NodeId node) {
+/// `moves`: the region's, when it was wished for.
+Result<std::string> MissingOfMove(const RegionListing& listing, RegionId id, NodeId node,
+                                  uint32_t moves) {
   const RegionEntry* const region = FindId(listing, id);
   if (region == nullptr) return NoSuchRegion(listing, id);
   if (region->primary == node) return std::string();
+  // It was there, and balance has moved it on.
+  if (region->successor != node && region->moves >= moves + 2) return std::string();
   if (!IsThere(listing, node)) return Status::Unavailable(fmt::format("node {} is gone", node));
   if (region->successor != node) {
     return Status::Unavailable(fmt::format(
@@ -318,7 +322,9 @@ Task<Status> RegionAdmin::Move(Worker& worker, RegionId id, NodeId node, RegionW
   if (!listing.ok()) co_return listing.status();
   if (FindId(*listing, id) == nullptr) co_return NoSuchRegion(*listing, id);
   FARLEAF_CO_RETURN_IF_ERROR(CheckDestination(*listing, node));
+  uint32_t moves = 0;
   const Wishing wish = [&](RegionEntry* wished) -> Result<bool> {
+    moves = wished->moves;
     if (!wished->assigned.empty() && !Contains(wished->assigned, node)) {
       return Status::InvalidArgument(
           fmt::format("region {} is assigned to nodes {}: use region assign", NumberOf(id),
@@ -330,7 +336,9 @@ Task<Status> RegionAdmin::Move(Worker& worker, RegionId id, NodeId node, RegionW
   };
   Status status = co_await Wish(worker, id, wish);
   if (!status.ok() || wait == RegionWait::kNo) co_return status;
-  const Missing missing = [&](const RegionListing& now) { return MissingOfMove(now, id, node); };
+  const Missing missing = [&](const RegionListing& now) {
+    return MissingOfMove(now, id, node, moves);
+  };
   status = co_await Await(worker, missing);
   co_return status;
 }
