@@ -15,6 +15,7 @@ namespace {
 constexpr uint64_t kRegionLookNs = kNsPerSecond;
 /// Behind a failure.
 constexpr uint64_t kRegionRetryNs = 100 * kNsPerMs;
+constexpr uint64_t kLeaseLookNs = 5 * kNsPerMs;
 /// Who was excluded is to be filled again soon, with what it has kept. Behind this it was sent away.
 constexpr uint64_t kKeptNs = 600 * kNsPerSecond;
 
@@ -58,12 +59,31 @@ dsm::Task<Status> RegionNode::End(Worker& worker, Status why) {
   Status ended;
   written_.unsettled->Stop();  // also what primaries before this one have left
   if (primary_ && fenced) co_await primary_->GiveUp(worker);
-  if (primary_ && !fenced) ended = co_await primary_->Close(worker);
+  if (primary_ && !fenced) ended = co_await CloseWithinLease(worker);
   Status backup_ended = co_await backup_.End(worker, RegionBackup::Why::kLifeEnds);
   if (ended.ok()) ended = std::move(backup_ended);
   if (!ended.ok()) FARLEAF_LOG(error, "{}: {}", NameOf(deps_.region), ended.ToString());
   if (fenced) co_return why;
   co_return ended;
+}
+
+// While the membership is away, who does not answer cannot be taken out; behind the lease that is of no use to anybody: somebody else
+// may be the primary, with what the others hold.
+dsm::Task<Status> RegionNode::CloseWithinLease(Worker& worker) {
+  bool closes = true, watched = true;
+  worker.Spawn(StopBehindLease(worker, &closes, &watched));
+  Status closed = co_await primary_->Close(worker);
+  closes = false;
+  while (watched) co_await worker.Sleep(kLeaseLookNs);
+  co_return closed;
+}
+
+dsm::Task<void> RegionNode::StopBehindLease(Worker& worker, const bool* closes, bool* watched) {
+  while (*closes && deps_.clock->NowNs() < deps_.session->lease_until_ns()) {
+    co_await worker.Sleep(kLeaseLookNs);
+  }
+  if (*closes) primary_->Stop();
+  *watched = false;
 }
 
 dsm::Task<Status> RegionNode::Look(Worker& worker) {

@@ -49,6 +49,8 @@ class RegionNode {
   dsm::Task<Status> Look(Worker& worker);
   dsm::Task<Status> LookAsPrimary(Worker& worker, membership::StoredRegion seen);
   dsm::Task<Status> End(Worker& worker, Status why);
+  dsm::Task<Status> CloseWithinLease(Worker& worker);
+  dsm::Task<void> StopBehindLease(Worker& worker, const bool* closes, bool* watched);
   void SetPrimary(std::unique_ptr<RegionPrimary> primary);
 
   const RegionDeps deps_;

@@ -164,7 +164,7 @@ dsm::Task<Status> RegionPrimary::Look(Worker& worker, StoredRegion seen) {
   if (splits) {
     status = co_await Split(worker);
   } else {
-    status = co_await HandOver(worker, seen.region.successor);
+    status = co_await HandOver(worker);
   }
   co_return status;
 }
@@ -310,19 +310,17 @@ dsm::Task<Status> RegionPrimary::GiveUpSuccessor(Worker& worker, StoredRegion se
 
 // All that is acknowledged is at each member, and on this one's disk, when the entry changes; and nothing of this node can land at a member any more:
 // what it has WRITTEN has completed, or was waited for (settled).
-dsm::Task<Status> RegionPrimary::HandOver(Worker& worker, NodeId successor) {
+dsm::Task<Status> RegionPrimary::HandOver(Worker& worker) {
   const uint64_t begun_ns = deps_.clock->NowNs();
   Status closed = co_await Close(worker);
   if (!closed.ok()) co_return closed;
   auto seen = co_await GetOwn(worker);
   if (!seen.ok()) co_return seen.status();
-  if (!written_.unsettled->empty() || !IsMember(successor) ||
-      !Contains(seen->region.in_sync, successor)) {
-    co_return Status::Ok();  // it was lost at the last moment: this node goes on
-  }
+  // He was lost at the last moment, or somebody else is wished for, who is not there yet: this node goes on.
+  if (!written_.unsettled->empty() || !MayHandOver(seen->region)) co_return Status::Ok();
   RegionEntry changed = seen->region;
-  changed.primary = successor;
-  changed.successor = membership::kNoNode;
+  changed.primary = std::exchange(changed.successor, membership::kNoNode);
+  const NodeId successor = changed.primary;
   auto handed = co_await regions_.ChangeView(worker, *seen, std::move(changed));
   if (handed.ok()) {
     FARLEAF_LOG(info, "{}: handed over to node {}, {} ms after the last request was taken",

@@ -67,7 +67,7 @@ class RegionPrimary {
   dsm::Task<Result<Offer>> ReadOffer(Worker& worker, NodeId backup);
   dsm::Task<Status> ForgetGone(Worker& worker);
   dsm::Task<Status> GiveUpSuccessor(Worker& worker, StoredRegion seen);
-  dsm::Task<Status> HandOver(Worker& worker, NodeId successor);
+  dsm::Task<Status> HandOver(Worker& worker);
   dsm::Task<Status> Split(Worker& worker);
   dsm::Task<Status> DropOutside(Worker& worker, const RegionEntry& region);
   dsm::Task<void> EndServing(Worker& worker);

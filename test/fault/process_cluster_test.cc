@@ -446,6 +446,24 @@ TEST_F(ProcessClusterTest, AllNodesAreKilledAtOnceAndNothingSyncedIsLost) {
   EXPECT_GT(load.acknowledged(), times * 20);
 }
 
+TEST_F(ProcessClusterTest, AllNodesEndWhileTheMembershipIsAwayAndNothingAcknowledgedIsLost) {
+  Load load(Url());
+  Sleep(500);
+  zookeeper_->Kill();
+  for (auto& node : nodes_) node->Signal(SIGTERM);
+  for (size_t node = 0; node < kNodes; ++node) {
+    EXPECT_NE(cluster_.WaitFor(*nodes_[node]).code, Ended::kStillRunning) << nodes_[node]->Output();
+  }
+  zookeeper_->Start();
+  OpenSession();
+  for (size_t node = 0; node < kNodes; ++node) Start(node);
+  AwaitWhole();
+  AwaitProgress(load);
+  load.Stop();
+  std::printf("%lu writes acknowledged, %lu requests failed (the first: %s)\n", load.acknowledged(),
+              load.failed(), load.first_failure().c_str());
+}
+
 TEST_F(ProcessClusterTest, WhoIsStoppedAndContinuedAnswersNothingOldAndLosesNothing) {
   const std::string key = "key0";
   const size_t old = PrimaryOf(key);
