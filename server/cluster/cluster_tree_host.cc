@@ -18,7 +18,6 @@ using membership::Watch;
 
 namespace {
 
-constexpr uint32_t kKeyBytesDefault = 1024;
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 std::string TreePath(std::string_view name) {
@@ -159,14 +158,8 @@ Task<Result<uint16_t>> ClusterTreeHost::TakeNumber(Worker& worker) {
 
 Task<Result<HostedTree>> ClusterTreeHost::Create(OpContext& op, const NewTree& tree) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckName(tree.name));
-  const bool fixed8 = tree.layout == protocol::TreeLayout::kFixed8;
-  const uint32_t wanted = tree.geometry.key_bytes_max;
-  CatalogEntry entry{0, tree.layout, fixed8 ? 8 : wanted == 0 ? kKeyBytesDefault : wanted};
-  if (entry.key_bytes_max > PrefixedIndex::kKeyBytesMax || (fixed8 && wanted != 0 && wanted != 8)) {
-    co_return Status::InvalidArgument("key_bytes_max is " + std::to_string(wanted) + ": 1 to " +
-                                      std::to_string(PrefixedIndex::kKeyBytesMax) +
-                                      " can be, and 8 in a fixed8 tree");
-  }
+  auto entry = NewCatalogEntry(tree.layout, tree.geometry.key_bytes_max);
+  if (!entry.ok()) co_return entry.status();
   // A taken name costs no number.
   const Status exists = Status::AlreadyExists("tree \"" + tree.name + "\" exists");
   const auto opened = co_await Open(op, tree.name);
@@ -176,8 +169,8 @@ Task<Result<HostedTree>> ClusterTreeHost::Create(OpContext& op, const NewTree& t
   if (!made.ok()) co_return made;
   const auto number = co_await TakeNumber(op.worker);
   if (!number.ok()) co_return number.status();
-  entry.number = *number;
-  const std::string path = TreePath(tree.name), bytes = EncodeCatalogEntry(entry);
+  entry->number = *number;
+  const std::string path = TreePath(tree.name), bytes = EncodeCatalogEntry(*entry);
   const membership::CreateOptions persistent;
   const auto created = co_await deps_.session->Create(op.worker, path, bytes, persistent);
   if (created.status().code() == StatusCode::kAlreadyExists) co_return exists;

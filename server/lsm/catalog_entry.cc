@@ -8,6 +8,18 @@ namespace farleaf::server {
 using index::PrefixedIndex;
 namespace protocol = client::protocol;
 
+Result<CatalogEntry> NewCatalogEntry(client::protocol::TreeLayout layout, uint32_t key_bytes_max) {
+  constexpr uint32_t kDefault = 1024;
+  const bool fixed8 = layout == client::protocol::TreeLayout::kFixed8;
+  if (key_bytes_max > index::PrefixedIndex::kKeyBytesMax ||
+      (fixed8 && key_bytes_max != 0 && key_bytes_max != 8)) {
+    return Status::InvalidArgument("key_bytes_max is " + std::to_string(key_bytes_max) + ": 1 to " +
+                                   std::to_string(index::PrefixedIndex::kKeyBytesMax) +
+                                   " can be, and 8 in a fixed8 tree");
+  }
+  return CatalogEntry{0, layout, fixed8 ? 8 : key_bytes_max == 0 ? kDefault : key_bytes_max};
+}
+
 std::string EncodeCatalogEntry(const CatalogEntry& entry) {
   std::string bytes(kCatalogEntryBytes, '\0');
   StoreLittle<uint16_t>(bytes.data(), entry.number);

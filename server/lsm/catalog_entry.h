@@ -23,6 +23,9 @@ struct CatalogEntry {
 
 inline constexpr size_t kCatalogEntryBytes = 7;
 
+/// Of a tree that is to be made, without a number. `key_bytes_max`: as it is wanted; 0: 1024, or what the layout says. InvalidArgument: such keys cannot be.
+Result<CatalogEntry> NewCatalogEntry(client::protocol::TreeLayout layout, uint32_t key_bytes_max);
+
 std::string EncodeCatalogEntry(const CatalogEntry& entry);
 /// Corruption, with the tree's name: no entry that is written.
 Result<CatalogEntry> ParseCatalogEntry(std::string_view name, std::string_view bytes);

@@ -18,7 +18,6 @@ namespace {
 constexpr std::string_view kFormKey = "F", kForm = "farleaf trees 1";
 constexpr std::string_view kLastNumberKey = "I";
 constexpr char kNameSpace = 'N', kBehindNames = 'O';
-constexpr uint32_t kKeyBytesDefault = 1024;
 
 std::string NameKey(std::string_view name) { return std::string(1, kNameSpace).append(name); }
 
@@ -148,14 +147,8 @@ Task<Result<uint16_t>> LsmTreeHost::TakeNumber(OpContext& op) {
 }
 
 Task<Result<HostedTree>> LsmTreeHost::Create(OpContext& op, const NewTree& tree) {
-  const bool fixed8 = tree.layout == protocol::TreeLayout::kFixed8;
-  const uint32_t wanted = tree.geometry.key_bytes_max;
-  CatalogEntry entry{0, tree.layout, fixed8 ? 8 : wanted == 0 ? kKeyBytesDefault : wanted};
-  if (entry.key_bytes_max > PrefixedIndex::kKeyBytesMax || (fixed8 && wanted != 0 && wanted != 8)) {
-    co_return Status::InvalidArgument("key_bytes_max is " + std::to_string(wanted) + ": 1 to " +
-                                      std::to_string(PrefixedIndex::kKeyBytesMax) +
-                                      " can be, and 8 in a fixed8 tree");
-  }
+  auto entry = NewCatalogEntry(tree.layout, tree.geometry.key_bytes_max);
+  if (!entry.ok()) co_return entry.status();
   // A taken name costs no number.
   const Status exists = Status::AlreadyExists("tree \"" + tree.name + "\" exists");
   const auto opened = co_await Open(op, tree.name);
@@ -163,8 +156,8 @@ Task<Result<HostedTree>> LsmTreeHost::Create(OpContext& op, const NewTree& tree)
   if (opened.status().code() != StatusCode::kNotFound) co_return opened.status();
   const auto number = co_await TakeNumber(op);
   if (!number.ok()) co_return number.status();
-  entry.number = *number;
-  const std::string key = NameKey(tree.name), bytes = EncodeCatalogEntry(entry);
+  entry->number = *number;
+  const std::string key = NameKey(tree.name), bytes = EncodeCatalogEntry(*entry);
   const auto inserted = co_await catalog_.Insert(op, key, bytes);
   if (!inserted.ok()) co_return inserted.status();
   if (!*inserted) co_return exists;
