@@ -29,7 +29,10 @@ ScriptedNativeServer::ScriptedNativeServer(const std::string& path, Script scrip
 
 ScriptedNativeServer::~ScriptedNativeServer() {
   stopping_ = true;
-  ::shutdown(listener_.get(), SHUT_RDWR);
+  {
+    std::lock_guard lock(mutex_);  // its thread may be closing it
+    ::shutdown(listener_.get(), SHUT_RDWR);
+  }
   thread_.join();
 }
 
@@ -46,7 +49,10 @@ void ScriptedNativeServer::Run() {
     const int fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
     if (fd >= 0) connections.emplace_back([this, fd] { Serve(Fd(fd)); });
   }
-  listener_.Close();
+  {
+    std::lock_guard lock(mutex_);
+    listener_.Close();
+  }
   for (std::thread& each : connections) each.join();
 }
 
