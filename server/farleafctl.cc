@@ -175,8 +175,8 @@ int Main(int argc, char** argv) {
       "--pool", arguments.pool, "bootstrap URL: memcached://HOST:PORT/CLUSTER or file:PATH");
   CLI::Option* const server =
       app.add_option("--server", arguments.servers,
-                     "compute server: farleaf://HOST:PORT or farleaf+unix:PATH; for top several, "
-                     "each with the flag");
+                     "compute server: farleaf://HOST:PORT[,HOST:PORT…] (the first that answers) or "
+                     "farleaf+unix:PATH; for top several, each with the flag");
   server->allow_extra_args(false);
   pool->excludes(server);
   app.add_option("--password-file", arguments.password_file,

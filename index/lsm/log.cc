@@ -373,7 +373,7 @@ Status Log::FullSynced(std::span<const Io> ios) {
 void Log::AdvanceSynced(const Cut& cut) {
   if (cut.end > synced_end()) synced_end_.store(cut.end, std::memory_order_release);
   if (cut.sequence > durable_sequence()) {
-    durable_sequence_.store(cut.sequence, std::memory_order_relaxed);
+    durable_sequence_.store(cut.sequence, std::memory_order_release);
   }
 }
 

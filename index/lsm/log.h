@@ -184,7 +184,7 @@ class Log {
   /// All commits up to here are in the memory of every copy.
   Sequence mirrored_sequence() const { return mirrored_sequence_.load(std::memory_order_acquire); }
   /// All commits up to here are durable.
-  Sequence durable_sequence() const { return durable_sequence_.load(std::memory_order_relaxed); }
+  Sequence durable_sequence() const { return durable_sequence_.load(std::memory_order_acquire); }
   const Options& options() const { return options_; }
 
  private:

@@ -244,6 +244,13 @@ dsm::Task<Status> LogGroup::Sync(dsm::Worker& worker, Positions positions) {
   co_return status;
 }
 
+// Who has come to be a copy meanwhile was given all that was mirrored by then (LogMirror::FillFromMemory).
+dsm::Task<Status> LogGroup::Replicate(dsm::Worker& worker, Positions positions) {
+  Status safe = co_await mirror_->UpTo(worker, positions);
+  if (safe.ok() && !mirror_->has_copies()) safe = co_await Sync(worker, positions);
+  co_return safe;
+}
+
 dsm::Task<Status> LogGroup::Flush(dsm::Worker& worker) {
   Status status = co_await Until(worker, {Reach::kWritten, ends()});
   co_return status;

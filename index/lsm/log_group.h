@@ -65,11 +65,9 @@ class LogGroup {
 
   /// Until everything in front of these positions is durable, and with a commit all that was committed before it.
   dsm::Task<Status> Sync(dsm::Worker& worker, Positions positions);
-  /// Until everything in front of these positions, and with a commit all that was committed before it, is in the memory of every copy. A failure is
-  /// for good. REQUIRES: there is a mirror.
-  dsm::Task<Status> Replicate(dsm::Worker& worker, Positions positions) {
-    return mirror_->UpTo(worker, positions);
-  }
+  /// Until everything in front of these positions, and with a commit all that was committed before it, is in the memory of every copy; where no copy
+  /// counts, on this disk: so that the end of this process alone takes nothing of it. A failure of the mirror is for good. REQUIRES: there is a mirror.
+  dsm::Task<Status> Replicate(dsm::Worker& worker, Positions positions);
   /// At one moment: what is in front of its log's tail and not in memory is on disk as a whole.
   struct Memory {
     std::array<SegmentId, kLogsMax> tails{};  ///< kNone: there is none yet

@@ -27,6 +27,7 @@ class LogMirror {
   /// Until everything in front of these positions is mirrored, and with a commit all that was committed before it. A failure is for good: the logs take
   /// nothing more.
   dsm::Task<Status> UpTo(dsm::Worker& worker, LogPositions positions);
+  bool has_copies() const { return mirror_->has_copies(); }
   /// What is mirrored so far is on the disks of all copies when it is Ok.
   dsm::Task<Status> Sync(dsm::Worker& worker, SyncReach reach) {
     return mirror_->Sync(worker, reach);

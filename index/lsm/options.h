@@ -16,8 +16,8 @@ enum class Durability : uint8_t {
   /// since the last flush of a memtable, as nothing is synced before.
   kLocal,
   kSynced,  ///< survives a power loss, of all replicas
-  /// Is in the memory of every replica (mirror.h), and survives the end of all but one of their processes. A power loss of all of them takes what it
-  /// takes of `local`.
+  /// Is in the memory of every replica (mirror.h), and survives the end of all but one of their processes; where there is one replica only, it is on
+  /// its disk. A power loss of several takes what it takes of `local`.
   kReplicated,
 };
 

@@ -107,6 +107,9 @@ class LsmStore final : public RangeIndex {
   Task<Result<std::optional<uint64_t>>> ExpiryAt(OpContext& op, const Snapshot& snapshot,
                                                  std::string_view key);
 
+  /// Until all that was appended so far is on this disk, and on those of all copies.
+  Task<Status> SyncLogs(dsm::Worker& worker) { return logs_->Sync(worker, logs_->ends()); }
+
   /// What is committed now: for GetAt, ScanAt and SnapshotIterator, until the last copy of it is gone.
   Snapshot TakeSnapshot();
   /// Get and Scan of what the snapshot sees. REQUIRES: it is one of this store, and outlives the call.
@@ -243,12 +246,15 @@ class LsmStore final : public RangeIndex {
   Task<Result<bool>> Find(OpContext& op, LookupPlaces places, std::string_view key,
                           Sequence snapshot, Wanted wanted, Found* found);
 
-  /// Whether all that a read of this key may have seen is in every copy: what is in memory here only may be lost with this process, and
-  /// must not have been seen then.
-  bool IsMirrored(std::string_view key) const {
-    return NewestInMemory(View(), key) <= recovery_log_->mirrored_sequence();
+  /// Whether all that a read of this key may have seen is as safe as an acknowledged write: what is in memory here only may be lost with this process,
+  /// and must not have been seen then. REQUIRES: deps_.mirror.
+  bool IsSafe(std::string_view key) const {
+    if (options_.durability == Durability::kLocal) return true;
+    const Sequence safe = deps_.mirror->has_copies() ? recovery_log_->mirrored_sequence()
+                                                     : recovery_log_->durable_sequence();
+    return NewestInMemory(View(), key) <= safe;
   }
-  /// Until all that was appended so far is in every copy; then whether this process may answer. REQUIRES: deps_.mirror.
+  /// Until all that was appended so far is safe; then whether this process may answer. REQUIRES: deps_.mirror.
   Task<Status> AwaitAnswerable(OpContext& op);
   /// The same of what was read of one key.
   Task<Status> AwaitAnswerable(OpContext& op, std::string_view key);

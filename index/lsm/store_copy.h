@@ -60,8 +60,8 @@ struct CopyMetrics {
   uint64_t segments_pending = 0;  ///< of them, of such tables
 };
 
-/// What there is of a store: all commits up to `sequence`, of its `epoch`th opening as a primary's. Of copies of one region the larger holds all that the
-/// smaller one does.
+/// What there is of a store: all commits up to `sequence`. Of copies of one store, whose epoch is drawn when it is made, the larger holds all that the
+/// smaller one does. Epoch 0: nothing.
 struct HeldThrough {
   uint64_t epoch = 0;
   Sequence sequence = 0;

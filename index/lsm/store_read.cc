@@ -56,14 +56,14 @@ Task<Result<bool>> LsmStore::Get(OpContext& op, std::string_view key, std::strin
 
 Task<Status> LsmStore::AwaitAnswerable(OpContext& op) {
   if (options_.durability != Durability::kLocal) {
-    Status mirrored = co_await logs_->Replicate(op.worker, logs_->ends());
-    if (!mirrored.ok()) co_return mirrored;
+    Status safe = co_await logs_->Replicate(op.worker, logs_->ends());
+    if (!safe.ok()) co_return safe;
   }
   co_return deps_.mirror->MayAnswer();
 }
 
 Task<Status> LsmStore::AwaitAnswerable(OpContext& op, std::string_view key) {
-  if (IsMirrored(key)) co_return deps_.mirror->MayAnswer();
+  if (IsSafe(key)) co_return deps_.mirror->MayAnswer();
   Status answerable = co_await AwaitAnswerable(op);
   co_return answerable;
 }
@@ -112,7 +112,7 @@ size_t LsmStore::VisitAtOnce(OpContext& /*op*/, std::span<const std::string_view
   Missing missing;
   for (size_t i = 0; i < keys.size(); ++i) {
     if (!CheckKey(keys[i]).ok()) return i;
-    if (deps_.mirror != nullptr && !IsMirrored(keys[i])) return i;
+    if (deps_.mirror != nullptr && !IsSafe(keys[i])) return i;
     const auto outcome =
         LookUp(view, Places(), keys[i], kSequenceMax, Wanted::kValue, &found, &missing);
     if (outcome == LookupOutcome::kMissing) return i;

@@ -98,20 +98,12 @@ HostedTree ClusterTreeHost::Find(uint32_t id) {
 Result<HostedTree> ClusterTreeHost::Keep(std::string_view name, std::string_view entry_bytes) {
   const auto entry = ParseCatalogEntry(name, entry_bytes);
   if (!entry.ok()) return entry.status();
-  const bool fixed8 = entry->layout == protocol::TreeLayout::kFixed8;
   std::lock_guard lock(mutex_);
   Tree& tree = trees_[entry->number];
   if (!tree.index) {
-    PrefixedIndex::Limits limits;
-    limits.sizes = fixed8 ? PrefixedIndex::Sizes::kFixed8 : PrefixedIndex::Sizes::kAny;
-    limits.key_bytes_max = entry->key_bytes_max;
-    tree.info.id = entry->number;
-    tree.info.layout = entry->layout;
-    tree.info.key_bytes_max = entry->key_bytes_max;
-    tree.info.value_bytes_max = fixed8 ? 8 : index::lsm::kValueBytesMax;
-    tree.info.name = name;
+    tree.info = InfoOf(*entry, name);
     tree.index = std::make_unique<RoutedIndex>(
-        deps_.routes, &peers_, RoutedIndex::Tree{std::string(name), entry->number, limits},
+        deps_.routes, &peers_, RoutedIndex::Tree{std::string(name), entry->number, LimitsOf(*entry)},
         options_.routing);
     numbers_.emplace(std::string(name), entry->number);
   } else if (tree.info.name != name) {

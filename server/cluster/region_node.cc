@@ -41,10 +41,9 @@ dsm::Task<Status> RegionNode::Run(Worker& worker) {
     const uint64_t seen = deps_.session->ChangeCount("/");
     status = co_await Look(worker);
     if (status.ok()) {
-      // What has closed its store looks again at once.
-      const bool again = role_.load() == Role::kPrimary && !primary_;
-      const uint64_t wait_ns = again ? 0 : kRegionLookNs;
-      if (wait_ns > 0) (void)co_await deps_.session->AwaitChange(worker, "/", seen, wait_ns);
+      const bool has_closed = role_.load() == Role::kPrimary && !primary_;
+      if (has_closed) continue;  // to see what it is by now
+      (void)co_await deps_.session->AwaitChange(worker, "/", seen, kRegionLookNs);
     } else if (status.code() != StatusCode::kFenced) {
       FARLEAF_LOG(warn, "{}: {}", NameOf(deps_.region), status.ToString());
       co_await worker.Sleep(kRegionRetryNs);

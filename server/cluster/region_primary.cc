@@ -145,10 +145,6 @@ dsm::Task<Status> RegionPrimary::Look(Worker& worker, StoredRegion seen) {
   Status status = co_await ForgetGone(worker);
   if (!status.ok()) co_return status;
   const bool splits = !seen.region.split_at.empty(), hands_over = MayHandOver(seen.region);
-  if (seen.region.successor == deps_.self.id) {
-    status = co_await GiveUpSuccessor(worker, std::move(seen));
-    co_return status;
-  }
   // It was not begun, or not ended, as it should have been: it is closed, and begins anew.
   const bool ends = (!splits && !hands_over) || !written_.unsettled->empty();
   if (!serves_.load() && ends) {
@@ -156,7 +152,10 @@ dsm::Task<Status> RegionPrimary::Look(Worker& worker, StoredRegion seen) {
     co_return status;
   }
   if (!splits && !hands_over) {
-    status = co_await FillBackups(worker, seen.region);
+    status = co_await LeaveTakenOut(worker, seen.region);
+    if (status.ok()) status = co_await FillBackups(worker, seen.region);
+    // What was acknowledged while others had it is in this memory only.
+    if (status.ok() && !replicas_.has_copies()) status = co_await store_->SyncLogs(worker);
     co_return status;
   }
   // Clients should not wait for what is being filled.
@@ -173,6 +172,16 @@ bool RegionPrimary::MayHandOver(const RegionEntry& region) const {
   const NodeId successor = region.successor;
   return successor != membership::kNoNode && successor != deps_.self.id &&
          Contains(region.in_sync, successor) && IsMember(successor);
+}
+
+// Who is written to was being filled by an earlier look at the entry: the master has taken him out since.
+dsm::Task<Status> RegionPrimary::LeaveTakenOut(Worker& worker, const RegionEntry& region) {
+  for (const NodeId member : replicas_.members()) {
+    if (Contains(region.in_sync, member) || Contains(region.filling, member)) continue;
+    Status removed = co_await replicas_.Remove(worker, member);
+    if (!removed.ok()) co_return removed;
+  }
+  co_return Status::Ok();
 }
 
 dsm::Task<Result<Offer>> RegionPrimary::ReadOffer(Worker& worker, NodeId backup) {
@@ -300,21 +309,18 @@ dsm::Task<Result<StoredRegion>> RegionPrimary::GetOwn(Worker& worker) {
                            " is the primary, and not this one");
 }
 
-/// It is this node already.
-dsm::Task<Status> RegionPrimary::GiveUpSuccessor(Worker& worker, StoredRegion seen) {
-  RegionEntry changed = seen.region;
-  changed.successor = membership::kNoNode;
-  auto given_up = co_await regions_.ChangeView(worker, std::move(seen), std::move(changed));
-  co_return given_up.status();
+dsm::Task<Result<StoredRegion>> RegionPrimary::CloseOwn(Worker& worker) {
+  Status closed = co_await Close(worker);
+  if (!closed.ok()) co_return closed;
+  auto seen = co_await GetOwn(worker);
+  co_return seen;
 }
 
 // All that is acknowledged is at each member, and on this one's disk, when the entry changes; and nothing of this node can land at a member any more:
 // what it has WRITTEN has completed, or was waited for (settled).
 dsm::Task<Status> RegionPrimary::HandOver(Worker& worker) {
   const uint64_t begun_ns = deps_.clock->NowNs();
-  Status closed = co_await Close(worker);
-  if (!closed.ok()) co_return closed;
-  auto seen = co_await GetOwn(worker);
+  auto seen = co_await CloseOwn(worker);
   if (!seen.ok()) co_return seen.status();
   // He was lost at the last moment, or somebody else is wished for, who is not there yet: this node goes on.
   if (!written_.unsettled->empty() || !MayHandOver(seen->region)) co_return Status::Ok();
@@ -333,13 +339,11 @@ dsm::Task<Status> RegionPrimary::HandOver(Worker& worker) {
 // have nothing yet, so that nobody but this node is in sync with it.
 dsm::Task<Status> RegionPrimary::Split(Worker& worker) {
   const uint64_t begun_ns = deps_.clock->NowNs();
-  Status status = co_await Close(worker);
-  if (!status.ok()) co_return status;
-  auto seen = co_await GetOwn(worker);
+  auto seen = co_await CloseOwn(worker);
   if (!seen.ok()) co_return seen.status();
   const std::string key = seen->region.split_at;
   if (key.empty()) co_return Status::Ok();
-  status = co_await TakeAlone(worker, &*seen);
+  Status status = co_await TakeAlone(worker, &*seen);
   if (!status.ok()) co_return status;
   auto right = co_await regions_.NextRegion(worker);
   if (!right.ok()) co_return right.status();

@@ -62,11 +62,11 @@ class RegionPrimary {
   void Abandon();
 
  private:
+  dsm::Task<Status> LeaveTakenOut(Worker& worker, const RegionEntry& region);
   dsm::Task<Status> FillBackups(Worker& worker, const RegionEntry& region);
   dsm::Task<void> Fill(Worker& worker, membership::NodeEntry node, Offer offer);
   dsm::Task<Result<Offer>> ReadOffer(Worker& worker, NodeId backup);
   dsm::Task<Status> ForgetGone(Worker& worker);
-  dsm::Task<Status> GiveUpSuccessor(Worker& worker, StoredRegion seen);
   dsm::Task<Status> HandOver(Worker& worker);
   dsm::Task<Status> Split(Worker& worker);
   dsm::Task<Status> DropOutside(Worker& worker, const RegionEntry& region);
@@ -75,6 +75,8 @@ class RegionPrimary {
   dsm::Task<void> EndFills(Worker& worker);
   /// The entry as it is, of a region that this node is the primary of still: else Fenced.
   dsm::Task<Result<StoredRegion>> GetOwn(Worker& worker);
+  /// Close, and then the same.
+  dsm::Task<Result<StoredRegion>> CloseOwn(Worker& worker);
   bool MayHandOver(const RegionEntry& region) const;
   bool IsMember(NodeId node) const;
 

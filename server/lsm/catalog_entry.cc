@@ -1,12 +1,30 @@
 #include "server/lsm/catalog_entry.h"
 
 #include "dsm/base/bytes.h"
-#include "index/prefixed_index.h"
+#include "index/lsm/types.h"
 
 namespace farleaf::server {
 
 using index::PrefixedIndex;
 namespace protocol = client::protocol;
+
+protocol::TreeInfo InfoOf(const CatalogEntry& entry, std::string_view name) {
+  protocol::TreeInfo info;
+  info.id = entry.number;
+  info.layout = entry.layout;
+  info.key_bytes_max = entry.key_bytes_max;
+  info.value_bytes_max =
+      entry.layout == protocol::TreeLayout::kFixed8 ? 8 : index::lsm::kValueBytesMax;
+  info.name = name;
+  return info;
+}
+
+PrefixedIndex::Limits LimitsOf(const CatalogEntry& entry) {
+  PrefixedIndex::Limits limits;
+  if (entry.layout == protocol::TreeLayout::kFixed8) limits.sizes = PrefixedIndex::Sizes::kFixed8;
+  limits.key_bytes_max = entry.key_bytes_max;
+  return limits;
+}
 
 Result<CatalogEntry> NewCatalogEntry(client::protocol::TreeLayout layout, uint32_t key_bytes_max) {
   constexpr uint32_t kDefault = 1024;

@@ -10,6 +10,7 @@
 
 #include "client/protocol.h"
 #include "dsm/base/result.h"
+#include "index/prefixed_index.h"
 
 namespace farleaf::server {
 
@@ -22,6 +23,10 @@ struct CatalogEntry {
 };
 
 inline constexpr size_t kCatalogEntryBytes = 7;
+
+/// What clients are told of the tree; its id is its number.
+client::protocol::TreeInfo InfoOf(const CatalogEntry& entry, std::string_view name);
+index::PrefixedIndex::Limits LimitsOf(const CatalogEntry& entry);
 
 /// Of a tree that is to be made, without a number. `key_bytes_max`: as it is wanted; 0: 1024, or what the layout says. InvalidArgument: such keys cannot be.
 Result<CatalogEntry> NewCatalogEntry(client::protocol::TreeLayout layout, uint32_t key_bytes_max);

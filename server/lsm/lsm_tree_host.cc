@@ -90,19 +90,11 @@ Task<Status> LsmTreeHost::ReadCatalog(OpContext& op) {
 Result<HostedTree> LsmTreeHost::Keep(std::string_view name, std::string_view entry_bytes) {
   const auto entry = ParseCatalogEntry(name, entry_bytes);
   if (!entry.ok()) return entry.status();
-  const bool fixed8 = entry->layout == protocol::TreeLayout::kFixed8;
   std::lock_guard lock(mutex_);
   Tree& tree = trees_[entry->number];
   if (!tree.index) {
-    PrefixedIndex::Limits limits;
-    limits.sizes = fixed8 ? PrefixedIndex::Sizes::kFixed8 : PrefixedIndex::Sizes::kAny;
-    limits.key_bytes_max = entry->key_bytes_max;
-    tree.index = std::make_unique<PrefixedIndex>(deps_.store, entry->number, limits);
-    tree.info.id = entry->number;
-    tree.info.layout = entry->layout;
-    tree.info.key_bytes_max = entry->key_bytes_max;
-    tree.info.value_bytes_max = fixed8 ? 8 : index::lsm::kValueBytesMax;
-    tree.info.name = name;
+    tree.info = InfoOf(*entry, name);
+    tree.index = std::make_unique<PrefixedIndex>(deps_.store, entry->number, LimitsOf(*entry));
   } else if (tree.info.name != name) {
     return Status::Corruption("the catalog has number " + std::to_string(entry->number) +
                               " for two trees, \"" + tree.info.name + "\" and \"" +

@@ -49,6 +49,7 @@ dsm::Task<Status> ReplicaSet::Exclude(Worker& worker, Link link, Status why) {
   const Links now = links();
   if (std::ranges::find(now, link) == now.end()) co_return Status::Ok();
   FARLEAF_LOG(warn, "{}: it is excluded", why.ToString());
+  NoteIncluded(link, false);  // whoever acknowledges from here on does not count on it
   Status excluded = co_await views_->Exclude(worker, link->node());
   if (!excluded.ok()) co_return excluded;
   link->port().Stop();
@@ -279,7 +280,15 @@ dsm::Task<Status> ReplicaSet::Include(Worker& worker, Link link) {
                                   ": it was excluded before it was included");
   }
   Status included = co_await views_->Include(worker, link->node());
+  if (included.ok()) NoteIncluded(link, true);
   co_return included;
+}
+
+void ReplicaSet::NoteIncluded(const Link& link, bool included) {
+  std::lock_guard lock(mutex_);
+  std::erase(included_, link);
+  if (included) included_.push_back(link);
+  has_copies_.store(!included_.empty(), std::memory_order_release);
 }
 
 dsm::Task<Status> ReplicaSet::Remove(Worker& worker, NodeId node) {

@@ -2,7 +2,8 @@
 //
 // Which backups count: the members of the last view that the membership has taken. A backup that cannot be written to is excluded: the
 // next view, without it, is committed before the call that found it ends, and before any other call ends that it is missing in. So what ends with Ok is at all
-// members of a view that is committed by then. Only members are promoted; so nothing that was acknowledged is lost with any of the others.
+// members of a view that is committed by then. Only members are promoted; so nothing that was acknowledged is lost with any of the others. While the view
+// has no member but the primary, what is acknowledged is on its disk (Mirror::has_copies).
 //
 // What an Append has WRITTEN may land after the call has failed as Unknown, into a buffer that holds another segment by then. So a backup is
 // filled again only when each worker with such a failure has reached that memory server since: then the old connection is gone (dsm/transport.h, 5).
@@ -62,8 +63,10 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<Status> Add(Worker& worker, std::shared_ptr<BackupLink> link);
   /// As if it had failed. Ok also if it was no member.
   dsm::Task<Status> Remove(Worker& worker, NodeId node);
-  /// Those that count.
+  /// Those that are written to.
   std::vector<NodeId> members() const;
+  /// One of them is in the view.
+  bool has_copies() const override { return has_copies_.load(std::memory_order_acquire); }
 
   dsm::Task<Status> Open(Worker& worker, index::lsm::LogKind log,
                          index::storage::SegmentId segment) override;
@@ -99,6 +102,7 @@ class ReplicaSet final : public index::lsm::Mirror {
     std::lock_guard lock(mutex_);
     return links_;
   }
+  void NoteIncluded(const Link& link, bool included);
   using OfOne = std::function<dsm::Task<Status>(BackupLink& link)>;
   /// Of each in parallel; then those that failed are excluded.
   dsm::Task<Status> OfEach(Worker& worker, const OfOne& of_one);
@@ -118,8 +122,10 @@ class ReplicaSet final : public index::lsm::Mirror {
   index::lsm::LsmStore* store_ = nullptr;
   index::lsm::CoroutineMutex changing_;  // of who changes the view
   const std::shared_ptr<UnsettledMemory> unsettled_;
+  std::atomic<bool> has_copies_{false};
   mutable std::mutex mutex_;  // guards all below
-  Links links_;               // that count
+  Links links_;               // that are written to
+  Links included_;            // of these: in the view
   std::vector<std::weak_ptr<BackupLink>>
       added_;  // whether they count or not, as long as calls on them run
   Counts counts_;

@@ -165,6 +165,14 @@ class ProcessClusterTest : public ::testing::Test {
     OpenSession();
     AwaitWhole();
   }
+  /// What the nodes said, where something is not as it should be.
+  void TearDown() override {
+    for (size_t node = 0; node < kNodes && HasFailure(); ++node) {
+      if (!nodes_[node]) continue;
+      std::printf("---- node %zu\n%s%s", node + 1, logs_[node].c_str(),
+                  nodes_[node]->Output().c_str());
+    }
+  }
   void OpenSession() {
     session_ = nullptr;
     auto session = server::membership::ZookeeperMembership::Open(
@@ -212,6 +220,7 @@ class ProcessClusterTest : public ::testing::Test {
       flags.insert(flags.end(), {"--peer-listen", peer, "--insecure"});
       prefix = network_->Prefix(node + 1);
     }
+    if (nodes_[node]) logs_[node] += nodes_[node]->Output() + "---- started again\n";
     nodes_[node] = cluster_.Start("compute_server", std::move(flags), prefix);
   }
   /// All nodes, for clients.
@@ -274,6 +283,7 @@ class ProcessClusterTest : public ::testing::Test {
   std::unique_ptr<server::membership::ZookeeperMembership> session_;
   std::array<std::unique_ptr<ChildProcess>, kNodes> nodes_;
   std::array<std::string, kNodes> addresses_;
+  std::array<std::string, kNodes> logs_;  ///< of their lives before the last
   Random random_{1};
 };
 

@@ -81,6 +81,9 @@ class CheckingMirror final : public index::lsm::Mirror {
     counts_.table_bytes += bytes.size();
     co_return Status::Ok();
   }
+  bool has_copies() const override { return has_copies_; }
+  /// Whether it counts as somebody who survives this process.
+  void set_has_copies(bool has_copies) { has_copies_ = has_copies; }
   Status MayAnswer() const override { return Status::Ok(); }
   dsm::Task<Status> Commit(dsm::Worker& worker, const index::lsm::StateEdit& edit) override {
     EXPECT_FALSE(committing_.exchange(true)) << "two Commits at once";
@@ -152,7 +155,7 @@ class CheckingMirror final : public index::lsm::Mirror {
 
   index::storage::Storage* const storage_;
   uint64_t epoch_ = 0;
-  std::atomic<bool> appending_{false}, committing_{false};
+  std::atomic<bool> appending_{false}, committing_{false}, has_copies_{true};
   mutable std::mutex mutex_;  // guards all below
   std::map<SegmentId, Segment> segments_;
   SegmentId last_[2] = {SegmentId::kNone, SegmentId::kNone};

@@ -19,10 +19,12 @@ void Do(const std::string& command) { FARLEAF_CHECK(Succeeds(command), command);
 
 bool NamespacesUnderTest::IsPossible() {
   if (::geteuid() != 0) return false;
-  const std::string probe = "farleaf-probe-" + std::to_string(::getpid());
+  const std::string pid = std::to_string(::getpid() % 100'000), probe = "farleaf-probe-" + pid;
   if (!Succeeds("ip netns add " + probe)) return false;
-  const bool links = Succeeds("ip link add flp type bridge && ip link del flp") &&
-                     Succeeds("ip link add flp0 type veth peer name flp1 && ip link del flp0");
+  const std::string link = "flp" + pid;
+  const bool links =
+      Succeeds("ip link add " + link + " type bridge && ip link del " + link) &&
+      Succeeds("ip link add " + link + " type veth peer name " + link + "p && ip link del " + link);
   return Succeeds("ip netns del " + probe) && links;
 }
 
