@@ -322,10 +322,8 @@ class Cluster {
   void NoteLost(Node& lost) {
     lost.regions->ForEach([this, &lost](const RegionNode& region) {
       const auto entry = std::ranges::find(map_, region.region(), &RegionEntry::id);
-      const RegionPrimary* const primary = region.primary();
-      const bool alone =
-          primary != nullptr && primary->serves() && primary->replicas().members().empty();
-      if (lost.life_over && primary == nullptr) saved_.insert({lost.id, region.region()});
+      const bool alone = IsAlone(region);
+      if (lost.life_over && region.primary() == nullptr) saved_.insert({lost.id, region.region()});
       const auto has = [&](NodeId id) {
         if (saved_.contains({id, region.region()})) return true;
         return id != lost.id && node(id).sim && !node(id).life_over && node(id).regions;
@@ -634,7 +632,11 @@ class Cluster {
     const size_t faults = random_.OneIn(4) ? 2 : 1;
     for (size_t i = 0; i < faults && !Failed(); ++i) {
       if (random_.OneIn(4)) PlanInFault();
-      OneFault();
+      if (random_.OneIn(3)) {
+        CrashAlone();
+      } else {
+        OneFault();
+      }
       for (uint64_t ms = random_.Below(3'000); ms > 50; ms -= 50) {
         Tend();
         RunFor(50 * kNsPerMs);
@@ -652,6 +654,29 @@ class Cluster {
     }
     driver_->Spawn(Wish(wished, &made_in_fault_));
     RunFor(random_.Below(60 * kNsPerMs));
+  }
+
+  /// Who comes to serve begins with nobody else in sync, and is crashed when it has acknowledged something.
+  void CrashAlone() {
+    PlanInFault();
+    const std::array<size_t, kClients> before = on_disk_;
+    for (int slice = 0; slice < 600 && !Failed(); ++slice) {
+      Tend();
+      RunFor(5 * kNsPerMs);
+      for (Node& each : nodes_) {
+        bool alone = false;
+        if (!each.sim || !each.regions || each.life_over) continue;
+        each.regions->ForEach([&](const RegionNode& region) { alone |= IsAlone(region); });
+        if (!alone || on_disk_ == before || random_.OneIn(2)) continue;
+        ++crashes;
+        Crash(each);
+        return;
+      }
+    }
+  }
+  static bool IsAlone(const RegionNode& region) {
+    const RegionPrimary* const primary = region.primary();
+    return primary != nullptr && primary->serves() && primary->replicas().members().empty();
   }
 
   void OneFault() {
@@ -755,6 +780,7 @@ TEST(ClusterTest, KeepsRegionsTogether) {
   EXPECT_GT(handed_over, 0u);
   EXPECT_GT(seen, 0u);
   EXPECT_GT(refused, 0u);
+  EXPECT_GT(alone, 0u);
 }
 
 }  // namespace
