@@ -116,9 +116,9 @@ class Cluster {
     driver_->Abandon();
   }
 
-  void Run(int rounds) {
+  void Run(uint64_t rounds) {
     AwaitWhole();
-    for (int round = 0; round < rounds && !Failed(); ++round) {
+    for (uint64_t round = 0; round < rounds && !Failed(); ++round) {
       SCOPED_TRACE("round " + std::to_string(round));
       if (random_.OneIn(2)) Plan();
       if (!Failed() && random_.OneIn(4)) AwaitWhole();
@@ -742,14 +742,19 @@ class Cluster {
   std::unique_ptr<InProcessMembership> driver_session_;
 };
 
-TEST(ClusterTest, KeepsRegionsTogether) {
-  const uint64_t seeds = test::Amount{2, 10, 1000};
+/// Parts of the seeds, for several cores.
+class ClusterTest : public ::testing::TestWithParam<uint64_t> {};
+constexpr uint64_t kParts = 4;
+
+TEST_P(ClusterTest, KeepsRegionsTogether) {
+  const uint64_t seeds = test::Amount{4, 52, 1000} / kParts, rounds = test::Amount{3, 2, 5};
   uint64_t acknowledged = 0, promotions = 0, crashes = 0, lives_over = 0, served = 0, whole = 0,
            alone = 0, all = 0, seen = 0, refused = 0, splits = 0, handed_over = 0;
-  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+  for (uint64_t i = 1; i <= seeds; ++i) {
+    const uint64_t seed = GetParam() * seeds + i;
     SCOPED_TRACE("seed " + std::to_string(seed));
     Cluster cluster(seed);
-    cluster.Run(5);
+    cluster.Run(rounds);
     acknowledged += cluster.acknowledged;
     promotions += cluster.promotions;
     crashes += cluster.crashes;
@@ -782,6 +787,7 @@ TEST(ClusterTest, KeepsRegionsTogether) {
   EXPECT_GT(refused, 0u);
   EXPECT_GT(alone, 0u);
 }
+INSTANTIATE_TEST_SUITE_P(Parts, ClusterTest, ::testing::Range(uint64_t{0}, kParts));
 
 }  // namespace
 }  // namespace farleaf::server::cluster
