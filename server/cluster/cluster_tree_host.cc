@@ -103,8 +103,8 @@ Result<HostedTree> ClusterTreeHost::Keep(std::string_view name, std::string_view
   if (!tree.index) {
     tree.info = InfoOf(*entry, name);
     tree.index = std::make_unique<RoutedIndex>(
-        deps_.routes, &peers_, RoutedIndex::Tree{std::string(name), entry->number, LimitsOf(*entry)},
-        options_.routing);
+        deps_.routes, &peers_,
+        RoutedIndex::Tree{std::string(name), entry->number, LimitsOf(*entry)}, options_.routing);
     numbers_.emplace(std::string(name), entry->number);
   } else if (tree.info.name != name) {
     return Status::Corruption("the membership has number " + std::to_string(entry->number) +

@@ -128,10 +128,10 @@ class Cluster {
   }
   uint64_t acknowledged = 0, promotions = 0, crashes = 0, lives_over = 0;
   uint64_t splits = 0,
-           handed_over = 0;  ///< that were wished for while all was whole, and came true
+           handed_over = 0;     ///< that were wished for while all was whole, and came true
   uint64_t alone_crashes = 0;   ///< of a region's only node in sync
   uint64_t crashes_of_all = 0;  ///< of the last of several that were, one after another too fast
-  uint64_t refused_begins = 0;       ///< of lives, before the last one's session had expired
+  uint64_t refused_begins = 0;  ///< of lives, before the last one's session had expired
   uint64_t seen_unacknowledged = 0;  ///< by reads, of what was not answered to its writer yet
   uint64_t served_again_ns_max = 0, whole_again_ns_max = 0;
 

@@ -193,6 +193,36 @@ TEST_F(MirroredStore, ThreadsWriteWhileCopiesAreFilled) {
 }
 
 // An earlier life of the primary may have sent commits of a segment that it has lost since.
+// What was acknowledged with a copy is in its memory, and not on this disk by then; once no copy counts, reads of it wait for the disk, too.
+TEST_F(MirroredStore, WithoutCopiesWhatIsAnsweredIsOnTheDisk) {
+  Open(Durability::kReplicated);
+  const auto syncs = [this] { return storage_.counts().syncs; };
+  const auto get = [this](std::string_view key) {
+    dsm::FabricCounts counts;
+    OpContext op{*worker_, counts};
+    std::string value;
+    auto found = worker_->Run(store_->Get(op, key, &value));
+    EXPECT_TRUE(found.ok() && *found) << key;
+  };
+  uint64_t before = syncs();
+  worker_->Run(Put(*worker_, "with", "value"));
+  get("with");
+  EXPECT_EQ(syncs(), before);
+  mirror_.set_has_copies(false);
+  get("with");
+  EXPECT_GT(syncs(), before);
+  before = syncs();
+  worker_->Run(Put(*worker_, "without", "value"));
+  EXPECT_GT(syncs(), before);
+  before = syncs();
+  get("without");  // it is there
+  EXPECT_EQ(syncs(), before);
+  mirror_.set_has_copies(true);
+  worker_->Run(Put(*worker_, "with again", "value"));
+  get("with again");
+  EXPECT_EQ(syncs(), before);
+}
+
 TEST_F(MirroredStore, TheRecoveryLogIsSentWhateverTheCopyHasOfIt) {
   Open(Durability::kReplicated);
   worker_->Run(PutMany(*worker_, 1, 200, 60'000));
