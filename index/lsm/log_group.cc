@@ -238,6 +238,7 @@ dsm::Task<Status> LogGroup::Sync(dsm::Worker& worker, Positions positions) {
     co_return status;
   }
   const CoroutineMutex::Held held = co_await syncing_.Lock(worker);
+  if (Reached(want)) co_return Status::Ok();
   Status status = co_await SyncFull(worker, positions);
   if (!status.ok()) co_return status;
   status = co_await Until(worker, want);

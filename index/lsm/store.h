@@ -250,9 +250,10 @@ class LsmStore final : public RangeIndex {
   /// and must not have been seen then. REQUIRES: deps_.mirror.
   bool IsSafe(std::string_view key) const {
     if (options_.durability == Durability::kLocal) return true;
-    const Sequence safe = deps_.mirror->has_copies() ? recovery_log_->mirrored_sequence()
-                                                     : recovery_log_->durable_sequence();
-    return NewestInMemory(View(), key) <= safe;
+    // In this order: a copy that counts now has all that was mirrored by then.
+    const Sequence newest = NewestInMemory(View(), key);
+    const Sequence mirrored = recovery_log_->mirrored_sequence();
+    return newest <= (deps_.mirror->has_copies() ? mirrored : recovery_log_->durable_sequence());
   }
   /// Until all that was appended so far is safe; then whether this process may answer. REQUIRES: deps_.mirror.
   Task<Status> AwaitAnswerable(OpContext& op);

@@ -106,16 +106,16 @@ Task<Status> LsmStore::MultiGet(OpContext& op, std::span<const std::string_view>
 
 size_t LsmStore::VisitAtOnce(OpContext& /*op*/, std::span<const std::string_view> keys,
                              ValueVisitor& visitor) {
-  if (deps_.mirror != nullptr && !deps_.mirror->MayAnswer().ok()) return 0;
   const ReadView& view = View();
   Found found;
   Missing missing;
   for (size_t i = 0; i < keys.size(); ++i) {
     if (!CheckKey(keys[i]).ok()) return i;
-    if (deps_.mirror != nullptr && !IsSafe(keys[i])) return i;
     const auto outcome =
         LookUp(view, Places(), keys[i], kSequenceMax, Wanted::kValue, &found, &missing);
     if (outcome == LookupOutcome::kMissing) return i;
+    // Of what was seen: others write meanwhile.
+    if (deps_.mirror != nullptr && !(IsSafe(keys[i]) && deps_.mirror->MayAnswer().ok())) return i;
     if (outcome == LookupOutcome::kFound) {
       visitor.Visit(i, found.entry.value);
     } else {

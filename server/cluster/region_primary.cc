@@ -151,13 +151,13 @@ dsm::Task<Status> RegionPrimary::Look(Worker& worker, StoredRegion seen) {
     status = co_await Close(worker);
     co_return status;
   }
+  Status safe;
+  if (serves_.load()) safe = co_await KeepSafe(worker, seen.region);
   if (!splits && !hands_over) {
-    status = co_await LeaveTakenOut(worker, seen.region);
-    if (status.ok()) status = co_await FillBackups(worker, seen.region);
-    // What was acknowledged while others had it is in this memory only.
-    if (status.ok() && !replicas_.has_copies()) status = co_await store_->SyncLogs(worker);
-    co_return status;
+    status = co_await FillBackups(worker, seen.region);
+    co_return safe.ok() ? status : safe;
   }
+  if (!safe.ok()) co_return safe;
   // Clients should not wait for what is being filled.
   if (!fills_.empty() || !written_.unsettled->empty()) co_return Status::Ok();
   if (splits) {
@@ -174,14 +174,20 @@ bool RegionPrimary::MayHandOver(const RegionEntry& region) const {
          Contains(region.in_sync, successor) && IsMember(successor);
 }
 
-// Who is written to was being filled by an earlier look at the entry: the master has taken him out since.
-dsm::Task<Status> RegionPrimary::LeaveTakenOut(Worker& worker, const RegionEntry& region) {
+// Who is written to was being filled by an earlier look at the entry: if he is in neither, the master has taken him out since. What was acknowledged
+// while others had it is in this memory only when they are gone.
+dsm::Task<Status> RegionPrimary::KeepSafe(Worker& worker, const RegionEntry& region) {
   for (const NodeId member : replicas_.members()) {
     if (Contains(region.in_sync, member) || Contains(region.filling, member)) continue;
     Status removed = co_await replicas_.Remove(worker, member);
     if (!removed.ok()) co_return removed;
   }
-  co_return Status::Ok();
+  const bool alone = !replicas_.has_copies() || region.in_sync.size() == 1;
+  if (!alone || store_->options().durability != index::lsm::Durability::kReplicated) {
+    co_return Status::Ok();
+  }
+  Status synced = co_await store_->SyncLogs(worker);
+  co_return synced;
 }
 
 dsm::Task<Result<Offer>> RegionPrimary::ReadOffer(Worker& worker, NodeId backup) {

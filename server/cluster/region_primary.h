@@ -62,7 +62,7 @@ class RegionPrimary {
   void Abandon();
 
  private:
-  dsm::Task<Status> LeaveTakenOut(Worker& worker, const RegionEntry& region);
+  dsm::Task<Status> KeepSafe(Worker& worker, const RegionEntry& region);
   dsm::Task<Status> FillBackups(Worker& worker, const RegionEntry& region);
   dsm::Task<void> Fill(Worker& worker, membership::NodeEntry node, Offer offer);
   dsm::Task<Result<Offer>> ReadOffer(Worker& worker, NodeId backup);

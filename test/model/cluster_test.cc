@@ -130,6 +130,7 @@ class Cluster {
   uint64_t splits = 0,
            handed_over = 0;     ///< that were wished for while all was whole, and came true
   uint64_t alone_crashes = 0;   ///< of a region's only node in sync
+  uint64_t crashed_alone = 0;   ///< of these, by CrashAlone
   uint64_t crashes_of_all = 0;  ///< of the last of several that were, one after another too fast
   uint64_t refused_begins = 0;  ///< of lives, before the last one's session had expired
   uint64_t seen_unacknowledged = 0;  ///< by reads, of what was not answered to its writer yet
@@ -338,17 +339,19 @@ class Cluster {
     });
   }
   /// What a primary acknowledges while nobody else is in sync is on its disk, with all before it.
-  void NoteOnDisk(const LsmStore& store, size_t client, size_t count) {
+  void NoteOnDisk(size_t client, size_t count) {
+    on_disk_[client] = std::max(on_disk_[client], count);
+  }
+  /// Whether its primary writes to nobody else.
+  bool IsAlone(const LsmStore& store) {
+    bool alone = false;
     for (const Node& each : nodes_) {
       if (!each.sim || !each.regions) continue;
       each.regions->ForEach([&](const RegionNode& region) {
-        const RegionPrimary* const primary = region.primary();
-        if (primary == nullptr || primary->store() != &store) return;
-        if (!primary->replicas().has_copies()) {
-          on_disk_[client] = std::max(on_disk_[client], count);
-        }
+        alone |= IsAlone(region) && region.primary()->store() == &store;
       });
     }
+    return alone;
   }
 
   void Crash(Node& crashed) {
@@ -434,6 +437,7 @@ class Cluster {
       const size_t count = model.operations.size();
       dsm::FabricCounts counts;
       OpContext op{worker, counts};
+      const bool alone = IsAlone(store);
       Status written =
           co_await test::WriteOperation(op, store, client, std::move(operation), kTree);
       if (written.ok()) {
@@ -441,7 +445,7 @@ class Cluster {
         EXPECT_EQ(serving_[client], epoch) << "a deposed primary has acknowledged a write";
         if (serving_[client] != epoch) co_return;
         model.durable = std::max(model.durable, count);
-        NoteOnDisk(store, client, count);
+        if (alone && IsAlone(store)) NoteOnDisk(client, count);
         ++acknowledged;
         ++acknowledged_[client];
       } else {
@@ -465,6 +469,7 @@ class Cluster {
     OpContext op{worker, counts};
     const std::string key = kTree + test::KeyOf(client, random_.Below(test::kPrefixKeysEach));
     std::optional<std::string> seen;
+    const bool alone = IsAlone(store);
     if (random_.OneIn(4)) {
       std::vector<KeyValue> rows;
       const ScanRange range{.start = key, .limit = 1};
@@ -483,7 +488,7 @@ class Cluster {
     const size_t count = std::stoull(*seen) + 1;
     seen_unacknowledged += count > model.durable;
     model.durable = std::max(model.durable, count);
-    NoteOnDisk(store, client, count);
+    if (alone && IsAlone(store)) NoteOnDisk(client, count);
   }
 
   // ---- What is known of the regions
@@ -669,6 +674,7 @@ class Cluster {
         each.regions->ForEach([&](const RegionNode& region) { alone |= IsAlone(region); });
         if (!alone || on_disk_ == before || random_.OneIn(2)) continue;
         ++crashes;
+        ++crashed_alone;
         Crash(each);
         return;
       }
@@ -749,7 +755,8 @@ constexpr uint64_t kParts = 4;
 TEST_P(ClusterTest, KeepsRegionsTogether) {
   const uint64_t seeds = test::Amount{4, 52, 1000} / kParts, rounds = test::Amount{3, 2, 5};
   uint64_t acknowledged = 0, promotions = 0, crashes = 0, lives_over = 0, served = 0, whole = 0,
-           alone = 0, all = 0, seen = 0, refused = 0, splits = 0, handed_over = 0;
+           alone = 0, crashed_alone = 0, all = 0, seen = 0, refused = 0, splits = 0,
+           handed_over = 0;
   for (uint64_t i = 1; i <= seeds; ++i) {
     const uint64_t seed = GetParam() * seeds + i;
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -764,6 +771,7 @@ TEST_P(ClusterTest, KeepsRegionsTogether) {
     splits += cluster.splits;
     handed_over += cluster.handed_over;
     alone += cluster.alone_crashes;
+    crashed_alone += cluster.crashed_alone;
     all += cluster.crashes_of_all;
     served = std::max(served, cluster.served_again_ns_max);
     whole = std::max(whole, cluster.whole_again_ns_max);
@@ -786,6 +794,7 @@ TEST_P(ClusterTest, KeepsRegionsTogether) {
   EXPECT_GT(seen, 0u);
   EXPECT_GT(refused, 0u);
   EXPECT_GT(alone, 0u);
+  EXPECT_GT(crashed_alone, 0u);
 }
 INSTANTIATE_TEST_SUITE_P(Parts, ClusterTest, ::testing::Range(uint64_t{0}, kParts));
 

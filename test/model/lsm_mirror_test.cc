@@ -192,7 +192,6 @@ TEST_F(MirroredStore, ThreadsWriteWhileCopiesAreFilled) {
   EXPECT_GT(counts.commits, 0u);
 }
 
-// An earlier life of the primary may have sent commits of a segment that it has lost since.
 // What was acknowledged with a copy is in its memory, and not on this disk by then; once no copy counts, reads of it wait for the disk, too.
 TEST_F(MirroredStore, WithoutCopiesWhatIsAnsweredIsOnTheDisk) {
   Open(Durability::kReplicated);
@@ -223,6 +222,7 @@ TEST_F(MirroredStore, WithoutCopiesWhatIsAnsweredIsOnTheDisk) {
   EXPECT_EQ(syncs(), before);
 }
 
+// An earlier life of the primary may have sent commits of a segment that it has lost since.
 TEST_F(MirroredStore, TheRecoveryLogIsSentWhateverTheCopyHasOfIt) {
   Open(Durability::kReplicated);
   worker_->Run(PutMany(*worker_, 1, 200, 60'000));

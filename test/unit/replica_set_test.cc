@@ -171,6 +171,40 @@ TEST_F(ReplicaSetTest, AnAcknowledgedWriteIsOneRoundTripAndNoWorkForTheBackups) 
   EXPECT_EQ(Messages(), messages);
 }
 
+// Who is written to and not in the view yet would not be promoted: what is acknowledged is on this disk, too.
+TEST_F(ReplicaSetTest, OnlyAMemberOfTheViewIsACopy) {
+  const auto syncs_of_a_put = [this](const std::string& key) {
+    const uint64_t before = disk_.counts().syncs;
+    Put(key, "value");
+    return disk_.counts().syncs - before;
+  };
+  EXPECT_FALSE(replicas_.has_copies());
+  EXPECT_GT(syncs_of_a_put("alone"), 0u);
+
+  views_.holds_include = true;
+  Status added;
+  worker_.Spawn(Add(0, &added));
+  const auto until_including = [this]() -> Task<void> {
+    while (!views_.including) co_await worker_.Sleep(0);
+  };
+  worker_.Run(until_including());
+  EXPECT_EQ(replicas_.members().size(), 1u);
+  EXPECT_FALSE(replicas_.has_copies());
+  EXPECT_GT(syncs_of_a_put("while the view takes him in"), 0u);
+
+  views_.holds_include = false;
+  const auto until_included = [this]() -> Task<void> {
+    while (!replicas_.has_copies()) co_await worker_.Sleep(0);
+  };
+  worker_.Run(until_included());
+  EXPECT_TRUE(views_.members.contains(1));
+  EXPECT_EQ(syncs_of_a_put("with a copy"), 0u);
+
+  EXPECT_TRUE(worker_.Run(replicas_.Remove(worker_, 1)).ok());
+  EXPECT_FALSE(replicas_.has_copies());
+  EXPECT_GT(syncs_of_a_put("alone again"), 0u);
+}
+
 TEST_F(ReplicaSetTest, WhoIsExcludedWhileTheViewTakesHimInStaysOut) {
   views_.holds_include = true;
   Status added;
