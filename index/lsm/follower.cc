@@ -76,7 +76,7 @@ dsm::Task<Status> Follower::Seal(dsm::Worker& worker, SegmentId segment, uint32_
   }
   Status sealed = co_await logs_.Seal(worker, segment, used);
   // Of those that it has followed up to here the last one may be another segment's: then this one stays a little longer.
-  if (sealed.ok() && commits) store_->AddFollowed(segment, store_->followed_through());
+  if (sealed.ok() && commits) store_->AddFollowed(segment, store_->last_sequence());
   co_return sealed;
 }
 
@@ -114,7 +114,7 @@ dsm::Task<Status> Follower::FollowSegment(dsm::Worker& worker, SegmentId segment
 Result<bool> Follower::FollowUntilFull(SegmentId segment, uint32_t* at) {
   const std::span<const std::byte> bytes = logs_.Find(segment)->bytes;
   const uint32_t seed = SegmentSeed(epoch_, segment);
-  Sequence followed = store_->followed_through();
+  Sequence followed = store_->last_sequence();
   while (const auto record = ParseLogRecord(seed, *at, bytes.subspan(*at))) {
     std::optional<CommitReader> commit;
     if (record->kind == LogRecordKind::kCommit) commit = CommitReader::Parse(record->payload);

@@ -99,9 +99,11 @@ BlockRequest RecordRequest(const ValuePointer& pointer, const RecordUnpacker* un
 }
 
 bool ResolvePointer(const LookupPlaces& places, Entry* entry, BlockCache::Handle* pin) {
-  if (const auto record = places.value_log->Find(entry->pointer)) {
-    entry->value = record->value;
-    return true;
+  if (places.value_log) {
+    if (const auto record = places.value_log->Find(entry->pointer)) {
+      entry->value = record->value;
+      return true;
+    }
   }
   BlockCache::Handle handle = places.cache->Lookup(KeyOf(entry->pointer), BlockKind::kRecord);
   if (!handle) return false;
@@ -128,15 +130,15 @@ LookupOutcome LookUp(const ReadView& view, const LookupPlaces& places, std::stri
   return LookupOutcome::kMissing;
 }
 
-dsm::Task<Result<BlockCache::Handle>> FetchMissing(dsm::Worker& worker, storage::Storage* storage,
-                                                   LookupPlaces places, Missing missing) {
+dsm::Task<Result<BlockCache::Handle>> FetchMissing(dsm::Worker& worker, LookupPlaces places,
+                                                   Missing missing) {
   if (missing.table) {
     auto fetched = co_await missing.table->Fetch(worker, *places.cache, missing.block);
     co_return fetched;
   }
-  const RecordUnpacker unpacker(places.epoch, missing.record, storage);
+  const RecordUnpacker unpacker(places.epoch, missing.record, places.storage);
   const BlockRequest request = RecordRequest(missing.record, &unpacker, BlockUse::kAgain);
-  auto fetched = co_await FetchBlock(worker, *storage, *places.cache, request);
+  auto fetched = co_await FetchBlock(worker, *places.storage, *places.cache, request);
   co_return fetched;
 }
 

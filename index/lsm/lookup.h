@@ -18,9 +18,10 @@ namespace farleaf::index::lsm {
 
 struct LookupPlaces {
   BlockCache* cache = nullptr;
-  const Log* value_log = nullptr;
+  const Log* value_log = nullptr;  ///< null: nothing of it is in memory
   const Clock* wall = nullptr;
   uint64_t epoch = 0;
+  storage::Storage* storage = nullptr;
 };
 
 /// kPresence: nothing is read of the value log.
@@ -47,8 +48,8 @@ LookupOutcome LookUp(const ReadView& view, const LookupPlaces& places, std::stri
                      Sequence snapshot, Wanted wanted, Found* found, Missing* missing);
 
 /// Puts what was missing into the cache; the handle keeps it there.
-dsm::Task<Result<BlockCache::Handle>> FetchMissing(dsm::Worker& worker, storage::Storage* storage,
-                                                   LookupPlaces places, Missing missing);
+dsm::Task<Result<BlockCache::Handle>> FetchMissing(dsm::Worker& worker, LookupPlaces places,
+                                                   Missing missing);
 
 /// Checks a record of the value log on its way into the cache, where the whole record is the block.
 class RecordUnpacker final : public BlockUnpacker {

@@ -49,6 +49,7 @@
 #include "index/lsm/store_metrics.h"
 #include "index/lsm/value_garbage.h"
 #include "index/lsm/version.h"
+#include "index/lsm/view_read.h"
 #include "index/lsm/wary_cursor.h"
 #include "index/lsm/write_pace.h"
 #include "index/lsm/write_room.h"
@@ -147,8 +148,6 @@ class LsmStore final : public RangeIndex {
   Task<Status> AwaitFlushed(dsm::Worker& worker);
   /// Has the memtable flushed. REQUIRES: no other one is; all values that it names are durable.
   void RotateFollowed();
-  /// The last commit that is in a memtable or table.
-  Sequence followed_through();
   /// The segment's commits are all in memtables or tables; `last` is the last one, or a later one.
   void AddFollowed(SegmentId segment, Sequence last) { followed_.Add(segment, last); }
   bool IsFollowed(SegmentId segment) const { return followed_.Contains(segment); }
@@ -166,6 +165,9 @@ class LsmStore final : public RangeIndex {
   Task<void> RunCollection(dsm::Worker& worker);
   /// Looks once a second for what has expired or was deleted by ranges, and has it flushed, written anew by RunCompactions, and collected.
   Task<void> RunReclaim(dsm::Worker& worker);
+  /// Of the last commit: whatever was acknowledged, or seen by a reader, has this one or an earlier one. Of a follower: of the last one that is in a
+  /// memtable or table.
+  Sequence last_sequence();
   /// Has what the memtable holds flushed, however little it is, as soon as no other flush runs.
   void FlushSoon();
   /// From now on every level's run sinks at the next occasion, whatever its size: all ends up in the lowest level, at the cost of
@@ -240,8 +242,10 @@ class LsmStore final : public RangeIndex {
   static void InsertFollowed(CommitReader commit, Memtable* memtable, OpenBytes* named);
 
   // store_read.cc
-  Status CheckKey(std::string_view key) const;
-  LookupPlaces Places() { return {&cache_, value_log_.get(), deps_.wall, manifest_->epoch()}; }
+  static Status CheckKey(std::string_view key) { return CheckLookupKey(key); }
+  LookupPlaces Places() {
+    return {&cache_, value_log_.get(), deps_.wall, manifest_->epoch(), deps_.storage};
+  }
   /// Looks until the outcome is known, or the deadline is over. `found` is good until the next suspension, but for what it pins.
   Task<Result<bool>> Find(OpContext& op, LookupPlaces places, std::string_view key,
                           Sequence snapshot, Wanted wanted, Found* found);
@@ -281,28 +285,7 @@ class LsmStore final : public RangeIndex {
   bool RotateMemtable(Rotate when);
 
   // store_scan.cc
-  /// All that was committed up to `sequence`, and whatever else the view has, which is newer.
-  struct ReadPoint {
-    std::shared_ptr<const ReadView> view;
-    Sequence sequence = 0;
-  };
   ReadPoint TakeReadPoint();
-  /// Those that are not in memory with one Run. Fills no others.
-  Task<Status> FetchValues(dsm::Worker& worker, std::span<const ValuePointer> pointers,
-                           std::span<std::string* const> values);
-  /// Of rows of a scan.
-  struct Wanting {
-    ValuePointer pointer;
-    size_t row = 0;
-  };
-  Task<Status> FillRows(dsm::Worker& worker, const std::vector<Wanting>& wanting,
-                        std::vector<KeyValue>* rows);
-  /// One by one: rows whose values cannot be read are taken out.
-  Task<Status> FillReadableRows(dsm::Worker& worker, const std::vector<Wanting>& wanting,
-                                std::vector<KeyValue>* rows);
-  /// `places`: with the time by which entries expire.
-  Task<Status> ScanFrom(OpContext& op, ReadPoint point, LookupPlaces places, ScanRange range,
-                        std::vector<KeyValue>* rows);
 
   Task<Result<std::optional<uint64_t>>> FindExpiry(OpContext& op, LookupPlaces places,
                                                    std::string_view key, Sequence snapshot);

@@ -109,12 +109,6 @@ void LsmStore::RotateFollowed() {
   if (RotateMemtable(Rotate::kAlways)) flush_work_.Notify();
 }
 
-Sequence LsmStore::followed_through() {
-  Sequence followed = 0;
-  recovery_log_->WithLastSequence([&](Sequence last) { followed = last; });
-  return followed;
-}
-
 Task<Status> LsmStore::CommitOfLogs(dsm::Worker& worker, StateEdit edit) {
   edit.segments_end = grants_.end();
   Status committed = co_await manifest_->Commit(worker, edit);

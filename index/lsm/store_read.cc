@@ -1,37 +1,12 @@
 // Gets.
-#include <fmt/format.h>
-
 #include "index/lsm/store.h"
 
 namespace farleaf::index::lsm {
 
-Status LsmStore::CheckKey(std::string_view key) const {
-  if (!key.empty() && key.size() <= kKeyBytesMax) return Status::Ok();
-  return Status::InvalidArgument(
-      fmt::format("a key of {} bytes: 1 to {} can be", key.size(), kKeyBytesMax));
-}
-
 Task<Result<bool>> LsmStore::Find(OpContext& op, LookupPlaces places, std::string_view key,
                                   Sequence snapshot, Wanted wanted, Found* found) {
-  std::vector<BlockCache::Handle> pins;  // so that each turn gets further
-  for (;;) {
-    Missing missing;
-    const ReadView& view = View();
-    switch (LookUp(view, places, key, snapshot, wanted, found, &missing)) {
-      case LookupOutcome::kFound:
-        co_return true;
-      case LookupOutcome::kAbsent:
-        co_return false;
-      case LookupOutcome::kMissing:
-        break;
-    }
-    // The very view that was looked at: what is missing is part of it.
-    const std::shared_ptr<const ReadView> pinned = view.shared_from_this();
-    auto fetched = co_await FetchMissing(op.worker, deps_.storage, places, missing);
-    if (!fetched.ok()) co_return fetched.status();
-    if (op.expired()) co_return Status::DeadlineExceeded("reading from disk");
-    pins.push_back(std::move(*fetched));
-  }
+  return FindInView(op, places, {key, snapshot, wanted}, found,
+                    [this]() -> const ReadView& { return View(); });
 }
 
 Task<Result<bool>> LsmStore::Get(OpContext& op, std::string_view key, std::string* value) {

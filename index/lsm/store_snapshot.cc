@@ -57,7 +57,7 @@ Task<Status> LsmStore::ScanAt(OpContext& op, const Snapshot& snapshot, ScanRange
                               std::vector<KeyValue>* rows) {
   ReadPoint point{PinView(), snapshot.sequence()};
   const LookupPlaces places = PlacesAt(snapshot);
-  Status scanned = co_await ScanFrom(op, std::move(point), places, range, rows);
+  Status scanned = co_await ScanView(op, places, std::move(point), range, rows);
   if (scanned.ok() && deps_.mirror != nullptr) scanned = co_await AwaitAnswerable(op);
   co_return scanned;
 }
