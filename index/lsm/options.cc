@@ -14,6 +14,9 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 Status LsmOptions::Validate() const {
   FARLEAF_RETURN_IF_ERROR(InRange<uint64_t>("flush_ms", flush_ms, 1, 60'000));
+  if (flush_memtable_ms != 0) {
+    FARLEAF_RETURN_IF_ERROR(InRange<uint64_t>("flush_memtable_ms", flush_memtable_ms, 10, 3'600'000));
+  }
   FARLEAF_RETURN_IF_ERROR(InRange("memtable_bytes", memtable_bytes, kMiB, 4096 * kMiB));
   FARLEAF_RETURN_IF_ERROR(InRange<uint32_t>("growth_factor", growth_factor, 4, 16));
   FARLEAF_RETURN_IF_ERROR(

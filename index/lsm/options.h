@@ -29,6 +29,9 @@ struct LsmOptions {
   uint64_t flush_ms = 1000;
   /// A memtable of this size is flushed; two of them may be in memory. 1 MiB..4 GiB.
   uint64_t memtable_bytes = uint64_t{64} << 20;
+  /// What has been in the memtable for this long is flushed, however little it is: so what only tables are read of (copy_reader.h) is no older than that, and
+  /// what the flush takes. Looked at 10 times a second. 0: never. 10..3600000.
+  uint64_t flush_memtable_ms = 0;
   /// Each level's target is this many times that of the one above. 4..16.
   uint32_t growth_factor = 8;
   /// Values of this size and more go to the value log. 64..65536.

@@ -347,6 +347,13 @@ class LsmStore final : public RangeIndex {
   /// As much as the version needs.
   void SetReserve(const Version& version);
   Task<Status> TendLogs(dsm::Worker& worker);
+  /// Since when the active memtable has held something, as far as it was looked at.
+  struct MemtableAge {
+    Sequence first = 0;  ///< ReadView::active_first; 0: it holds nothing
+    uint64_t since_ns = 0;
+  };
+  /// `before_ns`: the last look.
+  void FlushIfOld(MemtableAge* age, uint64_t before_ns, uint64_t now_ns);
   enum class Bottom : uint8_t { kNo, kYes };
   /// `range_deletes`: of each source of a merge, the newest first. kYes: nothing lies below its result.
   MergeRule RuleOf(std::vector<std::vector<RangeDelete>> range_deletes, Bottom bottom);

@@ -306,13 +306,29 @@ Task<void> LsmStore::RunLogs(dsm::Worker& worker) {
   }
 }
 
-// What `local` promises of time.
+void LsmStore::FlushIfOld(MemtableAge* age, uint64_t before_ns, uint64_t now_ns) {
+  const ReadView& view = View();
+  if (view.active->empty()) {
+    *age = {};
+    return;
+  }
+  // Begun behind the last look, or there was another one then.
+  if (age->first != view.active_first) *age = {view.active_first, before_ns};
+  if (now_ns - age->since_ns < options_.flush_memtable_ms * kNsPerMs) return;
+  FlushSoon();
+}
+
+// What `local` promises of time, and `flush_memtable_ms`.
 Task<void> LsmStore::RunLogFlushes(dsm::Worker& worker) {
-  const uint64_t slice_ns = std::min<uint64_t>(options_.flush_ms * kNsPerMs / 2, kSliceNs);
-  uint64_t flushed_ns = worker.clock().NowNs();
+  const uint64_t flush_old_ms = options_.flush_memtable_ms;
+  uint64_t slice_ns = std::min<uint64_t>(options_.flush_ms * kNsPerMs / 2, kSliceNs);
+  if (flush_old_ms != 0) slice_ns = std::min(slice_ns, flush_old_ms * kNsPerMs / 2);
+  uint64_t flushed_ns = worker.clock().NowNs(), looked_ns = flushed_ns;
+  MemtableAge age;
   while (!stopping_) {
     co_await worker.Sleep(slice_ns);
     const uint64_t now_ns = worker.clock().NowNs();
+    if (flush_old_ms != 0) FlushIfOld(&age, std::exchange(looked_ns, now_ns), now_ns);
     if (now_ns - flushed_ns < options_.flush_ms * kNsPerMs - slice_ns) continue;
     flushed_ns = now_ns;
     Status flushed = co_await logs_->Flush(worker);
