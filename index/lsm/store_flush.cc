@@ -206,6 +206,11 @@ Task<Status> LsmStore::Flush(dsm::Worker& worker) {
   values_end[0] = 0;
   Status status = co_await logs_->Sync(worker, values_end);
   if (!status.ok()) co_return status;
+  // Whoever reads a copy's tables (copy_reader.h) must not see what may be lost with this process.
+  if (deps_.mirror != nullptr && options_.durability != Durability::kLocal) {
+    status = co_await logs_->Replicate(worker, logs_->ends());
+    if (!status.ok()) co_return status;
+  }
   StateEdit edit;
   edit.flushed_through = last;
   status = co_await WriteFreshRun(worker, *memtable, bottom, &edit);
