@@ -107,7 +107,8 @@ CopyMetrics StoreCopy::metrics() const {
           .verifying_ns = tables.verifying_ns,
           .edits = edits_,
           .segments = whole_.size() + logs_.open().size() + pending,
-          .segments_pending = pending};
+          .segments_pending = pending,
+          .segments_kept = reads_->kept()};
 }
 
 Status StoreCopy::CheckPhase(std::initializer_list<Phase> any_of, std::string_view what) const {
@@ -119,12 +120,31 @@ Status StoreCopy::CheckPhase(std::initializer_list<Phase> any_of, std::string_vi
 }
 
 void StoreCopy::Remove(SegmentId segment) {
+  Forget(segment);
+  RemoveFile(segment);
+}
+
+void StoreCopy::Forget(SegmentId segment) {
   whole_.erase(segment);
   unsynced_.erase(segment);
   claimed_.erase(segment);
   filled_.Forget(segment);
   tables_.Forget(segment);
   logs_.Forget(segment);
+}
+
+void StoreCopy::RemoveFiles(const std::vector<SegmentId>& segments) {
+  for (const SegmentId segment : segments) RemoveFile(segment);
+}
+
+bool StoreCopy::MakeRoom(const Status& failure) {
+  if (failure.code() != StatusCode::kResourceExhausted) return false;
+  const std::vector<SegmentId> kept = reads_->LetGo();
+  RemoveFiles(kept);
+  return !kept.empty();
+}
+
+void StoreCopy::RemoveFile(SegmentId segment) {
   const Status removed = storage_->Remove(segment);
   if (removed.ok() || removed.code() == StatusCode::kNotFound) return;
   FARLEAF_LOG(warn, "a segment of the copy stays until it is filled or opened: {}",
@@ -144,6 +164,7 @@ Status StoreCopy::NamesOf(std::vector<SegmentId> missing) const {
 
 dsm::Task<Status> StoreCopy::BeginFill(dsm::Worker& worker) {
   phase_ = Phase::kNone;
+  reads_->Hide();
   // Of these nobody knows whether they will be on the device.
   for (const auto& [segment, log] : logs_.unsynced()) whole_.erase(segment);
   logs_.ForgetAll();
@@ -166,6 +187,7 @@ dsm::Task<Status> StoreCopy::BeginFill(dsm::Worker& worker) {
 
 dsm::Task<Status> StoreCopy::Empty(dsm::Worker& worker) {
   phase_ = Phase::kNone;
+  reads_->Hide();
   logs_.ForgetAll();
   tables_.ForgetAll();
   filled_.ForgetAll();
@@ -240,6 +262,7 @@ dsm::Task<Status> StoreCopy::Install(dsm::Worker& worker, StoreState state, Open
   Status installed = co_await manifest_->Install(worker, std::move(state));
   if (!installed.ok()) co_return installed;
   phase_ = Phase::kFollowing;
+  reads_->Begin();
   for (const SegmentId id : *existing) {
     if (!named.contains(id)) Remove(id);
   }
@@ -265,6 +288,7 @@ dsm::Task<Status> StoreCopy::OpenLog(dsm::Worker& worker, LogKind log, SegmentId
   FARLEAF_CO_RETURN_IF_ERROR(CheckOpen(log, segment));
   filled_.Forget(segment);
   Status opened = co_await logs_.Open(worker, log, segment, buffer);
+  if (MakeRoom(opened)) opened = co_await logs_.Open(worker, log, segment, buffer);
   co_return opened;
 }
 
@@ -301,6 +325,7 @@ dsm::Task<Status> StoreCopy::WriteTable(dsm::Worker& worker, SegmentChunk chunk)
                                       " is here, and is not written again");
   }
   Status written = co_await tables_.Write(worker, chunk);
+  if (MakeRoom(written)) written = co_await tables_.Write(worker, chunk);
   co_return written;
 }
 
@@ -378,7 +403,10 @@ dsm::Task<Status> StoreCopy::Commit(dsm::Worker& worker, const StateEdit& edit) 
   Status taken = co_await TakeTables(worker, tables);
   if (!taken.ok()) co_return taken;
   const std::vector<TableState> dropped = DroppedTables(edit);
-  Status committed = co_await manifest_->Commit(worker, edit);
+  const Manifest::Applied show = [&](const StoreState& now) {
+    if (edit.changes_tables()) reads_->Change(now);
+  };
+  Status committed = co_await manifest_->Commit(worker, edit, show);
   if (!committed.ok()) co_return committed;
   ++edits_;
   for (const TableInfo* table : tables) {
@@ -395,10 +423,27 @@ dsm::Task<Status> StoreCopy::Commit(dsm::Worker& worker, const StateEdit& edit) 
       if (!named.contains(id)) Remove(id);
     }
   }
-  for (const auto* ids : {&edit.recovery_dropped, &edit.values_dropped}) {
-    for (const SegmentId id : *ids) Remove(id);
+  for (const SegmentId id : edit.recovery_dropped) Remove(id);
+  for (const SegmentId id : edit.values_dropped) {
+    Forget(id);
+    RemoveFiles(reads_->Drop(id));
   }
   co_return Status::Ok();
+}
+
+// ---- Reads
+
+Result<uint64_t> StoreCopy::TakeStamp() {
+  FARLEAF_RETURN_IF_ERROR(CheckPhase({Phase::kFollowing}, "a stamp"));
+  return reads_->TakeStamp();
+}
+
+Status StoreCopy::Prove(uint64_t stamp_ns) {
+  FARLEAF_RETURN_IF_ERROR(CheckPhase({Phase::kFollowing}, "a proved stamp"));
+  std::vector<SegmentId> gone;
+  const Status proved = reads_->Prove(stamp_ns, state(), &gone);
+  RemoveFiles(gone);
+  return proved;
 }
 
 // ---- Promotion
@@ -419,6 +464,7 @@ dsm::Task<Result<HeldThrough>> StoreCopy::Held(dsm::Worker& worker) {
 
 dsm::Task<Status> StoreCopy::FinishTails(dsm::Worker& worker) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckPhase({Phase::kLeft, Phase::kFollowing}, "the promotion"));
+  reads_->Hide();
   const std::vector<SegmentId> open = logs_.open();
   Status finished = co_await logs_.Finish(worker, state().epoch);
   if (!finished.ok()) co_return finished;

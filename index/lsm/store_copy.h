@@ -20,6 +20,8 @@
 // Of the recovery log nothing, and nothing of a filling that was cut off: their bytes may be there in part. What the manifest claims is never
 // written again: WriteSegment and OpenLog refuse it.
 //
+// Segments of values that an edit drops stay as files for a while, if the copy is read (readable_copy.h).
+//
 // A new file of a segment may be one that it had before, with records that are whole (storage.h, 7): so WriteSegment fills a segment up with zeros, and
 // FinishTails does. Where a primary goes on with a segment it is the same primary, and the same bytes.
 //
@@ -32,6 +34,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
@@ -45,6 +48,7 @@
 #include "index/lsm/copied_tables.h"
 #include "index/lsm/manifest.h"
 #include "index/lsm/mirror.h"
+#include "index/lsm/readable_copy.h"
 
 namespace farleaf::index::lsm {
 
@@ -58,6 +62,7 @@ struct CopyMetrics {
   uint64_t edits = 0;
   uint64_t segments = 0;          ///< whole, open, or of tables that no edit has named yet
   uint64_t segments_pending = 0;  ///< of them, of such tables
+  uint64_t segments_kept = 0;     ///< beside them: of values, for readers
 };
 
 /// What there is of a store: all commits up to `sequence`. Of copies of one store, whose epoch is drawn when it is made, the larger holds all that the
@@ -82,6 +87,8 @@ class StoreCopy {
                                                             storage::Storage* storage);
   StoreCopy(const StoreCopy&) = delete;
 
+  /// Its tables are shown to the reader from here on, while they may be (readable_copy.h). Once, before BeginFill.
+  void ServeReads(ReadableCopy::Options options) { reads_.emplace(options); }
   Phase phase() const { return phase_; }
   /// Whole segments. While it is filled also of a state that is not installed yet.
   const std::set<SegmentId>& Inventory() const { return whole_; }
@@ -123,13 +130,24 @@ class StoreCopy {
   /// damaged is missing from then on. Or the edit does not fit the state. After another failure: the same edit again, and no other one.
   dsm::Task<Status> Commit(dsm::Worker& worker, const StateEdit& edit);
 
+  // ---- Reads (readable_copy.h)
+  /// REQUIRES: as Commit. InvalidArgument: it does not follow.
+  Result<uint64_t> TakeStamp();
+  /// What the primary says: of the state as it is, so it comes behind the Commit. 0: nothing is proved yet. REQUIRES: as Commit.
+  Status Prove(uint64_t stamp_ns);
+  /// By any thread.
+  std::optional<uint64_t> proved_ns() const { return reads_->proved_ns(); }
+
   // ---- For whoever goes on with it in another way (follower.h)
   struct Parts {
     std::unique_ptr<Manifest> manifest;
     CopiedLogs logs;
   };
   /// Nothing else is called afterwards. REQUIRES: it follows.
-  Parts Release() { return {std::move(manifest_), std::move(logs_)}; }
+  Parts Release() {
+    reads_->Hide();
+    return {std::move(manifest_), std::move(logs_)};
+  }
   /// It becomes a store without anything, in any phase; buffers are let go. For a copy that has tables of its own: their numbers mean others where it is
   /// filled from. It is to be filled then, and to be a member of nothing until it is.
   dsm::Task<Status> Empty(dsm::Worker& worker);
@@ -147,7 +165,9 @@ class StoreCopy {
         manifest_(std::move(manifest)),
         filled_(storage),
         logs_(storage),
-        tables_(storage) {}
+        tables_(storage) {
+    reads_.emplace();
+  }
 
   Status CheckPhase(std::initializer_list<Phase> any_of, std::string_view what) const;
   Status CheckOpen(LogKind log, SegmentId segment) const;
@@ -160,6 +180,12 @@ class StoreCopy {
   std::vector<TableState> DroppedTables(const StateEdit& edit) const;
   Status NamesOf(std::vector<SegmentId> missing) const;
   void Remove(SegmentId segment);
+  /// It is nothing of the copy's any more; its file is there.
+  void Forget(SegmentId segment);
+  void RemoveFile(SegmentId segment);
+  void RemoveFiles(const std::vector<SegmentId>& segments);
+  /// What is kept for readers goes, if the device has no room. Returns whether there is more of it then.
+  bool MakeRoom(const Status& failure);
 
   storage::Storage* const storage_;
   std::unique_ptr<Manifest> manifest_;  // null: released
@@ -170,6 +196,7 @@ class StoreCopy {
   CopiedSegments filled_;         // that WriteSegment is at
   CopiedLogs logs_;
   CopiedTables tables_;
+  std::optional<ReadableCopy> reads_;  // always there
   uint64_t filled_bytes_ = 0, edits_ = 0;
 };
 
