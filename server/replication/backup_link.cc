@@ -191,7 +191,27 @@ dsm::Task<Status> BackupLink::Commit(Worker& worker, const StateEdit& edit,
   for (const StateEdit::TableAt& each : edit.added) {
     for (const SegmentId segment : each.table.segments) shipped_.erase(segment);
   }
+  if (status.ok()) stamps_.Flushed(edit.flushed_through);
   co_return status;
+}
+
+// The sequence is looked at behind the stamp: what was acknowledged before the backup's clock showed it has been given one by then.
+dsm::Task<Status> BackupLink::Stamp(Worker& worker, LastSequence last) {
+  uint64_t proved_ns = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!is_read_) co_return Status::Ok();
+    proved_ns = stamps_.proved_ns();
+  }
+  Result<Reply> reply = co_await Ask(worker, MessageKind::kStamp, {proved_ns}, {});
+  if (!reply.ok()) co_return reply.status();
+  const bool is_read = reply->code != StatusCode::kUnimplemented;
+  if (is_read && reply->code != StatusCode::kOk) co_return Named(Status(reply->code, reply->text));
+  const Result<index::lsm::Sequence> sequence = last();
+  std::lock_guard lock(mutex_);
+  is_read_ = is_read;
+  if (is_read && sequence.ok()) stamps_.Add(reply->values[0], *sequence);
+  co_return Status::Ok();
 }
 
 dsm::Task<Result<std::set<index::storage::SegmentId>>> BackupLink::Inventory(Worker& worker) {
@@ -201,6 +221,7 @@ dsm::Task<Result<std::set<index::storage::SegmentId>>> BackupLink::Inventory(Wor
     std::lock_guard lock(mutex_);
     buffers_.clear();
     shipped_.clear();
+    stamps_ = {};
   }
   std::set<SegmentId> segments;
   for (uint64_t first = 0;;) {
@@ -252,6 +273,8 @@ dsm::Task<Status> BackupLink::Install(Worker& worker, const index::lsm::StoreSta
   payload += state.AsEdit().Encode();
   const Arguments arguments{state.epoch, open};
   Status told = co_await TellLong(worker, MessageKind::kInstall, arguments, std::move(payload));
+  std::lock_guard lock(mutex_);
+  if (told.ok()) stamps_.Flushed(state.flushed_through);
   co_return told;
 }
 

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,7 @@
 #include "index/lsm/store.h"
 #include "server/replication/channel_port.h"
 #include "server/replication/messages.h"
+#include "server/replication/stamps.h"
 
 namespace farleaf::server::replication {
 
@@ -64,6 +66,11 @@ class BackupLink final : public index::lsm::CopySink,
   /// `store`: from whose disk comes what the backup lacks of the edit's tables.
   dsm::Task<Status> Commit(Worker& worker, const index::lsm::StateEdit& edit,
                            index::lsm::LsmStore& store);
+
+  /// Tells the backup which stamp is proved, and asks for another one. `last`: the store's last sequence, if nobody else can have acknowledged anything yet;
+  /// called when the stamp is here.
+  using LastSequence = std::function<Result<index::lsm::Sequence>()>;
+  dsm::Task<Status> Stamp(Worker& worker, LastSequence last);
 
   dsm::Task<Result<std::set<SegmentId>>> Inventory(Worker& worker) override;
   dsm::Task<Status> Write(Worker& worker, SegmentId segment, uint32_t offset,
@@ -116,6 +123,8 @@ class BackupLink final : public index::lsm::CopySink,
   std::map<SegmentId, uint32_t> shipped_;  // of tables in the making: bytes from 0 on
   Counts counts_;
   Status failure_;
+  Stamps stamps_;
+  bool is_read_ = true;  // as far as is known
 };
 
 }  // namespace farleaf::server::replication

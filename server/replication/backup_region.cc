@@ -56,11 +56,27 @@ Result<OpenBytes> OpenBytesOf(ByteReader& in, uint64_t count) {
 
 }  // namespace
 
+namespace {
+
+std::shared_ptr<index::lsm::CopyReader> ReaderOf(const BackupRegion::Deps& deps) {
+  if (deps.reads.cache_bytes == 0 || deps.build) return nullptr;
+  return std::make_shared<index::lsm::CopyReader>(index::lsm::CopyReader::Deps{
+      .storage = deps.storage, .wall = deps.reads.wall, .cache_bytes = deps.reads.cache_bytes});
+}
+
+}  // namespace
+
 BackupRegion::BackupRegion(Deps deps, std::unique_ptr<StoreCopy> copy)
     : deps_(deps),
+      reader_(ReaderOf(deps)),
       copy_(std::move(copy)),
       server_(deps.area, deps.layout, deps.channel),
-      buffers_(deps.area, deps.layout) {}
+      buffers_(deps.area, deps.layout) {
+  if (!reader_) return;
+  copy_->ServeReads({.reader = reader_.get(),
+                     .clock = deps.reads.clock,
+                     .kept_segments_max = deps.reads.kept_segments_max});
+}
 
 dsm::Task<Result<std::unique_ptr<BackupRegion>>> BackupRegion::Open(Worker& worker, Deps deps) {
   auto copy = co_await StoreCopy::Open(worker, deps.storage);
@@ -115,6 +131,8 @@ dsm::Task<Reply> BackupRegion::Execute(Worker& worker, const ReceivedMessage& me
     case MessageKind::kInstall:
       status = co_await Install(worker, message);
       break;
+    case MessageKind::kStamp:
+      co_return Stamp(message);
     default:
       status = Status::Unimplemented("message kind " + std::to_string(message.kind) +
                                      ": the primary is of another build");
@@ -234,6 +252,18 @@ dsm::Task<Status> BackupRegion::Commit(Worker& worker, const ReceivedMessage& me
     committed = co_await copy_->Commit(worker, *edit);
   }
   co_return committed;
+}
+
+// What is proved is so of the state as it is: the edit that proves it was answered before.
+Reply BackupRegion::Stamp(const ReceivedMessage& message) {
+  if (!reader_) return ReplyOf(Status::Unimplemented("the copy is not read here"));
+  const Status proved = copy_->Prove(message.arguments[0]);
+  if (!proved.ok()) return ReplyOf(proved);
+  const Result<uint64_t> stamp = copy_->TakeStamp();
+  if (!stamp.ok()) return ReplyOf(stamp.status());
+  Reply reply;
+  reply.values[0] = *stamp;
+  return reply;
 }
 
 Reply BackupRegion::Inventory(const ReceivedMessage& message) const {

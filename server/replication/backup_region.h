@@ -3,7 +3,7 @@
 //
 // The life of one: Open, with what an earlier life left on the disk; Expect, for each primary that is to fill it; until Promote, or Stop.
 //
-// Thread rule: one worker; metrics by any thread.
+// Thread rule: one worker; metrics, the reader, and how old what it reads may be, by any thread.
 #pragma once
 
 #include <array>
@@ -31,6 +31,15 @@ class BackupRegion {
     ChannelServerOptions channel = {};
     /// Its tables are its own (IndexMode::kBuild), and the primary's ReplicaSet is of that mode; nullopt: they are sent.
     std::optional<index::lsm::Follower::Host> build = std::nullopt;
+    /// Reads of the copy, by whoever asks for them (reader).
+    struct Reads {
+      uint64_t cache_bytes = 0;        ///< 0: nobody reads
+      const Clock* wall = nullptr;     ///< time since 1970, by which entries expire
+      const Clock* clock = nullptr;    ///< monotonic, of this node: stamps are its
+      size_t kept_segments_max = 1024; ///< index::lsm::ReadableCopy::Options
+    };
+    /// Not of a backup that builds its tables.
+    Reads reads = {};
     /// The worker's thread's processor time (cpu_ns); null: nobody wants to know.
     const Clock* cpu = nullptr;
   };
@@ -55,6 +64,20 @@ class BackupRegion {
   dsm::Task<Result<index::lsm::HeldThrough>> Held(Worker& worker) { return copy_->Held(worker); }
   /// REQUIRES: on the worker, between messages; there is no follower.
   const index::lsm::StoreCopy& copy() const { return *copy_; }
+  /// What is in the copy's tables: for any thread, until the storage is gone. null: it was not asked for. It fails as Unavailable while there is no
+  /// proved stamp.
+  std::shared_ptr<index::lsm::CopyReader> reader() const { return reader_; }
+  /// Of Deps::Reads::clock: whoever looks at this, and begins to read then, sees all that was acknowledged, by anybody, when the clock showed it. nullopt:
+  /// it is being filled, was promoted, or nothing is proved yet. By any thread.
+  std::optional<uint64_t> proved_ns() const {
+    return reader_ ? copy_->proved_ns() : std::nullopt;
+  }
+  /// How old what is read from here on may be. By any thread.
+  std::optional<uint64_t> staleness_ns() const {
+    const std::optional<uint64_t> proved = proved_ns();
+    if (!proved) return std::nullopt;
+    return deps_.reads.clock->NowNs() - *proved;
+  }
   ChannelServer::Statistics statistics() const { return server_.statistics(); }
   /// Processor time for messages of that kind, so far; what the looks for them take is not in it.
   uint64_t cpu_ns(MessageKind kind) const {
@@ -63,6 +86,7 @@ class BackupRegion {
 
  private:
   BackupRegion(Deps deps, std::unique_ptr<index::lsm::StoreCopy> copy);
+  Reply Stamp(const ReceivedMessage& message);
   dsm::Task<Reply> ExecuteCounted(Worker& worker, const ReceivedMessage& message);
   dsm::Task<Reply> Execute(Worker& worker, const ReceivedMessage& message);
   bool IsOpen(index::storage::SegmentId segment) const {
@@ -84,7 +108,8 @@ class BackupRegion {
   void ReleaseUnused();
 
   const Deps deps_;
-  // One of them:
+  const std::shared_ptr<index::lsm::CopyReader> reader_;  // null: nobody reads
+  // One of them; with a reader it is the copy, always:
   std::unique_ptr<index::lsm::StoreCopy> copy_;
   std::unique_ptr<index::lsm::Follower> follower_;
   ChannelServer server_;

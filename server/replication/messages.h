@@ -12,6 +12,8 @@
 //   kFill         segment, offset, 1: the last       blocks                       -
 //   kInstall      epoch, open segments               (segment u64, bytes u64) of  -
 //                                                    each, StateEdit: the state
+//   kStamp        proved stamp, or 0                 -                            values[0]: a stamp, its clock's time now. kUnimplemented: nobody
+//                                                                                 reads there (README.md, Staleness)
 //
 // Any other reply's code than kOk is a failure of the backup's: text says which. Integers are little-endian.
 //
@@ -33,8 +35,9 @@ enum class MessageKind : uint8_t {
   kBeginFill = 8,
   kFill = 9,
   kInstall = 10,
+  kStamp = 11,
 };
-inline constexpr uint8_t kMessageKindMax = 10;
+inline constexpr uint8_t kMessageKindMax = 11;
 
 /// The longest payload that parts are put together to.
 inline constexpr uint64_t kPartsBytesMax = uint64_t{1} << 30;

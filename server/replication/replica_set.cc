@@ -203,6 +203,24 @@ dsm::Task<Status> ReplicaSet::Commit(Worker& worker, const index::lsm::StateEdit
   co_return committed;
 }
 
+// A stamp counts with the sequence of a moment at which nobody else had acknowledged anything yet: whoever is named in this one's place is
+// so behind the end of its lease, which is looked at behind the sequence.
+dsm::Task<void> ReplicaSet::RunStamps(Worker& worker, uint64_t every_ns) {
+  const BackupLink::LastSequence last = [this]() -> Result<index::lsm::Sequence> {
+    const index::lsm::Sequence sequence = store_->last_sequence();
+    const Status alone = MayAnswer();
+    if (!alone.ok()) return alone;
+    return sequence;
+  };
+  const OfOne stamp = [&](BackupLink& link) { return link.Stamp(worker, last); };
+  while (!stopping_) {
+    co_await worker.Sleep(every_ns);
+    if (stopping_) co_return;
+    Status asked = co_await OfEach(worker, stamp);
+    (void)asked;  // whoever acknowledges finds out for himself that a member is lost
+  }
+}
+
 namespace {
 
 /// Fills one link, and makes it count with the end of Install.

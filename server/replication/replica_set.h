@@ -80,8 +80,16 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<Status> Commit(Worker& worker, const index::lsm::StateEdit& edit) override;
   Status MayAnswer() const override { return may_answer_ ? may_answer_() : Status::Ok(); }
 
+  /// Asks the members for stamps of their clocks, and tells them which are proved (README.md, Staleness), until Stop. REQUIRES: it has ended before the
+  /// store is gone.
+  dsm::Task<void> RunStamps(Worker& worker, uint64_t every_ns = kStampNs);
+  static constexpr uint64_t kStampNs = 100 * kNsPerMs;
+
   /// Nothing is waited for any more that was WRITTEN to those who are excluded. Behind it the workers run out of what this has spawned there.
-  void Stop() { unsettled_->Stop(); }
+  void Stop() {
+    stopping_ = true;
+    unsettled_->Stop();
+  }
   /// The process is gone.
   void Abandon();
 
@@ -122,7 +130,7 @@ class ReplicaSet final : public index::lsm::Mirror {
   index::lsm::LsmStore* store_ = nullptr;
   index::lsm::CoroutineMutex changing_;  // of who changes the view
   const std::shared_ptr<UnsettledMemory> unsettled_;
-  std::atomic<bool> has_copies_{false};
+  std::atomic<bool> has_copies_{false}, stopping_{false};
   mutable std::mutex mutex_;  // guards all below
   Links links_;               // that are written to
   Links included_;            // of these: in the view
