@@ -1,6 +1,7 @@
 // A region of three simulated nodes: its primary dies or is deposed while it is stalled, its backups die, their links part, at any moment, while clients write and
 // backups are filled; of each client's operations a prefix is at whoever is promoted, and all that were acknowledged. At quiet moments copies are compared with
-// the primary.
+// the primary. Each backup is read all the time, and what is read is a prefix as well: with all that was acknowledged when the backup's clock, which is no
+// other node's, showed the proved stamp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,6 +76,18 @@ class PrimaryViews final : public ViewKeeper {
   const uint64_t epoch_;
 };
 
+/// A node's own: another one than the world's.
+class OwnClock final : public Clock {
+ public:
+  OwnClock(const Clock* world, uint64_t ahead_ns) : world_(*world), ahead_ns_(ahead_ns) {}
+  uint64_t NowNs() const override { return world_.NowNs() + ahead_ns_; }
+  uint64_t ahead_ns() const { return ahead_ns_; }
+
+ private:
+  const Clock& world_;
+  const uint64_t ahead_ns_;
+};
+
 class ReplicatedRegion {
  public:
   explicit ReplicatedRegion(uint64_t seed)
@@ -84,6 +97,11 @@ class ReplicatedRegion {
                 .servers = kNodes * kLivesMax,
                 .region_bytes = SimNode::kArea + layout_.bytes()}) {
     options_.durability = random_.OneIn(2) ? Durability::kSynced : Durability::kReplicated;
+    if (random_.OneIn(2)) options_.flush_memtable_ms = 10 + random_.Below(50);
+    for (Node& node : nodes_) {
+      node.clock =
+          std::make_unique<OwnClock>(&world_.clock(), random_.Below(1000 * kNsPerSecond));
+    }
     for (NodeId id = 1; id <= kNodes; ++id) Start(id);
     Become(1);
   }
@@ -102,7 +120,8 @@ class ReplicatedRegion {
     }
   }
   uint64_t acknowledged = 0, promotions = 0, joins = 0, backups_lost = 0, parted_excluded = 0,
-           joins_refused = 0, joins_failed = 0, compared = 0, deposed = 0, restarts = 0;
+           joins_refused = 0, joins_failed = 0, compared = 0, deposed = 0, restarts = 0,
+           read = 0, read_behind = 0;
 
  private:
   struct Node {
@@ -113,6 +132,7 @@ class ReplicatedRegion {
     // A backup:
     std::unique_ptr<BackupRegion> backup;
     bool serving = false;
+    std::unique_ptr<OwnClock> clock;
     uint64_t token = 0;
     // The primary. The set outlives the store.
     std::unique_ptr<PrimaryViews> views;
@@ -153,8 +173,13 @@ class ReplicatedRegion {
   // ---- A backup
 
   dsm::Task<void> OpenBackup(Worker& worker, Node& on) {
-    auto opened = co_await BackupRegion::Open(
-        worker, {.storage = &on.sim->storage(), .area = on.sim->area(layout_), .layout = layout_});
+    const BackupRegion::Deps::Reads reads{
+        .cache_bytes = 1 << 20, .wall = &world_.clock(), .clock = on.clock.get()};
+    const BackupRegion::Deps deps{.storage = &on.sim->storage(),
+                                  .area = on.sim->area(layout_),
+                                  .layout = layout_,
+                                  .reads = reads};
+    auto opened = co_await BackupRegion::Open(worker, deps);
     EXPECT_TRUE(opened.ok()) << opened.status();
     if (opened.ok()) on.backup = std::move(*opened);
   }
@@ -162,6 +187,42 @@ class ReplicatedRegion {
     on.serving = true;
     co_await on.backup->Serve(worker);
     on.serving = false;
+  }
+  /// What is in the backup's tables, again and again.
+  dsm::Task<void> Read(Worker& worker, Node& on) {
+    const auto reader = on.backup->reader();
+    while (on.serving) {
+      co_await worker.Sleep(random_.Below((stop_ ? 1000 : 10) * kNsPerMs));
+      if (!on.serving) co_return;
+      const std::optional<uint64_t> proved_ns = on.backup->proved_ns();
+      if (!proved_ns) continue;
+      std::array<size_t, kClients> least;
+      for (size_t i = 0; i < kClients; ++i) {
+        least[i] = AcknowledgedBefore(i, *proved_ns - on.clock->ahead_ns());
+      }
+      std::vector<KeyValue> rows;
+      dsm::FabricCounts counts;
+      OpContext op{worker, counts};
+      const ScanRange all{.start = {}};
+      Status scanned = co_await reader->Scan(op, all, &rows);
+      if (scanned.code() == StatusCode::kUnavailable) continue;
+      EXPECT_TRUE(scanned.ok()) << scanned;
+      for (size_t i = 0; i < kClients; ++i) CheckRead(i, rows, least[i]);
+      ++read;
+    }
+  }
+  /// How many of the client's operations were.
+  size_t AcknowledgedBefore(size_t client, uint64_t world_ns) const {
+    const auto& all = acknowledged_[client];
+    const auto end = std::ranges::lower_bound(all, world_ns, {}, &Acknowledged::at_ns);
+    return end == all.begin() ? 0 : (end - 1)->count;
+  }
+  void CheckRead(size_t client, const std::vector<KeyValue>& rows, size_t least) {
+    const PrefixModel& model = models_[client];
+    const auto most = model.MostThatMake(PrefixModel::ContentOf(client, rows), least);
+    EXPECT_TRUE(most) << "client " << client << ": what a backup has is no prefix of "
+                      << model.operations.size() << " operations with the first " << least;
+    read_behind += most && *most < model.durable;
   }
   /// Lets the primary in, whoever it is.
   dsm::Task<void> Expect(Worker&, Node& on, std::shared_ptr<bool> expects) {
@@ -178,7 +239,11 @@ class ReplicatedRegion {
     view_.members = {id};
     Node& on = node(id);
     on.views = std::make_unique<PrimaryViews>(&view_, &random_);
-    on.replicas = std::make_unique<ReplicaSet>(on.views.get());
+    on.replicas = std::make_unique<ReplicaSet>(
+        on.views.get(), IndexMode::kSend, [this, epoch = view_.epoch]() -> Status {
+          if (view_.epoch == epoch) return Status::Ok();
+          return Status::Unavailable("another node may be the primary");
+        });
     RunOn(on, OpenStore(on.sim->clients(), on));
     if (!on.store) return;
     Worker& behind = on.sim->background();
@@ -190,6 +255,7 @@ class ReplicatedRegion {
     behind.Spawn(on.store->RunCompactions(behind));
     on.store->CompactEagerly(random_.OneIn(2));
     behind.Spawn(KeepJoining(behind, on));
+    behind.Spawn(on.replicas->RunStamps(behind, 1 + random_.Below(20 * kNsPerMs)));
   }
 
   dsm::Task<void> OpenStore(Worker& worker, Node& on) {
@@ -267,6 +333,7 @@ class ReplicatedRegion {
       RunOn(backup, OpenBackup(backup.sim->clients(), backup));
       if (!backup.backup) return;
       backup.sim->background().Spawn(Serve(backup.sim->background(), backup));
+      backup.sim->background().Spawn(Read(backup.sim->background(), backup));
     }
   }
 
@@ -340,6 +407,10 @@ class ReplicatedRegion {
       const index::lsm::StoreCopy& copy = backup.backup->copy();
       EXPECT_EQ(copy.phase(), index::lsm::StoreCopy::Phase::kFollowing);
       EXPECT_EQ(copy.state().AsEdit().Encode(), state.AsEdit().Encode());
+      if (options_.flush_memtable_ms != 0) {
+        const std::optional<uint64_t> staleness_ns = backup.backup->staleness_ns();
+        EXPECT_TRUE(staleness_ns && *staleness_ns < kNsPerSecond) << staleness_ns.value_or(0);
+      }
       Content there;
       RunOn(backup, ReadAll(backup.sim->clients(), backup.sim->storage(), state, &there));
       for (const auto& [segment, bytes] : expected) {
@@ -372,6 +443,7 @@ class ReplicatedRegion {
         co_return;
       }
       model.durable = count;
+      acknowledged_[client].push_back({count, world_.now_ns()});
       ++acknowledged;
       if (random_.OneIn(2)) co_await worker.Sleep(random_.Below(2 * kNsPerMs));
     }
@@ -527,6 +599,11 @@ class ReplicatedRegion {
   uint64_t heals_ns_ = 0;
   dsm::MemberIdentity last_primary_;
   std::array<PrefixModel, kClients> models_;
+  struct Acknowledged {
+    size_t count = 0;  ///< so many operations
+    uint64_t at_ns = 0;  ///< of the world
+  };
+  std::array<std::vector<Acknowledged>, kClients> acknowledged_;  // ascending in both
   std::array<size_t, kClients> late_{};  // acknowledged by a primary that was deposed meanwhile
   bool stop_ = false;
 };
@@ -550,6 +627,8 @@ TEST(ReplicatedRegionTest, WhoeverIsPromotedHasAllThatWasAcknowledged) {
     sums["backups lost"] += region.backups_lost;
     sums["of them parted and excluded"] += region.parted_excluded;
     sums["segments compared"] += region.compared;
+    sums["reads of backups"] += region.read;
+    sums["of them behind in a client's operations"] += region.read_behind;
     if (HasFailure()) break;
   }
   for (const auto& [what, count] : sums) std::printf("%s: %lu\n", what.c_str(), count);
@@ -557,6 +636,7 @@ TEST(ReplicatedRegionTest, WhoeverIsPromotedHasAllThatWasAcknowledged) {
   EXPECT_GT(sums["acknowledged"], seeds * 10);
   EXPECT_GT(sums["promotions"], seeds / 2);
   EXPECT_GT(sums["segments compared"], seeds);
+  EXPECT_GT(sums["reads of backups"], seeds * 10);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -61,8 +62,25 @@ class MirroredStorage final : public index::storage::Storage {
     }
     if (!status.ok()) co_return status;
     status = co_await copy.Install(worker, std::move(state), {});
+    stamps_.clear();
+    proved_ns_ = 0;
     if (status.ok()) copy_ = &copy;
     co_return status;
+  }
+  /// A turn of what proves stamps (readable_copy.h), in the line of edits. `last`: the store's last sequence.
+  template <typename Last>
+  dsm::Task<Status> Stamp(dsm::Worker& worker, Last last) {
+    const auto held = co_await table_lane_.Lock(worker);
+    if (!copy_) co_return Status::Ok();
+    while (!stamps_.empty() && stamps_.front().second <= copy_->state().flushed_through) {
+      proved_ns_ = stamps_.front().first;
+      stamps_.pop_front();
+    }
+    Status proved = copy_->Prove(proved_ns_);
+    if (!proved.ok()) co_return proved;
+    const Result<uint64_t> stamp = copy_->TakeStamp();
+    if (stamp.ok()) stamps_.emplace_back(*stamp, last());
+    co_return stamp.status();
   }
   bool follows() const { return copy_ != nullptr; }
   void Leave() { copy_ = nullptr; }
@@ -265,6 +283,8 @@ class MirroredStorage final : public index::storage::Storage {
   std::map<SegmentId, LogKind> logs_;
   std::map<SegmentId, Buffer> buffers_;  // of open segments
   std::vector<std::unique_ptr<index::lsm::AlignedBytes>> free_;
+  std::deque<std::pair<uint64_t, index::lsm::Sequence>> stamps_;  // not proved, and the last sequence then
+  uint64_t proved_ns_ = 0;
   index::lsm::CoroutineMutex log_lane_, table_lane_;
 };
 

@@ -41,12 +41,23 @@ struct PrefixModel {
   size_t durable = 0;  ///< so many of them, at least, are there after a crash
 
   using Content = std::map<uint64_t, std::string>;
-  /// The most operations, of those that are durable at least, which make this; nullopt: none do.
-  std::optional<size_t> MostThatMake(const Content& there) const {
+  /// What the rows have of the client's keys.
+  static Content ContentOf(size_t client, const std::vector<index::KeyValue>& rows) {
+    const std::string prefix = KeyPrefixOf(client);
+    Content there;
+    for (const index::KeyValue& row : rows) {
+      if (row.key.starts_with(prefix)) {
+        there[std::stoull(row.key.substr(prefix.size())) - kFirstKeyNumber] = row.value;
+      }
+    }
+    return there;
+  }
+  /// The most operations, `least` of them or more, which make this; nullopt: none do.
+  std::optional<size_t> MostThatMake(const Content& there, size_t least) const {
     std::optional<size_t> most;
     Content content;
     for (size_t count = 0;; ++count) {
-      if (count >= durable && content == there) most = count;
+      if (count >= least && content == there) most = count;
       if (count == operations.size()) return most;
       for (const auto& [key, value] : operations[count].changes) {
         if (value) {
@@ -60,14 +71,7 @@ struct PrefixModel {
 
   /// That what is there of the client is such a prefix, which is all that there is of it from then on.
   void Check(size_t client, const std::vector<index::KeyValue>& rows) {
-    const std::string prefix = KeyPrefixOf(client);
-    Content there;
-    for (const index::KeyValue& row : rows) {
-      if (row.key.starts_with(prefix)) {
-        there[std::stoull(row.key.substr(prefix.size())) - kFirstKeyNumber] = row.value;
-      }
-    }
-    const std::optional<size_t> count = MostThatMake(there);
+    const std::optional<size_t> count = MostThatMake(ContentOf(client, rows), durable);
     EXPECT_TRUE(count) << "client " << client << ": of " << operations.size()
                        << " operations, of which " << durable
                        << " are to be there, what is there is no prefix";

@@ -235,5 +235,41 @@ TEST_F(ReplicaSetTest, WhoIsExcludedWhileTheViewTakesHimInStaysOut) {
   EXPECT_TRUE(views_.members.empty()) << "a member to which nothing is written";
 }
 
+TEST(StampsTest, TheNewestWhoseSequenceIsFlushedIsProved) {
+  Stamps stamps;
+  stamps.Add(10, 5);
+  stamps.Add(20, 5);
+  stamps.Add(30, 6);
+  EXPECT_EQ(stamps.proved_ns(), 0u);
+  stamps.Flushed(4);
+  EXPECT_EQ(stamps.proved_ns(), 0u);
+  stamps.Flushed(5);
+  EXPECT_EQ(stamps.proved_ns(), 20u);
+  stamps.Flushed(0);  // an edit that flushes nothing
+  stamps.Add(40, 6);
+  EXPECT_EQ(stamps.proved_ns(), 20u);
+  stamps.Flushed(7);
+  EXPECT_EQ(stamps.proved_ns(), 40u);
+  stamps.Add(50, 7);  // nothing is unflushed
+  EXPECT_EQ(stamps.proved_ns(), 50u);
+  EXPECT_EQ(stamps.waiting(), 0u);
+}
+
+TEST(StampsTest, OfManyThoseStayWhoseGapsAreSmallForTheirAge) {
+  constexpr uint64_t kStep = 100 * kNsPerMs, kCount = 36'000;
+  for (const uint64_t flushed : {uint64_t{1}, uint64_t{1000}, kCount / 2, kCount - 20, kCount}) {
+    Stamps stamps;
+    for (uint64_t i = 1; i <= kCount; ++i) {
+      stamps.Add(i * kStep, i);
+      ASSERT_LE(stamps.waiting(), Stamps::kMax);
+    }
+    stamps.Flushed(flushed);
+    ASSERT_GT(stamps.proved_ns(), 0u);
+    ASSERT_LE(stamps.proved_ns(), flushed * kStep);
+    const uint64_t age = (kCount - flushed) * kStep;
+    EXPECT_LE(flushed * kStep - stamps.proved_ns(), age / 2 + kStep) << flushed;
+  }
+}
+
 }  // namespace
 }  // namespace farleaf::server::replication
