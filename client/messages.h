@@ -64,9 +64,16 @@ enum class Opcode : uint8_t {
 };
 
 constexpr bool IsIdempotent(Opcode opcode) { return static_cast<uint8_t>(opcode) < 32; }
-/// Whether it names no key, so that it may come in a batch that was routed by no view.
-constexpr bool IsUnrouted(Opcode opcode) {
+constexpr bool NamesNoKey(Opcode opcode) {
   return static_cast<uint8_t>(opcode) < 16 || opcode == Opcode::kCreateTree;
+}
+/// Whether it may be stale: get, multi_get, scan.
+constexpr bool IsRead(Opcode opcode) {
+  return static_cast<uint8_t>(opcode) >= 16 && static_cast<uint8_t>(opcode) < 32;
+}
+/// Whether any server does it, so that it may come in a batch that was routed by no view.
+constexpr bool IsUnrouted(Opcode opcode, uint32_t max_staleness_ms) {
+  return NamesNoKey(opcode) || max_staleness_ms > 0;
 }
 
 constexpr std::string_view OpcodeName(Opcode opcode) {
@@ -172,7 +179,9 @@ struct Request {
   Opcode opcode = Opcode::kPing;
   uint32_t tree = 0;
   uint32_t deadline_ms = 0;  ///< from arrival at the server; 0: the server's default
-  std::string_view key;      ///< scan: the start, empty for the smallest key
+  /// Of a read: it may be answered by a copy that is no older than this; 0: it sees all that was acknowledged.
+  uint32_t max_staleness_ms = 0;
+  std::string_view key;  ///< scan: the start, empty for the smallest key
   std::string_view value;
   std::string_view expected;
   std::optional<std::string_view> end;     ///< scan: exclusive
@@ -204,6 +213,8 @@ struct Response {
   uint32_t view = 0;  ///< range_map, and if wrong_view: the server's
   StatusCode code = StatusCode::kOk;
   std::string_view message;  ///< unless kOk
+  /// Of a read that may be stale: how old what was read may be, rounded up.
+  std::optional<uint32_t> staleness_ms;
 
   std::optional<std::string_view> value;  ///< get
   std::vector<std::optional<std::string_view>>

@@ -3,6 +3,7 @@
 // Thread rule: a value type; its callback is called once, on the thread that polls the session.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -97,10 +98,12 @@ struct Operation {
   };
 
   protocol::Opcode opcode = protocol::Opcode::kPing;
-  uint32_t tree = kNoTree;   ///< handle
-  uint64_t deadline_ns = 0;  ///< on the session's clock
-  uint64_t order = 0;        ///< of a client's, that of their start
-  std::string frame;         ///< encoded; id, view, tree and deadline are filled in when it is sent
+  uint32_t tree = kNoTree;           ///< handle
+  uint64_t deadline_ns = 0;          ///< on the session's clock
+  uint32_t max_staleness_ms = 0;     ///< CallOptions
+  uint32_t* staleness_ms = nullptr;  ///< likewise
+  uint64_t order = 0;                ///< of a client's, that of their start
+  std::string frame;  ///< encoded; id, view, tree and deadline are filled in when it is sent
   std::unique_ptr<Pieces> pieces;  ///< scan, multi_get
   std::variant<Callback<Value>, Callback<Values>, Callback<Rows>, Callback<bool>,
                Callback<ConditionOutcome>, Callback<CompareAndSetResult>, Callback<int64_t>,
@@ -109,6 +112,12 @@ struct Operation {
       callback;
 
   bool idempotent() const { return protocol::IsIdempotent(opcode); }
+  bool unrouted() const { return protocol::IsUnrouted(opcode, max_staleness_ms); }
+  /// Of one response, of several that it may have.
+  void NoteStaleness(const protocol::Response& response) {
+    if (staleness_ms == nullptr) return;
+    *staleness_ms = std::max(*staleness_ms, response.staleness_ms.value_or(0));
+  }
   void Fail(const Status& status) {
     std::visit([&](auto& call) { call(status); }, callback);
   }
@@ -150,6 +159,7 @@ inline void EncodeNextPiece(Operation* operation) {
   const Operation::Pieces& pieces = *operation->pieces;
   protocol::Request request;
   request.opcode = operation->opcode;
+  request.max_staleness_ms = operation->max_staleness_ms;
   if (operation->opcode == protocol::Opcode::kScan) {
     request.key = pieces.range.start;
     request.end = pieces.range.end;

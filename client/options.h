@@ -55,6 +55,11 @@ struct Options {
 /// What a single operation may be told.
 struct CallOptions {
   uint64_t deadline_ms = 0;  ///< 0: Options::deadline_ms
+  /// Of a read: it may be answered by a copy of the data that is no older than this, at the server that this client was told (or another one that it reaches);
+  /// so it may miss what was acknowledged since. 0: it misses nothing. A store without copies answers as if it were 0.
+  uint32_t max_staleness_ms = 0;
+  /// Of such a read: how old what it has seen may be is written here before it ends. Outlives the operation; null: nobody wants to know.
+  uint32_t* staleness_ms = nullptr;
 };
 
 }  // namespace farleaf::client

@@ -101,7 +101,10 @@ inline void AppendRequest(const Request& request, std::string* out) {
   frame.Write(request.id);
   frame.Write(request.tree);
   frame.Write(request.deadline_ms);
-  frame.Write(static_cast<uint8_t>(request.opcode));
+  const bool stale = request.max_staleness_ms > 0;
+  FARLEAF_CHECK(!stale || IsRead(request.opcode), OpcodeName(request.opcode));
+  frame.Write(internal::RawOpcode(request.opcode, stale));
+  if (stale) frame.Write(request.max_staleness_ms);
   internal::WriteRequestFields(frame, request);
 }
 
@@ -112,12 +115,13 @@ inline Status ParseRequest(std::span<const std::byte> body, Request* request) {
   request->id = in.Read<uint64_t>();
   request->tree = in.Read<uint32_t>();
   request->deadline_ms = in.Read<uint32_t>();
-  const auto opcode = in.Read<uint8_t>();
+  const auto raw = in.Read<uint8_t>();
   if (!in.ok()) return Status::Corruption("a request shorter than its header");
-  if (!IsOpcode(opcode)) {
-    return Status::Corruption("a request of unknown opcode " + std::to_string(opcode));
+  if (!internal::IsRawOpcode(raw)) {
+    return Status::Corruption("a request of unknown opcode " + std::to_string(raw));
   }
-  request->opcode = static_cast<Opcode>(opcode);
+  request->opcode = internal::OpcodeOf(raw);
+  if (internal::IsStale(raw)) request->max_staleness_ms = in.ReadPositive();
   internal::ReadRequestFields(in, request);
   if (!in.finished()) {
     return Status::Corruption("a malformed " + std::string(OpcodeName(request->opcode)) +
@@ -187,7 +191,8 @@ inline void AppendResponse(const Response& response, std::string* out) {
   // The header in one piece: each append looks at the string's room.
   std::array<char, 14> head{};
   StoreLittle(&head[4], response.id);
-  StoreLittle(&head[12], static_cast<uint8_t>(response.opcode));
+  const bool stale = response.staleness_ms.has_value() && response.code == StatusCode::kOk;
+  StoreLittle(&head[12], internal::RawOpcode(response.opcode, stale));
   StoreLittle(&head[13], static_cast<uint8_t>(response.code));
   if (response.wrong_view) {
     StoreLittle(&head[12], internal::kNoOpcode);
@@ -200,6 +205,7 @@ inline void AppendResponse(const Response& response, std::string* out) {
     return;
   }
   if (response.code == StatusCode::kOk) {
+    if (stale) frame.Write(*response.staleness_ms);
     internal::WritePayload(frame, response);
   } else {
     frame.WriteField(response.message.substr(0, kMessageBytesMax));
@@ -217,12 +223,15 @@ inline Status ParseResponse(std::span<const std::byte> body, Response* response)
     response->view = in.Read<uint32_t>();
     return in.finished() ? Status::Ok() : Status::Corruption("a malformed refusal of a batch");
   }
-  if (!in.ok() || !IsOpcode(opcode) || code > kStatusCodeMax) {
+  const bool failed = code != static_cast<uint8_t>(StatusCode::kOk);
+  if (!in.ok() || !internal::IsRawOpcode(opcode) || code > kStatusCodeMax ||
+      (failed && internal::IsStale(opcode))) {
     return Status::Corruption("a response with a malformed header");
   }
-  response->opcode = static_cast<Opcode>(opcode);
+  response->opcode = internal::OpcodeOf(opcode);
   response->code = static_cast<StatusCode>(code);
   if (response->code == StatusCode::kOk) {
+    if (internal::IsStale(opcode)) response->staleness_ms = in.Read<uint32_t>();
     internal::ReadPayload(in, response);
   } else {
     response->message = in.ReadField(kMessageBytesMax);

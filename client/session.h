@@ -128,7 +128,7 @@ class Session {
   /// REQUIRES: Options::routed_by_caller. Batches carry `view` from now on; until the first call none, so that the
   /// server refuses what names a key. An operation whose batch the server refuses ends with kFenced, which says both
   /// views: it has not been executed. One that was given to the session before goes under the new view as well if it
-  /// has not been sent (but see Recall). What names no key (IsUnrouted) goes in batches of its own, which no server refuses.
+  /// has not been sent (but see Recall). What any server does (Operation::unrouted) goes in batches of its own, which no server refuses.
   void set_view(uint32_t view);
   /// Gives back all that has not been sent, as if it had been refused.
   void Recall() { GiveBackQueued(Which::kAll); }
@@ -303,9 +303,7 @@ class Session {
     queue_.push_back(index);
   }
   /// REQUIRES: something is queued.
-  bool NextIsUnrouted() const {
-    return protocol::IsUnrouted(slots_[queue_.front()].operation.opcode);
-  }
+  bool NextIsUnrouted() const { return slots_[queue_.front()].operation.unrouted(); }
   void RequeueInFront(std::vector<uint32_t> indexes);
   Status LossOf(const Slot& slot, std::string_view why) const;
   uint32_t RegisterTree(const TreeInfo& tree);

@@ -12,7 +12,8 @@
 //                      It is never sent again by itself: not even a put is safe, since it would
 //                      undo what another client wrote in between.
 // Reads (Get, MultiGet, Scan) are sent again by themselves after a lost connection. A scan is not a
-// snapshot; see index/range_index.h.
+// snapshot; see index/range_index.h. With CallOptions::max_staleness_ms a read may see what was so up
+// to that long ago.
 //
 // Thread rule: that of its owner, which it must not outlive.
 #pragma once
@@ -53,48 +54,48 @@ class BasicTree {
 
   /// The value, or nullopt if the key is not there.
   Result<Value> Get(std::string_view key, CallOptions call = {}) {
-    return owner_->template Await<Value>(NewGet(key), call);
+    return owner_->template Await<Value>(NewGet(key, call), call);
   }
   void GetAsync(std::string_view key, Callback<Value> done, CallOptions call = {}) {
-    Start(NewGet(key), std::move(done), call);
+    Start(NewGet(key, call), std::move(done), call);
   }
   std::future<Result<Value>> GetAsync(std::string_view key, CallOptions call = {}) {
-    return StartFuture<Value>(NewGet(key), call);
+    return StartFuture<Value>(NewGet(key, call), call);
   }
 
   /// One element a key, in the order of the keys. Each key is read atomically, not all together.
   Result<Values> MultiGet(std::span<const std::string> keys, CallOptions call = {}) {
-    return owner_->template Await<Values>(NewMultiGet(keys), call);
+    return owner_->template Await<Values>(NewMultiGet(keys, call), call);
   }
   void MultiGetAsync(std::span<const std::string> keys, Callback<Values> done,
                      CallOptions call = {}) {
-    Start(NewMultiGet(keys), std::move(done), call);
+    Start(NewMultiGet(keys, call), std::move(done), call);
   }
   std::future<Result<Values>> MultiGetAsync(std::span<const std::string> keys,
                                             CallOptions call = {}) {
-    return StartFuture<Values>(NewMultiGet(keys), call);
+    return StartFuture<Values>(NewMultiGet(keys, call), call);
   }
 
   /// All rows of the range; the server sends them in pieces of about 1 MiB.
   Result<Rows> Scan(const ScanRange& range, CallOptions call = {}) {
-    return owner_->template Await<Rows>(NewScan(range), call);
+    return owner_->template Await<Rows>(NewScan(range, call), call);
   }
   void ScanAsync(const ScanRange& range, Callback<Rows> done, CallOptions call = {}) {
-    Start(NewScan(range), std::move(done), call);
+    Start(NewScan(range, call), std::move(done), call);
   }
   std::future<Result<Rows>> ScanAsync(const ScanRange& range, CallOptions call = {}) {
-    return StartFuture<Rows>(NewScan(range), call);
+    return StartFuture<Rows>(NewScan(range, call), call);
   }
 
   /// Passes the range's rows to `on_piece` as they come, in pieces of about 1 MiB, so that none is kept.
   /// Returns how many there were.
   Result<uint64_t> ScanPieces(const ScanRange& range, PieceCallback on_piece,
                               CallOptions call = {}) {
-    return owner_->template Await<uint64_t>(NewScan(range, std::move(on_piece)), call);
+    return owner_->template Await<uint64_t>(NewScan(range, call, std::move(on_piece)), call);
   }
   void ScanPiecesAsync(const ScanRange& range, PieceCallback on_piece, Callback<uint64_t> done,
                        CallOptions call = {}) {
-    Start(NewScan(range, std::move(on_piece)), std::move(done), call);
+    Start(NewScan(range, call, std::move(on_piece)), std::move(done), call);
   }
 
   /// Stores if the key is absent; returns whether it did.
@@ -201,11 +202,14 @@ class BasicTree {
   }
 
  private:
-  Result<Operation> NewGet(std::string_view key) {
+  Result<Operation> NewGet(std::string_view key, const CallOptions& call) {
     protocol::Request request;
     request.opcode = protocol::Opcode::kGet;
     request.key = key;
-    return Encode(request);
+    request.max_staleness_ms = call.max_staleness_ms;
+    Result<Operation> operation = Encode(request);
+    if (operation.ok()) SetStaleness(call, &*operation);
+    return operation;
   }
   Result<Operation> NewWrite(protocol::Opcode opcode, std::string_view key,
                              std::string_view value) {
@@ -232,7 +236,7 @@ class BasicTree {
     request.initial = initial;
     return Encode(request);
   }
-  Result<Operation> NewMultiGet(std::span<const std::string> keys) {
+  Result<Operation> NewMultiGet(std::span<const std::string> keys, const CallOptions& call) {
     protocol::Request longest;
     longest.opcode = protocol::Opcode::kMultiGet;
     for (const std::string& key : keys) {
@@ -240,12 +244,13 @@ class BasicTree {
     }
     FARLEAF_RETURN_IF_ERROR(CheckLimits(longest));
     Operation operation = NewOperation(longest.opcode);
+    SetStaleness(call, &operation);
     operation.pieces = std::make_unique<Operation::Pieces>();
     operation.pieces->keys.assign(keys.begin(), keys.end());
     internal::EncodeNextPiece(&operation);
     return operation;
   }
-  Result<Operation> NewScan(ScanRange range, PieceCallback on_piece = {}) {
+  Result<Operation> NewScan(ScanRange range, const CallOptions& call, PieceCallback on_piece = {}) {
     if (!internal::ResolvePrefix(tree_.info, &range)) range.limit = 0;
     protocol::Request bounds;
     bounds.opcode = protocol::Opcode::kScan;
@@ -253,11 +258,17 @@ class BasicTree {
     bounds.end = range.end;
     FARLEAF_RETURN_IF_ERROR(CheckLimits(bounds));
     Operation operation = NewOperation(bounds.opcode);
+    SetStaleness(call, &operation);
     operation.pieces = std::make_unique<Operation::Pieces>();
     operation.pieces->range = std::move(range);
     operation.pieces->on_piece = std::move(on_piece);
     internal::EncodeNextPiece(&operation);
     return operation;
+  }
+  static void SetStaleness(const CallOptions& call, Operation* operation) {
+    operation->max_staleness_ms = call.max_staleness_ms;
+    operation->staleness_ms = call.staleness_ms;
+    if (call.staleness_ms != nullptr) *call.staleness_ms = 0;
   }
   Operation NewOperation(protocol::Opcode opcode) {
     Operation operation;

@@ -10,6 +10,7 @@ namespace farleaf::server {
 
 namespace {
 
+constexpr uint32_t kCopyStalenessMsMin = 100;
 constexpr char kPoolSection[] = "With --engine blink: the pool, and trees in its memory";
 constexpr char kLsmSection[] = "With --engine lsm: the store on this machine's disk";
 constexpr char kClusterSection[] = "With --engine lsm: a cluster of nodes that hold copies of it";
@@ -336,6 +337,13 @@ void AddClusterOptions(ConfigSchema& schema, ClusterOptions* cluster) {
   schema.AddInteger("log_buffers",
                     "of 2 MiB, for segments of the logs that are on their way to a backup's disk",
                     &cluster->log_buffers, 8, 512);
+  schema.AddInteger(
+      "copy_staleness_ms",
+      "what backups hold in tables is to be no older than about this, for reads that "
+      "may be stale: what is in memory for so long is flushed; 0: backups answer none",
+      &cluster->copy_staleness_ms, 0, 3'600'000);
+  schema.AddBytes("copy_cache_bytes", "memory for blocks of a copy that is read",
+                  &cluster->copy_cache_bytes, uint64_t{1} << 20, uint64_t{1} << 40);
 }
 
 Status CheckClusterOptions(const ConfigSchema& schema, const ComputeServerOptions& options) {
@@ -355,6 +363,12 @@ Status CheckClusterOptions(const ConfigSchema& schema, const ComputeServerOption
   }
   // Of each log the tail and two that are ready, beside full ones.
   const uint32_t least = options.lsm.store.log_buffers_max + 6;
+  const uint32_t staleness_ms = options.cluster.copy_staleness_ms;
+  if (staleness_ms != 0 && staleness_ms < kCopyStalenessMsMin) {
+    return Status::InvalidArgument(
+        "--copy-staleness-ms (key copy_staleness_ms): " + std::to_string(staleness_ms) +
+        " is out of range; allowed: 0, or " + std::to_string(kCopyStalenessMsMin) + " and more");
+  }
   if (options.cluster.log_buffers < least) {
     return Status::InvalidArgument(
         "--log-buffers (key log_buffers) is " + std::to_string(options.cluster.log_buffers) +

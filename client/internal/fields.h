@@ -66,6 +66,11 @@ class FrameReader : public ByteReader {
     if (count > largest) valid_ = false;
     return valid_ && ok() ? count : 0;
   }
+  uint32_t ReadPositive() {
+    const auto number = Read<uint32_t>();
+    valid_ &= number > 0;
+    return number;
+  }
   void ExpectZero(uint64_t raw) { valid_ &= raw == 0; }
   bool good() const { return ok() && valid_; }
   bool finished() const { return good() && remaining() == 0; }
@@ -73,6 +78,18 @@ class FrameReader : public ByteReader {
  private:
   bool valid_ = true;
 };
+
+/// The byte of an opcode has this bit as well if the read may be stale, or was.
+inline constexpr uint8_t kStaleBit = 0x80;
+inline uint8_t RawOpcode(Opcode opcode, bool stale) {
+  return static_cast<uint8_t>(static_cast<uint8_t>(opcode) | (stale ? kStaleBit : 0));
+}
+inline bool IsStale(uint8_t raw) { return (raw & kStaleBit) != 0; }
+inline Opcode OpcodeOf(uint8_t raw) { return static_cast<Opcode>(raw & ~kStaleBit); }
+inline bool IsRawOpcode(uint8_t raw) {
+  const Opcode opcode = OpcodeOf(raw);
+  return IsOpcode(static_cast<uint8_t>(opcode)) && (!IsStale(raw) || IsRead(opcode));
+}
 
 inline void WriteTree(FrameWriter& out, const TreeInfo& tree) {
   out.Write(tree.id);

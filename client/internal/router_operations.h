@@ -31,7 +31,7 @@ inline void Router::Place(Operation operation) {
 
 /// False: it has to wait.
 inline bool Router::Send(Operation* operation) {
-  if (protocol::IsUnrouted(operation->opcode)) {
+  if (operation->unrouted()) {
     LinkForUnrouted().session->Submit(std::move(*operation), {});
     return true;
   }

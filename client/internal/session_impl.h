@@ -326,6 +326,7 @@ inline void Session::TakeResponse(const protocol::Response& response) {
 
 inline void Session::Complete(uint32_t index, const protocol::Response& response) {
   using protocol::Opcode;
+  slots_[index].operation.NoteStaleness(response);
   if (Operation::Pieces* const pieces = slots_[index].operation.pieces.get()) {
     auto done = internal::TakePiece(response, pieces);
     if (!done.ok()) return Finish(index, done.status().WithContext(name_));

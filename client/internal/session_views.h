@@ -56,7 +56,7 @@ inline void Session::GiveBackQueued(Which which) {
   std::deque<uint32_t> queued = std::exchange(queue_, {});
   for (const uint32_t index : queued) {
     if (slots_[index].state != SlotState::kQueued) continue;
-    if (which == Which::kRouted && protocol::IsUnrouted(slots_[index].operation.opcode)) {
+    if (which == Which::kRouted && slots_[index].operation.unrouted()) {
       queue_.push_back(index);
     } else {
       GiveBack(index, view_);

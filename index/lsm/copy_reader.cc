@@ -43,8 +43,8 @@ void CopyReader::Show(const StoreState& state) {
   const bool goes_on = before && before->epoch == state.epoch;
   auto view = std::make_shared<ReadView>();
   view->active = nothing_;
-  view->version = Version::Of(state, goes_on ? before->view->version.get() : nullptr,
-                              deps_.storage, no_remover_);
+  view->version = Version::Of(state, goes_on ? before->view->version.get() : nullptr, deps_.storage,
+                              no_remover_);
   cache_->Reserve(view->version->memory_bytes);
   auto shown = std::make_shared<Shown>();
   *shown = {.epoch = state.epoch, .cache = cache_, .view = std::move(view)};
@@ -64,6 +64,7 @@ LookupPlaces CopyReader::PlacesOf(const Shown& shown) const {
 
 template <typename Read>
 Task<Status> CopyReader::ReadNewest(Read read) {
+  reads_.fetch_add(1, std::memory_order_relaxed);
   for (uint32_t tries = 0; tries < kTriesMax; ++tries) {
     const ShownPtr shown = Newest();
     if (!shown) {

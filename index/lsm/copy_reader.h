@@ -60,12 +60,14 @@ class CopyReader final : public RangeIndex {
 
   static constexpr uint32_t kTriesMax = 8;
   struct Counts {
+    uint64_t reads = 0;        ///< operations
     uint64_t shown = 0;        ///< states
     uint64_t begun_again = 0;  ///< as something had gone
     uint64_t given_up = 0;     ///< of them, behind kTriesMax tries
   };
   Counts counts() const {
-    return {shows_.load(std::memory_order_relaxed), begun_again_.load(std::memory_order_relaxed),
+    return {reads_.load(std::memory_order_relaxed), shows_.load(std::memory_order_relaxed),
+            begun_again_.load(std::memory_order_relaxed),
             given_up_.load(std::memory_order_relaxed)};
   }
 
@@ -89,13 +91,13 @@ class CopyReader final : public RangeIndex {
   Task<Status> ReadNewest(Read read);
 
   const Deps deps_;
-  const std::shared_ptr<Memtable> nothing_;            // the memtable of all views
-  const std::shared_ptr<SegmentRemover> no_remover_;   // removes nothing
-  std::shared_ptr<BlockCache> cache_;                  // of the store that was shown last
+  const std::shared_ptr<Memtable> nothing_;           // the memtable of all views
+  const std::shared_ptr<SegmentRemover> no_remover_;  // removes nothing
+  std::shared_ptr<BlockCache> cache_;                 // of the store that was shown last
   uint64_t cache_epoch_ = 0;
   mutable SpinLock lock_;  // guards down to here:
   ShownPtr newest_;        // null: nothing is shown
-  std::atomic<uint64_t> shows_{0}, begun_again_{0}, given_up_{0};
+  std::atomic<uint64_t> reads_{0}, shows_{0}, begun_again_{0}, given_up_{0};
 };
 
 }  // namespace farleaf::index::lsm

@@ -332,6 +332,7 @@ class LsmStore final : public RangeIndex {
   CommitOutcome TryCommit(dsm::Worker& worker, std::span<const Change> changes, const Seen* seen,
                           Committed* committed);
   void InsertIntoMemtable(std::span<const Change> changes, Sequence first);
+  void CountUserBytes(std::span<const Change> changes);
   Task<Status> AfterCommit(dsm::Worker& worker, const Committed& committed);
   /// The checked changes, whatever is there. Large values are taken out of them.
   Task<Status> CommitBlindly(OpContext& op, std::span<Change> changes);

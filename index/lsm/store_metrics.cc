@@ -9,6 +9,7 @@ StoreMetrics StoreCounters::Read() const {
     return count.load(std::memory_order_relaxed);
   };
   StoreMetrics metrics{.waits = {},
+                       .user_bytes = read(user_bytes),
                        .flushed_bytes = read(flushed_bytes),
                        .merged_bytes_read = read(merged_bytes_read),
                        .merged_bytes_written = read(merged_bytes_written),

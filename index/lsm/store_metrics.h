@@ -23,6 +23,7 @@ struct StoreMetrics {
     uint64_t total_ns = 0, longest_ns = 0;
   };
   std::array<Waits, kWaitsFor> waits;  ///< by WaitsFor
+  uint64_t user_bytes = 0;             ///< keys and values of the changes that were made
   uint64_t flushed_bytes = 0;          ///< of tables that flushes wrote
   uint64_t merged_bytes_read = 0, merged_bytes_written = 0;
   uint64_t moved_bytes = 0;  ///< of values that collection appended again
@@ -37,6 +38,7 @@ struct StoreCounters {
     std::atomic<uint64_t> count{0}, total_ns{0}, longest_ns{0};
   };
   std::array<Waits, kWaitsFor> waits;
+  std::atomic<uint64_t> user_bytes{0};
   std::atomic<uint64_t> flushed_bytes{0}, merged_bytes_read{0}, merged_bytes_written{0};
   std::atomic<uint64_t> reclaimed_tables{0}, reclaimed_bytes_read{0};
   std::atomic<uint64_t> moved_bytes{0}, recovered_changes{0}, recovery_ns{0};

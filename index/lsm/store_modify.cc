@@ -107,6 +107,7 @@ Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view
       if (!room.ok()) co_return room;
       continue;
     }
+    CountUserBytes({&change, 1});
     open.End();
     Status after = co_await AfterCommit(op.worker, committed);
     if (!after.ok()) co_return after;

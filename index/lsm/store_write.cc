@@ -141,6 +141,16 @@ Task<Status> LsmStore::AwaitCommitRoom(dsm::Worker& worker, uint64_t deadline_ns
   }
 }
 
+void LsmStore::CountUserBytes(std::span<const Change> changes) {
+  uint64_t bytes = 0;
+  for (const Change& change : changes) {
+    const bool apart = change.kind == ChangeKind::kPutPointer;
+    bytes += change.key.size() + change.end.size() +
+             (apart ? change.pointer.value_bytes : change.value.size());
+  }
+  StoreCounters::Add(&counters_.user_bytes, bytes);
+}
+
 Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committed) {
   // Writes that never wait would hold back each memtable that was flushed: its memory is freed behind a quiescent point.
   if (RotateIfFull()) co_await worker.Sleep(0);
@@ -254,8 +264,8 @@ Task<Status> LsmStore::AwaitCollection(dsm::Worker& worker, uint64_t deadline_ns
 Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes, From from) {
   if (room_.closed()) [[unlikely]] {
     if (!from) co_return room_.Refuse();  // deletes make no garbage that was not there
-  } else if (options_.collect_values &&
-             garbage_.share() > kGarbageSlow * options_.garbage_limit()) [[unlikely]] {
+  } else if (options_.collect_values && garbage_.share() > kGarbageSlow * options_.garbage_limit())
+      [[unlikely]] {
     Status collected = co_await AwaitCollection(worker, deadline_ns);
     if (!collected.ok()) co_return collected;
   }
@@ -308,7 +318,10 @@ Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
   }
   for (;;) {
     const CommitOutcome outcome = TryCommit(op.worker, changes, nullptr, committed);
-    if (outcome == CommitOutcome::kDone) co_return Status::Ok();
+    if (outcome == CommitOutcome::kDone) {
+      CountUserBytes(changes);
+      co_return Status::Ok();
+    }
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
     Status room = co_await AwaitCommitRoom(op.worker, op.deadline_ns, from);
     if (!room.ok()) co_return room;

@@ -29,6 +29,7 @@ constexpr const char* kElectionParent = "/master";
 constexpr uint64_t kNodePauseNs = 20 * kNsPerMs;
 /// Nothing that this node serves has a backup for so long: nobody will take over.
 constexpr uint64_t kNobodyNs = kNsPerSecond;
+constexpr uint64_t kStampNsMin = 20 * kNsPerMs;
 constexpr uint64_t kRedirectNs = 300 * kNsPerMs;
 /// Beside the areas: the tables of a region of registered memory.
 constexpr uint64_t kTablesBytes = uint64_t{1} << 20;
@@ -71,8 +72,10 @@ Result<std::unique_ptr<Worker>> ClusterEngine::OpenWorker() {
 }
 
 Status ClusterEngine::Join() {
+  LsmEngineOptions lsm = lsm_;
+  lsm.store.flush_memtable_ms = cluster_.copy_staleness_ms;
   auto files = cluster::RegionFiles::Open(
-      {.lsm = lsm_, .epochs = &epochs_, .wall = &wall_, .seed = seed_, .open_worker = [this] {
+      {.lsm = lsm, .epochs = &epochs_, .wall = &wall_, .seed = seed_, .open_worker = [this] {
          return OpenWorker();
        }});
   if (!files.ok()) return files.status().WithContext("data_dir");
@@ -127,7 +130,7 @@ Status ClusterEngine::OpenMemory() {
   return Status::Ok();
 }
 
-cluster::RegionDeps ClusterEngine::RegionDepsOf(RegionId region, cluster::RegionGate* gate) {
+cluster::RegionDeps ClusterEngine::RegionDepsOf(RegionId region, cluster::RegionGates* gates) {
   cluster::RegionDeps deps;
   deps.session = session_.get();
   deps.clock = clock_;
@@ -139,7 +142,10 @@ cluster::RegionDeps ClusterEngine::RegionDepsOf(RegionId region, cluster::Region
   deps.memory.bytes = [this](dsm::Area area) { return memory_->Bytes(area); };
   deps.memory.cut_off = [this](const dsm::MemberIdentity& life) { return memory_->CutOff(life); };
   deps.seed = seed_ ^ life_ ^ Mix64(static_cast<uint64_t>(region));
-  deps.gate = gate;
+  deps.gates = gates;
+  if (cluster_.copy_staleness_ms > 0) {
+    deps.reads = {.cache_bytes = cluster_.copy_cache_bytes, .wall = &wall_, .clock = clock_};
+  }
   deps.add_peer = [this](const dsm::ServerEndpoint& peer) { return fabric_->Add(peer); };
   cluster::RegionFiles* const files = files_.get();
   deps.storage = [files, region] { return files->StorageOf(region); };
@@ -164,12 +170,16 @@ void ClusterEngine::MakeParts() {
   NodeRegions::Deps regions;
   regions.session = session_.get();
   regions.self = self;
-  regions.deps_of = [this](RegionId region, cluster::RegionGate* gate) {
-    return RegionDepsOf(region, gate);
+  regions.deps_of = [this](RegionId region, cluster::RegionGates* gates) {
+    return RegionDepsOf(region, gates);
   };
   regions.remove_others = [this](const membership::RegionMap& map) {
     return files_->RemoveOthers(map);
   };
+  if (cluster_.copy_staleness_ms > 0) {
+    regions.stamp_ns =
+        std::clamp(cluster_.copy_staleness_ms * kNsPerMs / 10, kStampNsMin, kNsPerSecond);
+  }
   regions_ = std::make_unique<NodeRegions>(std::move(regions));
   cluster::Master::Deps master;
   master.session = session_.get();
@@ -264,6 +274,7 @@ void ClusterEngine::AppendMetrics(MetricsText* out) const {
     MetricLabels labels;
     size_t backups;
     replication::ReplicaSet::Counts counts;
+    replication::BackupLink::Counts sent;
   };
   std::vector<Served> served;
   uint64_t copies = 0;
@@ -271,8 +282,9 @@ void ClusterEngine::AppendMetrics(MetricsText* out) const {
     copies += node.role() == cluster::Role::kBackup;
     node.WithPrimary([&](const cluster::RegionPrimary& primary) {
       const std::string region = std::to_string(static_cast<uint32_t>(node.region()));
+      const replication::ReplicaSet& replicas = primary.replicas();
       served.push_back(
-          {{{"region", region}}, primary.replicas().members().size(), primary.replicas().counts()});
+          {{{"region", region}}, replicas.members().size(), replicas.counts(), replicas.sent()});
     });
   });
   out->Gauge("farleaf_cluster_primaries", "Regions that this node serves.", {}, served.size());
@@ -289,6 +301,7 @@ void ClusterEngine::AppendMetrics(MetricsText* out) const {
     StoreReport::Look(*use.served()->store, *use.served()->storage, *observer_)
         .AppendMetrics({{"region", region}}, out);
   }
+  AppendCopyMetrics(routes, out);
   for (const Served& each : served) {
     out->Gauge("farleaf_replication_backups", "Backups that hold all that is acknowledged.",
                each.labels, each.backups);
@@ -302,9 +315,55 @@ void ClusterEngine::AppendMetrics(MetricsText* out) const {
     out->Counter("farleaf_replication_log_bytes_total", "WRITTEN to their memory for these.",
                  each.labels, each.counts.verbs.bytes_written);
   }
+  constexpr std::string_view kTables = "Of tables, sent to backups as they were made.";
+  for (const Served& each : served) {
+    out->Counter("farleaf_replication_table_bytes_total", kTables, each.labels,
+                 each.sent.table_bytes);
+  }
+  for (const Served& each : served) {
+    out->Counter("farleaf_replication_fill_bytes_total",
+                 "Of what was there before, sent to backups that were filled.", each.labels,
+                 each.sent.fill_bytes);
+  }
+  for (const Served& each : served) {
+    out->Counter("farleaf_replication_messages_total", "To backups, with their replies.",
+                 each.labels, each.sent.messages);
+  }
   for (const Served& each : served) {
     out->Counter("farleaf_replication_excluded_total", "Backups that were lost.", each.labels,
                  each.counts.excluded);
+  }
+}
+
+void ClusterEngine::AppendCopyMetrics(const std::vector<cluster::Route>& routes,
+                                      MetricsText* out) const {
+  struct Copy {
+    MetricLabels labels;
+    std::optional<uint64_t> staleness_ns;
+    index::lsm::CopyReader::Counts counts;
+  };
+  std::vector<Copy> copies;
+  for (const cluster::Route& route : routes) {
+    const cluster::CopyUse use = regions_->UseCopy(route.region);
+    if (use.served() == nullptr) continue;
+    copies.push_back({{{"region", std::to_string(static_cast<uint32_t>(route.region))}},
+                      use.served()->staleness_ns(),
+                      use.served()->reader->counts()});
+  }
+  for (const Copy& copy : copies) {
+    if (!copy.staleness_ns) continue;
+    out->Gauge("farleaf_copy_staleness_seconds",
+               "How old what is read of the copy here may be; not there: it cannot be read.",
+               copy.labels, static_cast<double>(*copy.staleness_ns) / 1e9);
+  }
+  for (const Copy& copy : copies) {
+    out->Counter("farleaf_copy_reads_total", "Reads that may be stale, done in the copy here.",
+                 copy.labels, copy.counts.reads);
+  }
+  for (const Copy& copy : copies) {
+    out->Counter("farleaf_copy_reads_begun_again_total",
+                 "Of them, as what they looked at had been merged meanwhile.", copy.labels,
+                 copy.counts.begun_again);
   }
 }
 

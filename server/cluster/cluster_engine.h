@@ -45,8 +45,10 @@ struct ClusterOptions {
   uint32_t session_timeout_ms = 2'000;
   uint32_t log_buffers =
       16;  ///< of 2 MiB, of each backup; LsmOptions::log_buffers_max and 6 at least
-  uint64_t leave_ms = 10'000;  ///< what Leave grants the others to take over
-  std::string password;        ///< that other nodes' native protocol asks for, as this one's does
+  uint32_t copy_staleness_ms = 10'000;  ///< that backups' tables are kept to; 0: nobody reads them
+  uint64_t copy_cache_bytes = uint64_t{32} << 20;  ///< of each backup's blocks that are read
+  uint64_t leave_ms = 10'000;                      ///< what Leave grants the others to take over
+  std::string password;  ///< that other nodes' native protocol asks for, as this one's does
 };
 
 class ClusterEngine final : public Engine {
@@ -80,8 +82,9 @@ class ClusterEngine final : public Engine {
   Status OpenMemory();
   void MakeParts();
   dsm::Task<Status> Announce(std::string url);
-  cluster::RegionDeps RegionDepsOf(cluster::RegionId region, cluster::RegionGate* gate);
+  cluster::RegionDeps RegionDepsOf(cluster::RegionId region, cluster::RegionGates* gates);
   dsm::Task<void> RunRegions();
+  void AppendCopyMetrics(const std::vector<cluster::Route>& routes, MetricsText* out) const;
   void EndControl();
   Result<std::unique_ptr<dsm::Worker>> OpenWorker();
   std::string Name() const { return "node " + std::to_string(cluster_.node); }

@@ -16,6 +16,8 @@ namespace {
 constexpr uint64_t kMapLookNs = kNsPerSecond;
 constexpr uint64_t kMapRetryNs = 100 * kNsPerMs;
 constexpr uint64_t kPartsPauseNs = kNsPerMs;
+/// So soon it ends.
+constexpr uint64_t kStampSliceNs = 20 * kNsPerMs;
 
 }  // namespace
 
@@ -83,7 +85,12 @@ NodeRegions::Part* NodeRegions::PartOf(RegionId region) {
 
 StoreUse NodeRegions::Use(RegionId region) {
   Part* const part = PartOf(region);
-  return part == nullptr ? StoreUse() : StoreUse(&part->gate);
+  return part == nullptr ? StoreUse() : StoreUse(&part->gates.store);
+}
+
+CopyUse NodeRegions::UseCopy(RegionId region) {
+  Part* const part = PartOf(region);
+  return part == nullptr ? CopyUse() : CopyUse(&part->gates.copy);
 }
 
 size_t NodeRegions::primaries() const {
@@ -139,7 +146,7 @@ dsm::Task<Status> NodeRegions::Look(Worker& worker) {
   for (const RegionEntry& region : map->regions()) {
     if (PartOf(region.id) != nullptr) continue;
     auto part = std::make_unique<Part>();
-    part->node = std::make_unique<RegionNode>(deps_.deps_of(region.id, &part->gate));
+    part->node = std::make_unique<RegionNode>(deps_.deps_of(region.id, &part->gates));
     part->running = true;
     worker.Spawn(RunPart(worker, part.get()));
     std::lock_guard lock(mutex_);
@@ -157,7 +164,25 @@ dsm::Task<void> NodeRegions::RunPart(Worker& worker, Part* part) {
   Stop();
 }
 
+// A primary that is still at its last stamp, of a backup that does not answer, does not hold up the others.
+dsm::Task<void> NodeRegions::RunStamps(Worker& worker) {
+  uint64_t slept_ns = 0;
+  while (!stopping_) {
+    const uint64_t slice_ns = std::min(deps_.stamp_ns - slept_ns, kStampSliceNs);
+    co_await worker.Sleep(slice_ns);
+    slept_ns += slice_ns;
+    if (slept_ns < deps_.stamp_ns) continue;
+    slept_ns = 0;
+    for (const auto& [id, part] : parts_) part->node->StampCopies(worker);
+  }
+  stamping_ = false;
+}
+
 dsm::Task<Status> NodeRegions::Run(Worker& worker) {
+  if (deps_.stamp_ns > 0) {
+    stamping_ = true;
+    worker.Spawn(RunStamps(worker));
+  }
   Status status;
   while (!stopping_ && status.code() != StatusCode::kFenced) {
     const uint64_t seen = deps_.session->ChangeCount("/");
@@ -169,9 +194,10 @@ dsm::Task<Status> NodeRegions::Run(Worker& worker) {
       co_await worker.Sleep(kMapRetryNs);
     }
   }
+  Stop();
   for (const auto& [id, part] : parts_) part->node->Stop();
   const auto runs = [](const auto& part) { return part.second->running; };
-  while (std::ranges::any_of(parts_, runs)) co_await worker.Sleep(kPartsPauseNs);
+  while (stamping_ || std::ranges::any_of(parts_, runs)) co_await worker.Sleep(kPartsPauseNs);
   if (status.code() == StatusCode::kFenced) co_return status;
   co_return ended_;
 }

@@ -24,9 +24,11 @@ class NodeRegions final : public RegionRoutes {
     membership::Membership* session = nullptr;
     NodeId self = membership::kNoNode;
     /// What the part in that region stands on.
-    std::function<RegionDeps(RegionId region, RegionGate* gate)> deps_of;
+    std::function<RegionDeps(RegionId region, RegionGates* gates)> deps_of;
     /// Directories of regions that are not in the map go: of splits that were cut off.
     std::function<Status(const membership::RegionMap& map)> remove_others;
+    /// How often copies of what this node is the primary of are told how old they are (RegionPrimary::StampCopies); 0: never.
+    uint64_t stamp_ns = 0;
   };
   explicit NodeRegions(Deps deps);
   ~NodeRegions() override;
@@ -43,6 +45,7 @@ class NodeRegions final : public RegionRoutes {
   NodeId self() const override { return deps_.self; }
   std::shared_ptr<const RouteTable> Now() const override { return table_.load(); }
   StoreUse Use(RegionId region) override;
+  CopyUse UseCopy(RegionId region) override;
   /// The number of regions that this node is the primary of, and serves.
   size_t primaries() const;
   /// Whether one of these has a backup that holds all.
@@ -52,7 +55,7 @@ class NodeRegions final : public RegionRoutes {
 
  private:
   struct Part {
-    RegionGate gate;
+    RegionGates gates;
     std::unique_ptr<RegionNode> node;
     bool running = false;
   };
@@ -60,6 +63,7 @@ class NodeRegions final : public RegionRoutes {
                                  const std::vector<membership::NodeEntry>& nodes);
   dsm::Task<Status> Look(Worker& worker);
   dsm::Task<void> RunPart(Worker& worker, Part* part);
+  dsm::Task<void> RunStamps(Worker& worker);
   Part* PartOf(RegionId region);
   static std::shared_ptr<const RouteTable> TableOf(const membership::RegionMap& map,
                                                    const std::vector<membership::NodeEntry>& nodes);
@@ -68,7 +72,7 @@ class NodeRegions final : public RegionRoutes {
   membership::RegionStore regions_;
   std::atomic<bool> stopping_{false};
   std::atomic<std::shared_ptr<const RouteTable>> table_{nullptr};
-  bool removed_others_ = false;
+  bool removed_others_ = false, stamping_ = false;
   Status ended_;  // what a part has ended with that was not Ok: Fenced before all else
   mutable std::shared_mutex mutex_;  // guards which parts there are; each stays
   std::map<RegionId, std::unique_ptr<Part>> parts_;

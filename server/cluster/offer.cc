@@ -7,7 +7,7 @@ namespace farleaf::server::cluster {
 
 namespace {
 constexpr std::string_view kMagic = "FOFR";
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 }  // namespace
 
 std::string OfferPath(RegionId region, NodeId backup) {
@@ -25,6 +25,8 @@ std::string EncodeOffer(const Offer& offer) {
   out.Write(offer.server);
   out.Write(offer.area);
   out.Write(offer.token);
+  out.Write(static_cast<uint32_t>(offer.end.size()));
+  out.WriteBytes(offer.end);
   out.Write(Crc32c(AsBytes(bytes)));
   return bytes;
 }
@@ -40,6 +42,8 @@ Result<Offer> ParseOffer(const std::string& path, std::span<const std::byte> byt
   offer.server = in.Read<dsm::ServerId>();
   offer.area = in.Read<uint64_t>();
   offer.token = in.Read<uint64_t>();
+  const auto end_bytes = in.Read<uint32_t>();
+  offer.end = AsChars(in.ReadBytes(end_bytes));
   const auto crc = in.Read<uint32_t>();
   if (!in.ok() || in.remaining() != 0 || magic != kMagic || version != kVersion ||
       crc != Crc32c(bytes.first(bytes.size() - sizeof(uint32_t)))) {

@@ -1,6 +1,7 @@
 // Offer: a backup tells its region's primary where the channel is: an ephemeral entry /offers/REGION-NODE.
 //
-//   offer = "FOFR" version(1)=1 primary:u16 primary_life:u64 life:u64 server:u16 area:u64 token:u64 crc32c:u32
+//   offer = "FOFR" version(1)=2 primary:u16 primary_life:u64 life:u64 server:u16 area:u64 token:u64
+//           end_bytes:u32 end crc32c:u32
 //
 // Little-endian; the crc covers all in front of it.
 //
@@ -26,6 +27,7 @@ struct Offer {
   dsm::ServerId server = 0;  ///< of its memory
   uint64_t area = 0;         ///< offset in that memory
   uint64_t token = 0;        ///< of the channel; a new one for each try
+  std::string end;           ///< the region's, as the backup has seen it
   bool operator==(const Offer&) const = default;
 };
 

@@ -47,7 +47,8 @@ dsm::Task<Status> RegionBackup::Open(Worker& worker) {
   const BackupRegion::Deps deps{.storage = *storage,
                                 .area = deps_.memory.bytes(*area_),
                                 .layout = deps_.memory.layout,
-                                .channel = deps_.channel};
+                                .channel = deps_.channel,
+                                .reads = deps_.reads};
   auto opened = co_await BackupRegion::Open(worker, deps);
   if (!opened.ok()) co_return opened.status();
   backup_ = std::move(*opened);
@@ -91,7 +92,8 @@ dsm::Task<Status> RegionBackup::Follow(Worker& worker, const membership::RegionE
   if (!primary.ok()) co_return primary.status();
   if (!*primary) co_return Status::Ok();
   const bool stands = offered_ && offered_->primary == (*primary)->id &&
-                      offered_->primary_life == (*primary)->incarnation;
+                      offered_->primary_life == (*primary)->incarnation &&
+                      offered_->end == region.end;
   if (stands && deps_.clock->NowNs() < offered_ns_ + kOfferAgainNs) co_return Status::Ok();
   // Who is filling it is left to it: what it does is seen by its messages.
   const uint64_t messages = backup_->statistics().messages;
@@ -100,11 +102,12 @@ dsm::Task<Status> RegionBackup::Follow(Worker& worker, const membership::RegionE
     offered_ns_ = deps_.clock->NowNs();
     co_return Status::Ok();
   }
-  Status offered = co_await MakeOffer(worker, **primary);
+  Status offered = co_await MakeOffer(worker, region, **primary);
   co_return offered;
 }
 
-dsm::Task<Status> RegionBackup::MakeOffer(Worker& worker, const NodeEntry& primary) {
+dsm::Task<Status> RegionBackup::MakeOffer(Worker& worker, const membership::RegionEntry& region,
+                                          const NodeEntry& primary) {
   const dsm::MemberIdentity life{primary.id, primary.incarnation};
   if (last_primary_ != life) {
     Status cut = co_await CutOffLast(worker);
@@ -117,8 +120,11 @@ dsm::Task<Status> RegionBackup::MakeOffer(Worker& worker, const NodeEntry& prima
               .life = deps_.self.incarnation,
               .server = deps_.memory.server,
               .area = area_->offset,
-              .token = random_.Next() | 1};
+              .token = random_.Next() | 1,
+              .end = region.end};
+  co_await CloseToReaders(worker);
   co_await backup_->Expect(offer.token);
+  OpenToReaders(region);
   last_primary_ = life;
   const membership::CreateOptions options{.lifetime = membership::Lifetime::kEphemeral};
   auto created = co_await deps_.session->Create(worker, OfferPath(deps_.region, deps_.self.id),
@@ -128,6 +134,23 @@ dsm::Task<Status> RegionBackup::MakeOffer(Worker& worker, const NodeEntry& prima
   offered_ns_ = deps_.clock->NowNs();
   messages_seen_ = backup_->statistics().messages;
   co_return Status::Ok();
+}
+
+// What is there of an earlier filling may be of more keys, and of none that a region of this number does not have.
+void RegionBackup::OpenToReaders(const membership::RegionEntry& region) {
+  const auto reader = backup_->reader();
+  if (!reader) return;
+  ServedCopy served;
+  served.start = region.start;
+  served.end = region.end;
+  served.reader = reader;
+  served.staleness_ns = [backup = backup_.get()] { return backup->staleness_ns(); };
+  deps_.gates->copy.Open(std::move(served));
+}
+
+dsm::Task<void> RegionBackup::CloseToReaders(Worker& worker) {
+  deps_.gates->copy.Close();
+  while (!deps_.gates->copy.idle()) co_await worker.Sleep(kEndPauseNs);
 }
 
 // A copy that is not whole holds nothing, nor does a damaged one: the others do not wait for it.
@@ -158,6 +181,7 @@ dsm::Task<Status> RegionBackup::Withdraw(Worker& worker) {
 
 dsm::Task<Status> RegionBackup::End(Worker& worker, Why why) {
   if (!backup_) co_return Status::Ok();
+  co_await CloseToReaders(worker);
   backup_->Stop();
   while (serving_) co_await worker.Sleep(kEndPauseNs);
   Status cut;

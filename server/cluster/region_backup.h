@@ -3,6 +3,9 @@
 // It makes an offer to the primary's life, with a new token for each try, once nothing of the primary before can land in this node's memory: that one's life is
 // over, and cut off here; or it has handed the region over, and had ended what it did here (README.md, "Cutting off").
 //
+// Of the copy those keys are read that were the region's when the offer was made, which is what the primary looks at before it takes it (README.md, "Reads of
+// copies").
+//
 // Its area stays its own as long as the node lives: what was on its way to it finds the same region there, or a record's checksum.
 //
 // Thread rule: the control worker.
@@ -44,8 +47,11 @@ class RegionBackup {
   dsm::Task<Status> Open(Worker& worker);
   dsm::Task<void> Serve(Worker& worker);
   dsm::Task<Status> CutOffLast(Worker& worker);
-  dsm::Task<Status> MakeOffer(Worker& worker, const NodeEntry& primary);
+  dsm::Task<Status> MakeOffer(Worker& worker, const membership::RegionEntry& region,
+                              const NodeEntry& primary);
   dsm::Task<Status> Withdraw(Worker& worker);
+  void OpenToReaders(const membership::RegionEntry& region);
+  dsm::Task<void> CloseToReaders(Worker& worker);
 
   const RegionDeps& deps_;
   membership::RegionStore regions_;

@@ -16,6 +16,7 @@
 #include "server/cluster/region_routes.h"
 #include "server/membership/membership.h"
 #include "server/replication/area_layout.h"
+#include "server/replication/backup_region.h"
 #include "server/replication/channel_server.h"
 
 namespace farleaf::server::cluster {
@@ -38,8 +39,9 @@ struct RegionDeps {
   dsm::MemberIdentity self;  ///< node, and life as its incarnation
   NodeMemory memory;
   replication::ChannelServerOptions channel = {};
-  uint64_t seed = 1;           ///< of tokens: drawn at random, but for simulations
-  RegionGate* gate = nullptr;  ///< by which the store is used while it is served
+  replication::BackupRegion::Reads reads = {};  ///< of the copy, while this node is a backup
+  uint64_t seed = 1;                            ///< of tokens: drawn at random, but for simulations
+  RegionGates* gates = nullptr;  ///< by which the store, or the copy, is used while it is served
 
   /// The fabric of all workers knows that memory from now on.
   std::function<Status(const dsm::ServerEndpoint& peer)> add_peer;

@@ -34,6 +34,11 @@ class RegionNode {
   /// The process is gone.
   void Abandon();
 
+  /// Tells the copies of what this node is the primary of how old they are. On the control worker.
+  void StampCopies(Worker& worker) {
+    if (primary_) worker.Spawn(primary_->StampCopies(worker));
+  }
+
   RegionId region() const { return deps_.region; }
   Role role() const { return role_.load(); }
   /// On the control worker: null if it is not the primary.

@@ -110,7 +110,7 @@ dsm::Task<Status> RegionPrimary::Open(Worker& worker, const RegionEntry& region)
   background_ = true;
   auto storage = deps_.storage();
   if (!storage.ok()) co_return storage.status();
-  deps_.gate->Open({store_.get(), *storage, region.start, region.end});
+  deps_.gates->store.Open({{region.start, region.end}, store_.get(), *storage});
   serves_.store(true);
   FARLEAF_LOG(info, "{}: node {} is the primary, and serves after {} ms", NameOf(deps_.region),
               deps_.self.id, (deps_.clock->NowNs() - begun_ns) / kNsPerMs);
@@ -174,6 +174,12 @@ bool RegionPrimary::MayHandOver(const RegionEntry& region) const {
          Contains(region.in_sync, successor) && IsMember(successor);
 }
 
+dsm::Task<void> RegionPrimary::StampCopies(Worker& worker) {
+  if (!serves_.load() || std::exchange(stamping_, true)) co_return;
+  co_await replicas_.Stamp(worker);
+  stamping_ = false;
+}
+
 // Who is written to was being filled by an earlier look at the entry: if he is in neither, the master has taken him out since. What was acknowledged
 // while others had it is in this memory only when they are gone.
 dsm::Task<Status> RegionPrimary::KeepSafe(Worker& worker, const RegionEntry& region) {
@@ -205,7 +211,8 @@ dsm::Task<Status> RegionPrimary::FillBackups(Worker& worker, const RegionEntry& 
     if (!offer.ok()) co_return offer.status();
     const bool to_us =
         offer->primary == deps_.self.id && offer->primary_life == deps_.self.incarnation;
-    if (!to_us || written_.tried[backup] == offer->token) continue;
+    const bool of_these_keys = offer->end == region.end;
+    if (!to_us || !of_these_keys || written_.tried[backup] == offer->token) continue;
     auto node = co_await FindNode(worker, regions_, backup);
     if (!node.ok()) co_return node.status();
     if (!*node || (*node)->incarnation != offer->life) continue;
@@ -269,9 +276,9 @@ dsm::Task<Status> RegionPrimary::ForgetGone(Worker& worker) {
 // ---- It ends
 
 dsm::Task<void> RegionPrimary::EndServing(Worker& worker) {
-  deps_.gate->Close();
+  deps_.gates->store.Close();
   serves_.store(false);
-  while (!deps_.gate->idle()) co_await worker.Sleep(kServedPauseNs);
+  while (!deps_.gates->store.idle() || stamping_) co_await worker.Sleep(kServedPauseNs);
   if (!std::exchange(background_, false)) co_return;
   bool ended = false;
   worker.Spawn(EndBackground(worker, &ended));

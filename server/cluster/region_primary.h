@@ -46,6 +46,8 @@ class RegionPrimary {
   dsm::Task<Status> Open(Worker& worker, const RegionEntry& region);
   /// What the entry asks for, of a region that this node is the primary of.
   dsm::Task<Status> Look(Worker& worker, StoredRegion seen);
+  /// ReplicaSet::Stamp, unless that runs already, or nothing is served.
+  dsm::Task<void> StampCopies(Worker& worker);
   /// Nothing is served any more, and the store is closed in good order.
   dsm::Task<Status> Close(Worker& worker);
   /// As far as it goes without waiting for others: of a life that is over. Nobody runs on the store when it returns.
@@ -87,7 +89,7 @@ class RegionPrimary {
   replication::ReplicaSet replicas_;  // outlives the store
   std::unique_ptr<index::lsm::LsmStore> store_;
   std::atomic<bool> serves_{false}, stopping_{false};
-  bool closed_ = false, background_ = false;
+  bool closed_ = false, background_ = false, stamping_ = false;
   std::set<NodeId> fills_;  // under way
   std::vector<std::shared_ptr<replication::ChannelPort>> ports_;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "index/lsm/wary_cursor.h"
+
 namespace farleaf::server::cluster {
 
 using dsm::OpContext;
@@ -50,25 +52,39 @@ class RoutedIndex::Place {
                    !route->url.empty()) {}
   /// Here. REQUIRES: the store is open.
   Place(std::shared_ptr<const RouteTable> table, const Route* route, StoreUse use)
-      : table_(std::move(table)), route_(route), use_(std::move(use)) {}
+      : table_(std::move(table)), route_(route), use_(std::move(use)), keys_(use_.served()) {}
+  /// Here, in a copy that is so old. REQUIRES: it is open.
+  Place(std::shared_ptr<const RouteTable> table, const Route* route, CopyUse copy,
+        uint64_t staleness_ns)
+      : table_(std::move(table)),
+        route_(route),
+        copy_(std::move(copy)),
+        keys_(copy_.served()),
+        staleness_ns_(staleness_ns) {}
+  Place(Place&&) = default;
 
-  bool here() const { return use_.served() != nullptr; }
+  bool here() const { return keys_ != nullptr; }
+  bool is_copy() const { return copy_.served() != nullptr; }
   bool elsewhere() const { return elsewhere_; }
   bool somewhere() const { return here() || elsewhere(); }
 
-  /// REQUIRES: here.
-  index::lsm::LsmStore* store() const { return use_.served()->store; }
+  // REQUIRES of these two: here.
+  RangeIndex* index() const {
+    if (is_copy()) return copy_.served()->reader.get();
+    return use_.served()->store;
+  }
+  uint64_t staleness_ns() const { return staleness_ns_; }
   /// REQUIRES of these two: elsewhere.
   const std::string& url() const { return route_->url; }
   uint32_t view() const { return table_->view; }
   // REQUIRES of these three: somewhere.
   /// Keys from here...
-  const std::string& start() const { return here() ? use_.served()->start : route_->start; }
+  const std::string& start() const { return here() ? keys_->start : route_->start; }
   /// ...up to there, exclusive, are in this place. Empty: there is no last key.
-  const std::string& end() const { return here() ? use_.served()->end : route_->end; }
+  const std::string& end() const { return here() ? keys_->end : route_->end; }
   /// Whether the key is in the same store, or at the same node.
   bool HasToo(std::string_view key) const {
-    return here() ? use_.served()->Covers(key) : table_->Find(key).url == route_->url;
+    return here() ? keys_->Covers(key) : table_->Find(key).url == route_->url;
   }
 
   std::string Name() const {
@@ -85,33 +101,45 @@ class RoutedIndex::Place {
   std::shared_ptr<const RouteTable> table_;
   const Route* route_ = nullptr;  // in table_
   StoreUse use_;
+  CopyUse copy_;
+  const ServedKeys* keys_ = nullptr;  // of the one that is open
+  uint64_t staleness_ns_ = 0;
   bool elsewhere_ = false;
 };
 
 /// `covers` says whether the store that is served has the keys that are wanted: it may have been opened, or closed and opened, behind or before
 /// what the table says.
 template <typename Covers>
-RoutedIndex::Place RoutedIndex::At(std::shared_ptr<const RouteTable> table, const Route& route,
-                                   Covers covers) {
+RoutedIndex::Place RoutedIndex::At(const OpContext& op, std::shared_ptr<const RouteTable> table,
+                                   const Route& route, Covers covers) {
   const NodeId self = routes_.self();
   if (route.primary == self) {
     StoreUse use = routes_.Use(route.region);
     if (use.served() != nullptr && covers(*use.served())) {
       return Place(std::move(table), &route, std::move(use));
     }
+  } else if (op.max_staleness_ns > 0) {
+    CopyUse copy = routes_.UseCopy(route.region);
+    if (copy.served() != nullptr && covers(*copy.served())) {
+      const std::optional<uint64_t> staleness_ns = copy.served()->staleness_ns();
+      if (staleness_ns && *staleness_ns <= op.max_staleness_ns) {
+        return Place(std::move(table), &route, std::move(copy), *staleness_ns);
+      }
+    }
   }
   return Place(std::move(table), &route, self);
 }
 
-RoutedIndex::Place RoutedIndex::Locate(std::string_view key) {
+RoutedIndex::Place RoutedIndex::Locate(const OpContext& op, std::string_view key) {
   auto table = routes_.Now();
   if (table == nullptr) return Place();
   const Route& route = table->Find(key);
-  return At(std::move(table), route,
-            [key](const ServedStore& served) { return served.Covers(key); });
+  return At(op, std::move(table), route,
+            [key](const ServedKeys& served) { return served.Covers(key); });
 }
 
-RoutedIndex::Place RoutedIndex::LocateBelow(const std::optional<std::string>& end) {
+RoutedIndex::Place RoutedIndex::LocateBelow(const OpContext& op,
+                                            const std::optional<std::string>& end) {
   auto table = routes_.Now();
   if (table == nullptr) return Place();
   auto behind = table->routes.end();
@@ -122,18 +150,27 @@ RoutedIndex::Place RoutedIndex::LocateBelow(const std::optional<std::string>& en
         [](const Route& route, const std::string& wanted) { return route.start < wanted; });
   }
   const Route& route = *std::prev(behind);
-  return At(std::move(table), route, [&end](const ServedStore& served) {
+  return At(op, std::move(table), route, [&end](const ServedKeys& served) {
     if (!end) return served.end.empty();
     return served.start < *end && (served.end.empty() || *end <= served.end);
   });
 }
 
 PrefixedIndex RoutedIndex::LocalTree(const Place& place) const {
-  return PrefixedIndex(place.store(), tree_.number, tree_.limits);
+  return PrefixedIndex(place.index(), tree_.number, tree_.limits);
 }
 
 RemoteTree RoutedIndex::TreeAt(const Place& place) const {
   return RemoteTree(&peers_, {place.url(), place.view(), tree_.name});
+}
+
+/// What was read of a copy is as old as that. What cannot be read of it the primary is asked for, and all else of the operation.
+bool RoutedIndex::LeavesCopies(OpContext& op, const Place& place, const Status& status) {
+  if (!place.is_copy()) return false;
+  if (status.ok()) op.staleness_ns = std::max(op.staleness_ns, place.staleness_ns());
+  if (!RoutesAnew(status) && !index::lsm::IsUnreadable(status)) return false;
+  op.max_staleness_ns = 0;
+  return true;
 }
 
 // ---- Waiting
@@ -185,10 +222,11 @@ Task<R> RoutedIndex::AtKey(OpContext& op, std::string_view key, Run run) {
     std::string region;
     Status why;
     {
-      const Place place = Locate(key);
+      const Place place = Locate(op, key);
       if (place.here()) {
         PrefixedIndex here = LocalTree(place);
         R result = co_await run(here);
+        if (LeavesCopies(op, place, StatusOf(result))) continue;
         if (!RoutesAnew(StatusOf(result))) co_return result;
         why = StatusOf(result);
       } else if (place.elsewhere()) {
@@ -255,7 +293,7 @@ Task<Status> RoutedIndex::MultiGet(OpContext& op, std::span<const std::string_vi
     std::string region;
     Status status;
     {
-      const Place place = Locate(keys[left.front()]);
+      const Place place = Locate(op, keys[left.front()]);
       together.clear(), numbers.clear(), later.clear();
       for (const size_t i : left) {
         const bool is_of = i == left.front() || (place.somewhere() && place.HasToo(keys[i]));
@@ -266,6 +304,7 @@ Task<Status> RoutedIndex::MultiGet(OpContext& op, std::span<const std::string_vi
       status = co_await RunAt(op, place, [&op, &together, &got](RangeIndex& tree) {
         return tree.MultiGet(op, together, &got);
       });
+      if (LeavesCopies(op, place, status)) continue;
       region = place.Name();
     }
     if (status.ok()) {
@@ -300,7 +339,7 @@ size_t RoutedIndex::VisitAtOnce(OpContext& op, std::span<const std::string_view>
                                 index::ValueVisitor& visitor) {
   size_t visited = 0;
   while (visited < keys.size()) {
-    const Place place = Locate(keys[visited]);
+    const Place place = Locate(op, keys[visited]);
     if (!place.here()) break;
     size_t end = visited + 1;
     while (end < keys.size() && place.HasToo(keys[end])) ++end;
@@ -382,13 +421,14 @@ Task<Status> RoutedIndex::Scan(OpContext& op, ScanRange range, std::vector<KeyVa
     std::string region;
     Status status;
     {
-      const Place place = rest.forward() ? Locate(rest.start()) : LocateBelow(rest.end());
+      const Place place = rest.forward() ? Locate(op, rest.start()) : LocateBelow(op, rest.end());
       piece.clear();
       patience.Begin();
       if (place.somewhere()) range = rest.PieceOf(place);
       status = co_await RunAt(op, place, [&op, &range, &piece](RangeIndex& tree) {
         return tree.Scan(op, range, &piece);
       });
+      if (LeavesCopies(op, place, status)) continue;
       if (!piece.empty() || status.ok()) patience.Renew();
       if (place.somewhere()) rest.Take(place, &piece, status.ok(), rows);
       region = place.Name();
@@ -406,7 +446,7 @@ Task<Status> RoutedIndex::DeleteRange(OpContext& op, std::string_view start, std
     std::string region;
     Status status;
     {
-      const Place place = Locate(from);
+      const Place place = Locate(op, from);
       patience.Begin();
       std::string to(end);
       if (place.somewhere() && !place.end().empty()) to = std::min(to, place.end());

@@ -4,6 +4,8 @@
 // An operation on a key is done at one store at one moment. A store is used only while a StoreUse of it is held, and asked only for keys that it
 // serves then (README.md, "Routing"). What spans regions (MultiGet, Scan, DeleteRange) is done region by region.
 //
+// A read that may be stale (OpContext::max_staleness_ns) is done in this node's copy, if that is no older, and else as any other.
+//
 // Where nobody serves a key, or who does answers that nothing was done (Unavailable, Fenced), the operation waits and looks at the table
 // again, until Options::wait_ms are over: then it ends with Unavailable, which names the region. All else is passed on as it comes.
 //
@@ -70,13 +72,16 @@ class RoutedIndex final : public index::RangeIndex {
   class RestOfScan;
 
   /// Where the key is.
-  Place Locate(std::string_view key);
+  Place Locate(const dsm::OpContext& op, std::string_view key);
   /// Where the keys right below `end` are; nullopt: the largest keys.
-  Place LocateBelow(const std::optional<std::string>& end);
+  Place LocateBelow(const dsm::OpContext& op, const std::optional<std::string>& end);
   template <typename Covers>
-  Place At(std::shared_ptr<const RouteTable> table, const Route& route, Covers covers);
+  Place At(const dsm::OpContext& op, std::shared_ptr<const RouteTable> table, const Route& route,
+           Covers covers);
   index::PrefixedIndex LocalTree(const Place& place) const;
   RemoteTree TreeAt(const Place& place) const;
+  /// Notes how old what was read at the place is; true: it is to be read elsewhere.
+  static bool LeavesCopies(dsm::OpContext& op, const Place& place, const Status& status);
 
   /// Has `run`, a function of a RangeIndex&, do the operation wherever the key is.
   template <typename R, typename Run>

@@ -142,7 +142,7 @@ void NativeConnection::TakeRequest() {
     Refuse(parsed);
     return;
   }
-  if (batch_.view == 0 && !IsUnrouted(request.opcode)) {
+  if (batch_.view == 0 && !IsUnrouted(request.opcode, request.max_staleness_ms)) {
     taken_.pop_back();
     return RefuseRest();
   }

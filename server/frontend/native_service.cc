@@ -59,9 +59,11 @@ void NativeService::StartRequests(NativeConnection& connection, const InputBlock
     const protocol::Request& first = taken[i].request;
     const bool puts = first.opcode == Opcode::kPut;
     size_t alike = 0;
-    while (at_once && (puts || first.opcode == Opcode::kGet) && i + alike < taken.size() &&
+    const bool get = first.opcode == Opcode::kGet && first.max_staleness_ms == 0;
+    while (at_once && (puts || get) && i + alike < taken.size() &&
            taken[i + alike].request.opcode == first.opcode &&
-           taken[i + alike].request.tree == first.tree) {
+           taken[i + alike].request.tree == first.tree &&
+           taken[i + alike].request.max_staleness_ms == first.max_staleness_ms) {
       ++alike;
     }
     const auto some = taken.subspan(i, alike);
@@ -202,6 +204,7 @@ dsm::Task<void> NativeService::RunRequest(NativeConnection& connection,
   OperationRecord record{request.opcode, StatusCode::kOk, 0, {}};
   dsm::OpContext op{deps_.thread->worker(), record.counts,
                     arrival_ns + std::min(asked_ms, options_.deadline_ms_max) * kNsPerMs};
+  op.max_staleness_ns = request.max_staleness_ms * kNsPerMs;
   Running running(&op);
   deps_.thread->Link(running);
   const HostedTree tree = FindTree(request.tree);
@@ -213,6 +216,9 @@ dsm::Task<void> NativeService::RunRequest(NativeConnection& connection,
   if (!status.ok()) {
     response.code = status.code();
     response.message = status.message();
+  }
+  if (request.max_staleness_ms > 0) {
+    response.staleness_ms = static_cast<uint32_t>((op.staleness_ns + kNsPerMs - 1) / kNsPerMs);
   }
   connection.Answer(response, token);
   record.code = status.code();

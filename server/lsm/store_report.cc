@@ -137,6 +137,8 @@ void StoreReport::AppendWork(const MetricLabels& base, MetricsText* out) const {
   gauge("farleaf_lsm_reserve_segments", "To be kept for making room on a full device.",
         space_.reserve);
   gauge("farleaf_lsm_reserve_segments_held", "Of them are there.", space_.reserve_held);
+  out->Counter("farleaf_lsm_user_bytes_total", "Keys and values of the changes that were made.",
+               base, static_cast<double>(done_.user_bytes));
   constexpr std::string_view kWork = "Of flushes, of merges, and of values that were moved.";
   const auto work = [&](std::string_view what, uint64_t bytes) {
     out->Counter("farleaf_lsm_work_bytes_total", kWork, With(base, {"work", what}),

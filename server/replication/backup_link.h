@@ -83,6 +83,13 @@ class BackupLink final : public index::lsm::CopySink,
     uint64_t table_bytes = 0;  ///< shipped as they were made
     uint64_t fill_bytes = 0;   ///< shipped from the disk
     uint64_t messages = 0;
+    Counts& operator+=(const Counts& more) {
+      log_bytes += more.log_bytes;
+      table_bytes += more.table_bytes;
+      fill_bytes += more.fill_bytes;
+      messages += more.messages;
+      return *this;
+    }
   };
   Counts counts() const {
     std::lock_guard lock(mutex_);

@@ -24,6 +24,13 @@ namespace farleaf::server::replication {
 
 class BackupRegion {
  public:
+  /// Of the copy, by whoever asks for its reader.
+  struct Reads {
+    uint64_t cache_bytes = 0;         ///< 0: nobody reads
+    const Clock* wall = nullptr;      ///< time since 1970, by which entries expire
+    const Clock* clock = nullptr;     ///< monotonic, of this node: stamps are its
+    size_t kept_segments_max = 1024;  ///< index::lsm::ReadableCopy::Options
+  };
   struct Deps {
     index::storage::Storage* storage = nullptr;  ///< of the region's directory
     std::span<std::byte> area;  ///< layout.bytes() of registered memory, aligned to kAreaAlignment
@@ -31,13 +38,6 @@ class BackupRegion {
     ChannelServerOptions channel = {};
     /// Its tables are its own (IndexMode::kBuild), and the primary's ReplicaSet is of that mode; nullopt: they are sent.
     std::optional<index::lsm::Follower::Host> build = std::nullopt;
-    /// Reads of the copy, by whoever asks for them (reader).
-    struct Reads {
-      uint64_t cache_bytes = 0;        ///< 0: nobody reads
-      const Clock* wall = nullptr;     ///< time since 1970, by which entries expire
-      const Clock* clock = nullptr;    ///< monotonic, of this node: stamps are its
-      size_t kept_segments_max = 1024; ///< index::lsm::ReadableCopy::Options
-    };
     /// Not of a backup that builds its tables.
     Reads reads = {};
     /// The worker's thread's processor time (cpu_ns); null: nobody wants to know.
@@ -69,9 +69,7 @@ class BackupRegion {
   std::shared_ptr<index::lsm::CopyReader> reader() const { return reader_; }
   /// Of Deps::Reads::clock: whoever looks at this, and begins to read then, sees all that was acknowledged, by anybody, when the clock showed it. nullopt:
   /// it is being filled, was promoted, or nothing is proved yet. By any thread.
-  std::optional<uint64_t> proved_ns() const {
-    return reader_ ? copy_->proved_ns() : std::nullopt;
-  }
+  std::optional<uint64_t> proved_ns() const { return reader_ ? copy_->proved_ns() : std::nullopt; }
   /// How old what is read from here on may be. By any thread.
   std::optional<uint64_t> staleness_ns() const {
     const std::optional<uint64_t> proved = proved_ns();

@@ -44,6 +44,13 @@ std::vector<NodeId> ReplicaSet::members() const {
   return nodes;
 }
 
+BackupLink::Counts ReplicaSet::sent() const {
+  std::lock_guard lock(mutex_);
+  BackupLink::Counts sent = sent_to_lost_;
+  for (const Link& link : links_) sent += link->counts();
+  return sent;
+}
+
 dsm::Task<Status> ReplicaSet::Exclude(Worker& worker, Link link, Status why) {
   const index::lsm::CoroutineMutex::Held held = co_await changing_.Lock(worker);
   const Links now = links();
@@ -55,6 +62,7 @@ dsm::Task<Status> ReplicaSet::Exclude(Worker& worker, Link link, Status why) {
   link->port().Stop();
   std::lock_guard lock(mutex_);
   std::erase(links_, link);
+  sent_to_lost_ += link->counts();
   ++counts_.excluded;
   co_return excluded;
 }
@@ -205,7 +213,7 @@ dsm::Task<Status> ReplicaSet::Commit(Worker& worker, const index::lsm::StateEdit
 
 // A stamp counts with the sequence of a moment at which nobody else had acknowledged anything yet: whoever is named in this one's place is
 // so behind the end of its lease, which is looked at behind the sequence.
-dsm::Task<void> ReplicaSet::RunStamps(Worker& worker, uint64_t every_ns) {
+dsm::Task<void> ReplicaSet::Stamp(Worker& worker) {
   const BackupLink::LastSequence last = [this]() -> Result<index::lsm::Sequence> {
     const index::lsm::Sequence sequence = store_->last_sequence();
     const Status alone = MayAnswer();
@@ -213,12 +221,8 @@ dsm::Task<void> ReplicaSet::RunStamps(Worker& worker, uint64_t every_ns) {
     return sequence;
   };
   const OfOne stamp = [&](BackupLink& link) { return link.Stamp(worker, last); };
-  while (!stopping_) {
-    co_await worker.Sleep(every_ns);
-    if (stopping_) co_return;
-    Status asked = co_await OfEach(worker, stamp);
-    (void)asked;  // whoever acknowledges finds out for himself that a member is lost
-  }
+  Status asked = co_await OfEach(worker, stamp);
+  (void)asked;  // whoever acknowledges finds out for himself that a member is lost
 }
 
 namespace {

@@ -80,16 +80,11 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<Status> Commit(Worker& worker, const index::lsm::StateEdit& edit) override;
   Status MayAnswer() const override { return may_answer_ ? may_answer_() : Status::Ok(); }
 
-  /// Asks the members for stamps of their clocks, and tells them which are proved (README.md, Staleness), until Stop. REQUIRES: it has ended before the
-  /// store is gone.
-  dsm::Task<void> RunStamps(Worker& worker, uint64_t every_ns = kStampNs);
-  static constexpr uint64_t kStampNs = 100 * kNsPerMs;
+  /// Asks the members for stamps of their clocks, and tells them which are proved (README.md, Staleness). REQUIRES: it has ended before the store is gone.
+  dsm::Task<void> Stamp(Worker& worker);
 
   /// Nothing is waited for any more that was WRITTEN to those who are excluded. Behind it the workers run out of what this has spawned there.
-  void Stop() {
-    stopping_ = true;
-    unsettled_->Stop();
-  }
+  void Stop() { unsettled_->Stop(); }
   /// The process is gone.
   void Abandon();
 
@@ -102,6 +97,8 @@ class ReplicaSet final : public index::lsm::Mirror {
     std::lock_guard lock(mutex_);
     return counts_;
   }
+  /// To all backups, those that were lost included.
+  BackupLink::Counts sent() const;
 
  private:
   using Link = std::shared_ptr<BackupLink>;
@@ -130,13 +127,14 @@ class ReplicaSet final : public index::lsm::Mirror {
   index::lsm::LsmStore* store_ = nullptr;
   index::lsm::CoroutineMutex changing_;  // of who changes the view
   const std::shared_ptr<UnsettledMemory> unsettled_;
-  std::atomic<bool> has_copies_{false}, stopping_{false};
+  std::atomic<bool> has_copies_{false};
   mutable std::mutex mutex_;  // guards all below
   Links links_;               // that are written to
   Links included_;            // of these: in the view
   std::vector<std::weak_ptr<BackupLink>>
       added_;  // whether they count or not, as long as calls on them run
   Counts counts_;
+  BackupLink::Counts sent_to_lost_;
 };
 
 }  // namespace farleaf::server::replication

@@ -106,6 +106,8 @@ class Cluster {
     driver_->Spawn(driver_session_->KeepAlive(*driver_));
     driver_->Spawn(WatchMap());
     options_.durability = random_.OneIn(3) ? Durability::kSynced : Durability::kReplicated;
+    if (random_.OneIn(2)) options_.flush_memtable_ms = 10 + random_.Below(200);
+    stamp_ns_ = (1 + random_.Below(60)) * kNsPerMs;
     for (NodeId id = 1; id <= kNodes; ++id) Start(id);
   }
   ~Cluster() {
@@ -161,6 +163,8 @@ class Cluster {
   uint64_t crashed_alone = 0;   ///< of these, by CrashAlone
   uint64_t crashes_of_all = 0;  ///< of the last of several that were, one after another too fast
   uint64_t refused_begins = 0;  ///< of lives, before the last one's session had expired
+  uint64_t copy_reads = 0, copy_reads_behind = 0;
+  uint64_t copy_staleness_ns_max = 0;
   uint64_t seen_unacknowledged = 0;  ///< by reads, of what was not answered to its writer yet
   uint64_t served_again_ns_max = 0, whole_again_ns_max = 0;
 
@@ -241,11 +245,13 @@ class Cluster {
     NodeRegions::Deps deps;
     deps.session = on.session.get();
     deps.self = on.id;
-    deps.deps_of = [this, &on](RegionId region, RegionGate* gate) {
-      return DepsOf(on, region, gate);
+    deps.deps_of = [this, &on](RegionId region, RegionGates* gates) {
+      return DepsOf(on, region, gates);
     };
     deps.remove_others = [](const membership::RegionMap&) { return Status::Ok(); };
+    deps.stamp_ns = stamp_ns_;
     on.regions = std::make_unique<NodeRegions>(std::move(deps));
+    on.sim->clients().Spawn(ReadCopies(on.sim->clients(), *on.regions));
     membership::NodeEntry entry{.id = on.id,
                                 .incarnation = on.sim->server() + uint64_t{1},
                                 .native_endpoints = {},
@@ -261,7 +267,7 @@ class Cluster {
     co_return status;
   }
 
-  RegionDeps DepsOf(Node& on, RegionId region, RegionGate* gate) {
+  RegionDeps DepsOf(Node& on, RegionId region, RegionGates* gates) {
     const auto number = static_cast<uint32_t>(region);
     RegionDeps deps;
     deps.session = on.session.get();
@@ -283,7 +289,8 @@ class Cluster {
       world_.CutOffAt(on.sim->server(), {static_cast<dsm::MemberId>(life.incarnation), 1});
       return Status::Ok();
     };
-    deps.gate = gate;
+    deps.gates = gates;
+    deps.reads = {.cache_bytes = 1 << 20, .wall = &world_.clock(), .clock = &world_.clock()};
     deps.add_peer = [](const dsm::ServerEndpoint&) { return Status::Ok(); };
     deps.storage = [&on, number]() -> Result<index::storage::Storage*> {
       return &on.sim->storage(number);
@@ -363,6 +370,8 @@ class Cluster {
         if (entry != map_.end() && !entry->Covers(FirstKeyOf(client))) continue;
         if (!alone) on_disk_[client] = 0;
         models_[client].durable = on_disk_[client];
+        std::erase_if(acknowledged_at_[client],
+                      [&](const Acknowledged& each) { return each.count > on_disk_[client]; });
       }
     });
   }
@@ -420,7 +429,7 @@ class Cluster {
   }
 
   /// `only`: this client's part of it.
-  dsm::Task<void> Serve(Worker& worker, RegionGate* gate, uint64_t opening,
+  dsm::Task<void> Serve(Worker& worker, Gate<ServedStore>* gate, uint64_t opening,
                         std::optional<size_t> only) {
     const uint64_t epoch = ++epoch_;
     const StoreUse use(gate);
@@ -446,14 +455,14 @@ class Cluster {
     }
   }
   /// Its lease may run again, if nobody has taken its place.
-  dsm::Task<void> ServeAgain(Worker& worker, RegionGate* gate, uint64_t opening,
+  dsm::Task<void> ServeAgain(Worker& worker, Gate<ServedStore>* gate, uint64_t opening,
                              std::optional<size_t> only) {
     co_await worker.Sleep(100 * kNsPerMs);
     co_await Serve(worker, gate, opening, only);
   }
 
   /// While the store is open, and of this epoch: until another one is served in its place.
-  dsm::Task<void> Write(Worker& worker, RegionGate* gate, uint64_t opening, size_t client,
+  dsm::Task<void> Write(Worker& worker, Gate<ServedStore>* gate, uint64_t opening, size_t client,
                         uint64_t epoch) {
     PrefixModel& model = models_[client];
     while (serving_[client] == epoch) {
@@ -477,6 +486,7 @@ class Cluster {
         EXPECT_EQ(serving_[client], epoch) << "a deposed primary has acknowledged a write";
         if (serving_[client] != epoch) co_return;
         model.durable = std::max(model.durable, count);
+        acknowledged_at_[client].push_back({count, world_.now_ns()});
         if (alone && IsAlone(store)) NoteOnDisk(client, count);
         ++acknowledged;
         ++acknowledged_[client];
@@ -493,7 +503,8 @@ class Cluster {
   }
 
   /// What somebody has seen stays, as if it had been acknowledged to him who wrote it.
-  dsm::Task<void> Read(Worker& worker, LsmStore& store, std::pair<RegionGate*, uint64_t> by) {
+  dsm::Task<void> Read(Worker& worker, LsmStore& store,
+                       std::pair<Gate<ServedStore>*, uint64_t> by) {
     const size_t client = random_.Below(kClients);
     if (served_by_[client] != by) co_return;
     const uint64_t epoch = serving_[client];
@@ -521,6 +532,50 @@ class Cluster {
     seen_unacknowledged += count > model.durable;
     model.durable = std::max(model.durable, count);
     if (alone && IsAlone(store)) NoteOnDisk(client, count);
+  }
+
+  /// What is in the tables of the node's copies, again and again: of each client a prefix, with all that was acknowledged when it is said to be of.
+  dsm::Task<void> ReadCopies(Worker& worker, NodeRegions& regions) {
+    for (;;) {
+      co_await worker.Sleep(random_.Below(200 * kNsPerMs));
+      const auto table = regions.Now();
+      if (table == nullptr) continue;
+      const RegionId region = table->routes[random_.Below(table->routes.size())].region;
+      const CopyUse use = regions.UseCopy(region);
+      if (use.served() == nullptr) continue;
+      const std::optional<uint64_t> staleness_ns = use.served()->staleness_ns();
+      if (!staleness_ns) continue;
+      const uint64_t proved_ns = world_.now_ns() - *staleness_ns;
+      std::vector<KeyValue> rows;
+      dsm::FabricCounts counts;
+      OpContext op{worker, counts};
+      const ScanRange all{.start = {}};
+      Status scanned = co_await use.served()->reader->Scan(op, all, &rows);
+      // What is read may be gone, or the disk may fail.
+      if (!scanned.ok()) {
+        EXPECT_TRUE(scanned.code() == StatusCode::kUnavailable ||
+                    scanned.code() == StatusCode::kIoError)
+            << scanned;
+        continue;
+      }
+      for (KeyValue& row : rows) row.key.erase(0, std::string_view(kTree).size());
+      for (size_t client = 0; client < kClients; ++client) {
+        if (use.served()->Covers(FirstKeyOf(client))) CheckCopy(client, rows, proved_ns);
+      }
+      copy_staleness_ns_max = std::max(copy_staleness_ns_max, *staleness_ns);
+    }
+  }
+  void CheckCopy(size_t client, const std::vector<KeyValue>& rows, uint64_t proved_ns) {
+    const PrefixModel& model = models_[client];
+    size_t least = 0;
+    for (const Acknowledged& each : acknowledged_at_[client]) {
+      if (each.at_ns < proved_ns) least = std::max(least, each.count);
+    }
+    const auto most = model.MostThatMake(PrefixModel::ContentOf(client, rows), least);
+    EXPECT_TRUE(most) << "client " << client << ": what a copy has is no prefix of "
+                      << model.operations.size() << " operations with the first " << least;
+    ++copy_reads;
+    copy_reads_behind += most && *most < model.durable;
   }
 
   // ---- What is known of the regions
@@ -769,9 +824,15 @@ class Cluster {
   bool paused_ = false;                     ///< nobody writes or reads
   std::array<size_t, kClients> on_disk_{};  ///< of their operations: on the disk of who was alone
   std::array<uint64_t, kClients> acknowledged_{};
+  struct Acknowledged {
+    size_t count = 0;  ///< so many operations
+    uint64_t at_ns = 0;
+  };
+  std::array<std::vector<Acknowledged>, kClients> acknowledged_at_;
+  uint64_t stamp_ns_ = 0;
   uint64_t epoch_ = 0;                        // of the store that has come to be served last
   std::array<uint64_t, kClients> serving_{};  // to whose store each client writes
-  std::array<std::pair<RegionGate*, uint64_t>, kClients> served_by_{};  // which that is
+  std::array<std::pair<Gate<ServedStore>*, uint64_t>, kClients> served_by_{};  // which that is
   uint64_t faults_until_ns_ = 0;
   bool calm_ = false;  // nothing fails that nobody has planned
   bool made_in_fault_ = false;
@@ -801,7 +862,7 @@ TEST_P(ClusterHistories, KeepsRegionsTogether) {
   const uint64_t seeds = test::Amount{4, 52, 1000} / kParts, rounds = test::Amount{3, 2, 5};
   uint64_t acknowledged = 0, promotions = 0, crashes = 0, lives_over = 0, served = 0, whole = 0,
            alone = 0, crashed_alone = 0, all = 0, seen = 0, refused = 0, splits = 0,
-           handed_over = 0;
+           handed_over = 0, copy_reads = 0, behind = 0, staleness = 0;
   for (uint64_t i = 1; i <= seeds; ++i) {
     const uint64_t seed = GetParam() * seeds + i;
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -818,6 +879,9 @@ TEST_P(ClusterHistories, KeepsRegionsTogether) {
     alone += cluster.alone_crashes;
     crashed_alone += cluster.crashed_alone;
     all += cluster.crashes_of_all;
+    copy_reads += cluster.copy_reads;
+    behind += cluster.copy_reads_behind;
+    staleness = std::max(staleness, cluster.copy_staleness_ns_max);
     served = std::max(served, cluster.served_again_ns_max);
     whole = std::max(whole, cluster.whole_again_ns_max);
     if (HasFailure()) break;
@@ -827,11 +891,14 @@ TEST_P(ClusterHistories, KeepsRegionsTogether) {
       "crashes (%lu times of who was alone, %lu times of all that had all), %lu lives that "
       "were over, %lu splits, %lu times a region was handed over; served again within %.2f s at "
       "most, whole again "
-      "within %.2f s\n",
+      "within %.2f s\n%lu reads of copies, %lu of them behind; %.2f s old at most\n",
       seeds, acknowledged, seen, promotions, crashes, alone, all, lives_over, splits, handed_over,
-      static_cast<double>(served) / 1e9, static_cast<double>(whole) / 1e9);
+      static_cast<double>(served) / 1e9, static_cast<double>(whole) / 1e9, copy_reads, behind,
+      static_cast<double>(staleness) / 1e9);
   EXPECT_GT(acknowledged, seeds * 10);
   EXPECT_GT(promotions, seeds);
+  EXPECT_GT(copy_reads, seeds * 10);
+  EXPECT_GT(behind, 0u);
   if (seeds < 10) return;
   EXPECT_GT(lives_over, 0u);
   EXPECT_GT(splits, 0u);

@@ -99,8 +99,7 @@ class ReplicatedRegion {
     options_.durability = random_.OneIn(2) ? Durability::kSynced : Durability::kReplicated;
     if (random_.OneIn(2)) options_.flush_memtable_ms = 10 + random_.Below(50);
     for (Node& node : nodes_) {
-      node.clock =
-          std::make_unique<OwnClock>(&world_.clock(), random_.Below(1000 * kNsPerSecond));
+      node.clock = std::make_unique<OwnClock>(&world_.clock(), random_.Below(1000 * kNsPerSecond));
     }
     for (NodeId id = 1; id <= kNodes; ++id) Start(id);
     Become(1);
@@ -120,15 +119,15 @@ class ReplicatedRegion {
     }
   }
   uint64_t acknowledged = 0, promotions = 0, joins = 0, backups_lost = 0, parted_excluded = 0,
-           joins_refused = 0, joins_failed = 0, compared = 0, deposed = 0, restarts = 0,
-           read = 0, read_behind = 0;
+           joins_refused = 0, joins_failed = 0, compared = 0, deposed = 0, restarts = 0, read = 0,
+           read_behind = 0;
 
  private:
   struct Node {
     NodeId id = 0;
     size_t lives = 0;
-    SimNode::Disks disks;  ///< while it is down
-    std::unique_ptr<SimNode> sim;    ///< null: it is down
+    SimNode::Disks disks;          ///< while it is down
+    std::unique_ptr<SimNode> sim;  ///< null: it is down
     // A backup:
     std::unique_ptr<BackupRegion> backup;
     bool serving = false;
@@ -173,7 +172,7 @@ class ReplicatedRegion {
   // ---- A backup
 
   dsm::Task<void> OpenBackup(Worker& worker, Node& on) {
-    const BackupRegion::Deps::Reads reads{
+    const BackupRegion::Reads reads{
         .cache_bytes = 1 << 20, .wall = &world_.clock(), .clock = on.clock.get()};
     const BackupRegion::Deps deps{.storage = &on.sim->storage(),
                                   .area = on.sim->area(layout_),
@@ -255,7 +254,15 @@ class ReplicatedRegion {
     behind.Spawn(on.store->RunCompactions(behind));
     on.store->CompactEagerly(random_.OneIn(2));
     behind.Spawn(KeepJoining(behind, on));
-    behind.Spawn(on.replicas->RunStamps(behind, 1 + random_.Below(20 * kNsPerMs)));
+    behind.Spawn(RunStamps(behind, *on.replicas));
+  }
+
+  dsm::Task<void> RunStamps(Worker& worker, ReplicaSet& replicas) {
+    const uint64_t every_ns = 1 + random_.Below(20 * kNsPerMs);
+    for (;;) {
+      co_await worker.Sleep(every_ns);
+      co_await replicas.Stamp(worker);
+    }
   }
 
   dsm::Task<void> OpenStore(Worker& worker, Node& on) {
@@ -600,7 +607,7 @@ class ReplicatedRegion {
   dsm::MemberIdentity last_primary_;
   std::array<PrefixModel, kClients> models_;
   struct Acknowledged {
-    size_t count = 0;  ///< so many operations
+    size_t count = 0;    ///< so many operations
     uint64_t at_ns = 0;  ///< of the world
   };
   std::array<std::vector<Acknowledged>, kClients> acknowledged_;  // ascending in both

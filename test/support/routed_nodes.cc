@@ -13,12 +13,14 @@ namespace farleaf::test {
 using index::PrefixedIndex;
 using index::lsm::LsmStore;
 using server::cluster::ClusterTreeHost;
+using server::cluster::Gate;
 using server::cluster::NodeId;
-using server::cluster::RegionGate;
 using server::cluster::RegionId;
 using server::cluster::RegionRoutes;
 using server::cluster::Route;
 using server::cluster::RouteTable;
+using server::cluster::ServedCopy;
+using server::cluster::ServedStore;
 using server::cluster::StoreUse;
 
 RoutedNodes::RoutedNodes(Options options)
@@ -109,15 +111,35 @@ const RoutedNodes::Region& RoutedNodes::RegionOf(std::string_view key) const {
 }
 
 void RoutedNodes::Open(const Region& region) {
-  RegionGate& gate = nodes_[region.node]->gates[static_cast<uint32_t>(region.id)];
+  Gate<ServedStore>& gate = nodes_[region.node]->gates[static_cast<uint32_t>(region.id)].store;
   while (!gate.idle()) std::this_thread::yield();
-  gate.Open({.store = region.store->store.get(), .start = region.start, .end = region.end});
+  gate.Open({{region.start, region.end}, region.store->store.get()});
 }
 
 void RoutedNodes::CloseAndWait(const Region& region) {
-  RegionGate& gate = nodes_[region.node]->gates[static_cast<uint32_t>(region.id)];
+  Gate<ServedStore>& gate = nodes_[region.node]->gates[static_cast<uint32_t>(region.id)].store;
   gate.Close();
   while (!gate.idle()) std::this_thread::yield();
+}
+
+std::shared_ptr<index::lsm::CopyReader> RoutedNodes::OpenCopy(std::string_view key, size_t node,
+                                                              Staleness staleness_ns) {
+  const Region& region = RegionOf(key);
+  LsmStore& store = *region.store->store;
+  const index::lsm::Sequence last = store.last_sequence();
+  index::lsm::StoreState state;
+  do {
+    store.FlushSoon();
+    state = worker_->Run(store.State(*worker_));
+  } while (state.flushed_through < last);
+  auto reader = std::make_shared<index::lsm::CopyReader>(index::lsm::CopyReader::Deps{
+      .storage = &region.store->storage, .wall = &clock_, .cache_bytes = 1 << 20});
+  reader->Show(state);
+  Gate<ServedCopy>& gate = nodes_[node]->gates[static_cast<uint32_t>(region.id)].copy;
+  gate.Close();
+  while (!gate.idle()) std::this_thread::yield();
+  gate.Open({{region.start, region.end}, reader, std::move(staleness_ns)});
+  return reader;
 }
 
 void RoutedNodes::CopyFrom(const std::string& key, Store& from, Store* to) {

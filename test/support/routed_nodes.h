@@ -7,8 +7,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +51,11 @@ class RoutedNodes {
   bool Split(const std::string& key);
   /// Of the region that has the key.
   void Move(std::string_view key, size_t to);
+  /// What the store of the region that has the key has now becomes a copy at the node, which no write reaches. `staleness_ns`: what it says of
+  /// itself, by any thread.
+  using Staleness = std::function<std::optional<uint64_t>()>;
+  std::shared_ptr<index::lsm::CopyReader> OpenCopy(std::string_view key, size_t node,
+                                                   Staleness staleness_ns);
   void CloseGate(std::string_view key);
   void OpenGate(std::string_view key);
   /// Nobody is its primary, until it is moved.
@@ -72,7 +79,7 @@ class RoutedNodes {
     server::cluster::NodeId id = 0;
     std::string url;
     bool listens = true;
-    std::array<server::cluster::RegionGate, kRegionsMax> gates;
+    std::array<server::cluster::RegionGates, kRegionsMax> gates;
     std::unique_ptr<server::membership::InProcessMembership> session;
     std::unique_ptr<server::cluster::ClusterTreeHost> host;
     std::unique_ptr<server::NativeServer> server;
@@ -87,7 +94,10 @@ class RoutedNodes {
       return table;
     }
     server::cluster::StoreUse Use(server::cluster::RegionId region) override {
-      return server::cluster::StoreUse(&gates.at(static_cast<uint32_t>(region)));
+      return server::cluster::StoreUse(&gates.at(static_cast<uint32_t>(region)).store);
+    }
+    server::cluster::CopyUse UseCopy(server::cluster::RegionId region) override {
+      return server::cluster::CopyUse(&gates.at(static_cast<uint32_t>(region)).copy);
     }
 
     mutable std::mutex mutex;  // guards table

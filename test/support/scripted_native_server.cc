@@ -100,7 +100,8 @@ ScriptedNativeServer::Then ScriptedNativeServer::Answer(const std::string& body,
   for (uint32_t taken = 0; taken < batch->count; ++taken) {
     protocol::Request request;
     FARLEAF_CHECK(NextRequest(&requests, &request).ok());
-    if (batch->view != view_ && (batch->view != 0 || !IsUnrouted(request.opcode))) {
+    if (batch->view != view_ &&
+        (batch->view != 0 || !IsUnrouted(request.opcode, request.max_staleness_ms))) {
       protocol::Response refusal;
       refusal.wrong_view = true;
       refusal.id = batch->number;

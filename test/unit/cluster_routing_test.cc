@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/session.h"
+#include "client/client.h"
 #include "test/support/routed_nodes.h"
 #include "test/support/scripted_native_server.h"
 
@@ -491,6 +491,154 @@ TEST_F(LostPeerTest, WriteThatWasSentAndNotAnsweredIsInDoubtAndNotSentAgain) {
   EXPECT_EQ(taken, 1);
   EXPECT_EQ(Run([&](auto& op) { return tree.DeleteRange(op, "a", "n"); }, 50).code(),
             StatusCode::kDeadlineExceeded);
+}
+
+// ---- Reads that may be stale
+
+/// Keys up to "m" are at node 0, and a copy of them at node 1: "a" was 1 then, and is 2 now, and "d" was stored behind it.
+struct StaleReadsTest : ClusterRoutingTest {
+  std::atomic<uint64_t> staleness_ms{2};  ///< 0: it cannot be read
+  std::shared_ptr<index::lsm::CopyReader> reader;
+  RangeIndex* tree = nullptr;  ///< at node 1
+  uint64_t told_ms = 0;        ///< how old the last answer was
+
+  void StartCopied(uint64_t wait_ms = 60'000) {
+    StartDivided(wait_ms);
+    tree = &nodes->Tree(1, "t");
+    for (const auto* key : {"a", "b", "z"}) ASSERT_TRUE(Put(*tree, key, "1").ok());
+    reader = nodes->OpenCopy("a", 1, [this]() -> std::optional<uint64_t> {
+      const uint64_t ms = staleness_ms;
+      return ms == 0 ? std::nullopt : std::optional(ms * kNsPerMs);
+    });
+    ASSERT_TRUE(Put(*tree, "a", "2").ok());
+    ASSERT_TRUE(Put(*tree, "d", "2").ok());
+    forwarded = Forwarded(1);
+  }
+  /// No older than 10 ms.
+  template <typename Read>
+  Status Stale(Read read) {
+    counts = {};
+    dsm::OpContext op{*worker, counts};
+    op.max_staleness_ns = 10 * kNsPerMs;
+    auto result = worker->Run(read(op));
+    told_ms = op.staleness_ns / kNsPerMs;
+    if constexpr (requires { result.status(); }) {
+      return result.status();
+    } else {
+      return result;
+    }
+  }
+  std::string StaleGet(std::string_view key) {
+    std::string value = "absent";
+    const Status got = Stale([&](auto& op) { return tree->Get(op, key, &value); });
+    return got.ok() ? value : got.ToString();
+  }
+  /// As "a=1 b=1"; the keys in their order.
+  std::string StaleScan(ScanRange range) {
+    std::vector<KeyValue> rows;
+    const Status scanned = Stale([&](auto& op) { return tree->Scan(op, range, &rows); });
+    if (!scanned.ok()) return scanned.ToString();
+    std::string text;
+    for (const KeyValue& row : rows) text += row.key + "=" + row.value + " ";
+    return text;
+  }
+  bool AskedNobody() { return Forwarded(1) == forwarded; }
+  uint64_t forwarded = 0;
+};
+
+TEST_F(StaleReadsTest, AreDoneInTheCopyHereWhichSaysHowOldItIs) {
+  StartCopied();
+  EXPECT_EQ(StaleGet("a"), "1");
+  EXPECT_EQ(told_ms, 2u);
+  EXPECT_EQ(StaleGet("d"), "absent");
+  EXPECT_EQ(StaleGet("z"), "1");  // of the store here
+  EXPECT_EQ(told_ms, 0u);
+  const std::vector<std::string_view> keys = {"z", "a", "d", "b"};
+  std::vector<std::optional<std::string>> values;
+  ASSERT_TRUE(Stale([&](auto& op) { return tree->MultiGet(op, keys, &values); }).ok());
+  EXPECT_EQ(values, (std::vector<std::optional<std::string>>{"1", "1", std::nullopt, "1"}));
+  EXPECT_EQ(told_ms, 2u);
+  EXPECT_EQ(StaleScan({}), "a=1 b=1 z=1 ");
+  EXPECT_EQ(told_ms, 2u);
+  EXPECT_EQ(StaleScan({.direction = index::ScanDirection::kReverse}), "z=1 b=1 a=1 ");
+  EXPECT_EQ(StaleScan({.start = "b", .end = "c"}), "b=1 ");
+  EXPECT_TRUE(AskedNobody());
+  EXPECT_EQ(reader->counts().reads, 6u);
+  EXPECT_EQ(Get(*tree, "a"), "2") << "who has not said that it may be stale";
+  EXPECT_FALSE(AskedNobody());
+}
+
+TEST_F(StaleReadsTest, ThePrimaryIsAskedForWhatTheCopyCannotTell) {
+  StartCopied();
+  for (const uint64_t ms : {uint64_t{11}, uint64_t{0}}) {
+    staleness_ms = ms;
+    EXPECT_EQ(StaleGet("a"), "2") << ms;
+    EXPECT_EQ(told_ms, 0u);
+    EXPECT_EQ(StaleScan({}), "a=2 b=1 d=2 z=1 ") << ms;
+    EXPECT_EQ(told_ms, 0u);
+  }
+  staleness_ms = 10;
+  EXPECT_EQ(StaleGet("a"), "1");
+  reader->Hide();  // between the look at its age and the read
+  EXPECT_EQ(StaleGet("a"), "2");
+  EXPECT_EQ(StaleScan({}), "a=2 b=1 d=2 z=1 ");
+  const std::vector<std::string_view> keys = {"z", "a"};
+  std::vector<std::optional<std::string>> values;
+  ASSERT_TRUE(Stale([&](auto& op) { return tree->MultiGet(op, keys, &values); }).ok());
+  EXPECT_EQ(values, (std::vector<std::optional<std::string>>{"1", "2"}));
+  EXPECT_EQ(told_ms, 0u);
+  // Node 2 has no copy.
+  tree = &nodes->Tree(2, "t");
+  EXPECT_EQ(StaleGet("a"), "2");
+}
+
+TEST_F(StaleReadsTest, GoOnWhileNobodyServesTheKeys) {
+  StartCopied(100);
+  nodes->Depose("a");
+  EXPECT_EQ(StaleGet("a"), "1");
+  EXPECT_EQ(StaleScan({}), "a=1 b=1 z=1 ");
+  staleness_ms = 11;
+  EXPECT_EQ(StaleGet("a"), "unavailable: region 1: it has no primary; nothing was done");
+}
+
+TEST_F(StaleReadsTest, AreForReadsOnly) {
+  StartCopied();
+  EXPECT_EQ(Stale([&](auto& op) { return tree->BlindPut(op, "a", "3"); }).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Get(*tree, "a"), "2");
+}
+
+// Any server does them, whatever it knows of who serves what; a client sends them to the one that it was told.
+TEST_F(StaleReadsTest, AClientIsAnsweredByItsServerWhichSaysHowOldThatIs) {
+  StartCopied();
+  auto client = client::Client::Connect(nodes->server(1).urls().front(), {});
+  ASSERT_TRUE(client.ok()) << client.status();
+  auto there = (*client)->OpenTree("t");
+  ASSERT_TRUE(there.ok()) << there.status();
+  uint32_t told = 77;
+  const client::CallOptions stale{.max_staleness_ms = 10, .staleness_ms = &told};
+  for (int moves = 0; moves < 3; ++moves) {
+    const auto got = there->Get("a", stale);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(*got, "1");
+    EXPECT_EQ(told, 2u);
+    const auto rows = there->Scan({}, stale);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    EXPECT_EQ(rows->size(), 3u);
+    EXPECT_EQ(told, 2u);
+    const std::vector<std::string> keys = {"d", "a", "z"};
+    const auto values = there->MultiGet(keys, stale);
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_EQ(*values, (client::Values{std::nullopt, "1", "1"}));
+    EXPECT_EQ(told, 2u);
+    EXPECT_EQ(*there->Get("a"), "2");
+    EXPECT_EQ(*there->Get("z", stale), "1");
+    EXPECT_EQ(told, 0u);
+    nodes->Move("z", moves == 0 ? 2 : 1);  // views change
+  }
+  staleness_ms = 11;
+  EXPECT_EQ(*there->Get("a", stale), "2");
+  EXPECT_EQ(told, 0u);
 }
 
 TEST_F(LostPeerTest, ReadIsRepeatedUntilSomebodyAnswers) {

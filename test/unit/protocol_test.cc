@@ -55,6 +55,15 @@ std::vector<Request> EveryRequest() {
   count.key = "counter";
   count.delta = INT64_MIN;
   count.initial = -1;
+  Request& stale_get = add(Opcode::kGet);
+  stale_get.key = "a key";
+  stale_get.max_staleness_ms = 1;
+  Request& stale_scan = add(Opcode::kScan);
+  stale_scan.end = "to";
+  stale_scan.max_staleness_ms = UINT32_MAX;
+  Request& stale_multi_get = add(Opcode::kMultiGet);
+  stale_multi_get.keys = {"one"};
+  stale_multi_get.max_staleness_ms = 60'000;
   return all;
 }
 
@@ -101,6 +110,9 @@ std::vector<Response> EveryResponse() {
   Response& failed = add(Opcode::kPut);
   failed.code = StatusCode::kUnavailable;
   failed.message = "memory server 1 lost";
+  for (Opcode opcode : {Opcode::kGet, Opcode::kScan, Opcode::kMultiGet}) {
+    add(opcode).staleness_ms = opcode == Opcode::kGet ? 0 : UINT32_MAX;
+  }
   Response refusal;
   refusal.id = 4711;
   refusal.wrong_view = true;
@@ -138,6 +150,7 @@ TEST(ProtocolTest, EveryRequestMakesTheRoundTrip) {
     EXPECT_EQ(parsed.limit, request.limit);
     EXPECT_EQ(parsed.reverse, request.reverse);
     EXPECT_EQ(parsed.name, request.name);
+    EXPECT_EQ(parsed.max_staleness_ms, request.max_staleness_ms);
     EXPECT_EQ(parsed.geometry, request.geometry);
     EXPECT_EQ(parsed.keys_only, request.keys_only);
     EXPECT_EQ(parsed.delta, request.delta);
@@ -155,6 +168,7 @@ TEST(ProtocolTest, EveryResponseMakesTheRoundTrip) {
     EXPECT_EQ(parsed.id, response.id);
     EXPECT_EQ(parsed.code, response.code);
     EXPECT_EQ(parsed.message, response.message);
+    EXPECT_EQ(parsed.staleness_ms, response.staleness_ms);
     EXPECT_EQ(parsed.value, response.value);
     EXPECT_EQ(parsed.values, response.values);
     EXPECT_EQ(parsed.rows, response.rows);
@@ -170,6 +184,33 @@ TEST(ProtocolTest, EveryResponseMakesTheRoundTrip) {
     EXPECT_EQ(parsed.ring, response.ring);
     EXPECT_EQ(parsed.keys_only, response.keys_only);
   }
+}
+
+TEST(ProtocolTest, OnlyReadsThatSucceedCanBeStale) {
+  constexpr size_t kOpcodeAt = 16, kStalenessAt = 17;  // in the body of a request
+  constexpr char kStaleBit = static_cast<char>(0x80);
+  for (Request request : EveryRequest()) {
+    if (request.max_staleness_ms > 0 || IsRead(request.opcode)) continue;
+    std::string frame = Encode(request);
+    frame[4 + kOpcodeAt] |= kStaleBit;
+    Request parsed;
+    EXPECT_FALSE(ParseRequest(Body(frame), &parsed).ok()) << OpcodeName(request.opcode);
+  }
+  Request request;
+  request.opcode = Opcode::kGet;
+  request.max_staleness_ms = 1;
+  std::string frame = Encode(request);
+  frame[4 + kStalenessAt] = 0;
+  EXPECT_FALSE(ParseRequest(Body(frame), &request).ok()) << "at most 0 ms old";
+
+  Response response;
+  response.opcode = Opcode::kGet;
+  response.code = StatusCode::kUnavailable;
+  response.staleness_ms = 7;
+  std::string failed = Encode(response);
+  ASSERT_TRUE(ParseResponse(Body(failed), &response).ok());
+  failed[4 + 8] |= kStaleBit;
+  EXPECT_FALSE(ParseResponse(Body(failed), &response).ok());
 }
 
 TEST(ProtocolTest, TruncatedAtEveryByteIsRefused) {
