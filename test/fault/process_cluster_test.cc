@@ -38,7 +38,7 @@ constexpr uint64_t kKeysEach = 10;  ///< of each first letter
 const uint64_t kSessionMs = test::Amount{3'000, 3'000, 1'000};
 
 /// Clients that write, each its own keys, and read all: what one reads is at least what was acknowledged, or seen by anybody, before it asked, and nothing
-/// that was not begun to be written by then.
+/// that was not begun to be written by then. Of reads that may be stale: before as long ago as the answer says.
 class Load {
  public:
   explicit Load(std::string url, uint64_t deadline_ms = 30'000)
@@ -53,6 +53,8 @@ class Load {
     }
   }
   uint64_t acknowledged() const { return acknowledged_; }
+  /// Answers of copies that were not quite of now.
+  uint64_t stale_reads() const { return stale_reads_; }
   uint64_t failed() const { return failed_; }
   std::string first_failure() const {
     std::lock_guard lock(mutex_);
@@ -63,8 +65,16 @@ class Load {
 
  private:
   struct Known {
-    uint64_t tried = 0;  ///< numbers that were begun to be written
-    uint64_t least = 0;  ///< acknowledged, or seen
+    uint64_t tried = 0;                     ///< numbers that were begun to be written
+    uint64_t least = 0;                     ///< acknowledged, or seen
+    std::map<uint64_t, uint64_t> least_at;  ///< by the time at which it came to be that
+    void Least(uint64_t number, uint64_t now_ns) {
+      if (number > least) least_at[now_ns] = least = number;
+    }
+    uint64_t LeastBefore(uint64_t time_ns) const {
+      const auto behind = least_at.lower_bound(time_ns);
+      return behind == least_at.begin() ? 0 : std::prev(behind)->second;
+    }
   };
 
   void Run(size_t number) {
@@ -78,7 +88,9 @@ class Load {
     Random random(number + 1);
     while (!stopping_ && !::testing::Test::HasFailure()) {
       const uint64_t begun_ns = clock_.NowNs();
-      if (random.OneIn(2)) {
+      if (random.OneIn(4)) {
+        ReadStale(*tree, DrawKey(random, random.Below(kClients)));
+      } else if (random.OneIn(2)) {
         Read(*tree, DrawKey(random, random.Below(kClients)));
       } else {
         Write(*tree, DrawKey(random, number), random.OneIn(5) ? 2'000 : 60);
@@ -112,9 +124,10 @@ class Load {
     const auto put = tree.Put(key, value);
     if (!put.ok()) return Fail("put of " + key + ": " + put.status().ToString());
     std::lock_guard lock(mutex_);
-    keys_[key].least = std::max(keys_[key].least, number);
+    keys_[key].Least(number, clock_.NowNs());
     ++acknowledged_;
   }
+  static uint64_t NumberOf(const client::Value& value) { return value ? std::stoull(*value) : 0; }
   void Read(client::Tree& tree, const std::string& key) {
     uint64_t least = 0;
     {
@@ -123,11 +136,24 @@ class Load {
     }
     const auto value = tree.Get(key);
     if (!value.ok()) return Fail("get of " + key + ": " + value.status().ToString());
-    const uint64_t there = *value ? std::stoull(**value) : 0;
+    const uint64_t there = NumberOf(*value);
     std::lock_guard lock(mutex_);
     EXPECT_GE(there, least) << key << ": lost, or old";
     EXPECT_LE(there, keys_[key].tried) << key;
-    keys_[key].least = std::max(keys_[key].least, there);
+    keys_[key].Least(there, clock_.NowNs());
+  }
+  void ReadStale(client::Tree& tree, const std::string& key) {
+    const uint64_t begun_ns = clock_.NowNs();
+    uint32_t staleness_ms = 0;
+    const auto value = tree.Get(key, {.max_staleness_ms = 60'000, .staleness_ms = &staleness_ms});
+    if (!value.ok()) return Fail("stale get of " + key + ": " + value.status().ToString());
+    const uint64_t there = NumberOf(*value), staleness_ns = staleness_ms * kNsPerMs;
+    std::lock_guard lock(mutex_);
+    const Known& known = keys_[key];
+    EXPECT_GE(there, known.LeastBefore(begun_ns - std::min(begun_ns, staleness_ns)))
+        << key << ": lost, or older than " << staleness_ms << " ms";
+    EXPECT_LE(there, known.tried) << key;
+    stale_reads_ += staleness_ms > 0;
   }
   void Fail(const std::string& what) {
     if (failed_++ > 0) return;
@@ -139,7 +165,7 @@ class Load {
   const uint64_t deadline_ms_;
   const MonotonicClock clock_;
   std::atomic<bool> stopping_{false};
-  std::atomic<uint64_t> acknowledged_{0}, failed_{0}, longest_ns_{0};
+  std::atomic<uint64_t> acknowledged_{0}, failed_{0}, longest_ns_{0}, stale_reads_{0};
   mutable std::mutex mutex_;  // guards what follows
   std::map<std::string, Known> keys_;
   std::string first_failure_;
@@ -210,6 +236,8 @@ class ProcessClusterTest : public ::testing::Test {
                                       std::to_string(kSessionMs),
                                       "--durability",
                                       durability,
+                                      "--copy-staleness-ms",
+                                      "500",
                                       "--lsm-memtable-bytes",
                                       "1MiB",
                                       "--lsm-cache-bytes",
@@ -271,6 +299,7 @@ class ProcessClusterTest : public ::testing::Test {
       Sleep(20);
     }
   }
+  void KillAtRandom(uint64_t kills);
   void Sleep(uint64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
   static double Seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
@@ -287,10 +316,9 @@ class ProcessClusterTest : public ::testing::Test {
   Random random_{1};
 };
 
-TEST_F(ProcessClusterTest, NodesAreKilledAtRandomAndNothingAcknowledgedIsLost) {
-  const uint64_t kills = test::Amount{2, 3, 100};
+void ProcessClusterTest::KillAtRandom(uint64_t kills) {
   Load load(Url());
-  uint64_t longest_ns = 0;
+  std::vector<double> waits_s;
   for (uint64_t kill = 0; kill < kills && !HasFailure(); ++kill) {
     SCOPED_TRACE("kill " + std::to_string(kill));
     Sleep(300 + random_.Below(500));
@@ -302,14 +330,24 @@ TEST_F(ProcessClusterTest, NodesAreKilledAtRandomAndNothingAcknowledgedIsLost) {
     if (random_.OneIn(2)) Sleep(2 * kSessionMs);
     Start(node);
     AwaitWhole();
-    longest_ns = std::max(longest_ns, load.TakeLongestNs());
+    waits_s.push_back(Seconds(load.TakeLongestNs()));
   }
   load.Stop();
+  std::ranges::sort(waits_s);
+  const auto share = [&waits_s](double of_all) {
+    return waits_s[static_cast<size_t>(of_all * static_cast<double>(waits_s.size() - 1))];
+  };
   std::printf(
-      "%lu kills, %lu writes acknowledged, %lu requests failed (the first: %s), longest wait %.2f "
-      "s\n",
-      kills, load.acknowledged(), load.failed(), load.first_failure().c_str(), Seconds(longest_ns));
+      "%lu kills, %lu writes acknowledged, %lu stale reads, %lu requests failed (the first: %s)\n"
+      "longest wait of a request behind a kill: median %.2f s, 90 %% %.2f s, longest %.2f s\n",
+      kills, load.acknowledged(), load.stale_reads(), load.failed(), load.first_failure().c_str(),
+      share(0.5), share(0.9), waits_s.back());
   EXPECT_GT(load.acknowledged(), kills * 100);
+  EXPECT_GT(load.stale_reads(), 0u);
+}
+
+TEST_F(ProcessClusterTest, NodesAreKilledAtRandomAndNothingAcknowledgedIsLost) {
+  KillAtRandom(test::Amount{2, 3, 20});
 }
 
 /// Each node in a network namespace of its own.
@@ -323,6 +361,10 @@ class NetworkClusterTest : public ProcessClusterTest {
     ProcessClusterTest::SetUp();
   }
 };
+
+TEST_F(NetworkClusterTest, NodesAreKilledAtRandomAndNothingAcknowledgedIsLost) {
+  KillAtRandom(test::Amount{1, 1, 100});
+}
 
 TEST_F(NetworkClusterTest, NodesAreKilledAndPartedAtRandomAndNothingAcknowledgedIsLost) {
   const uint64_t rounds = test::Amount{2, 5, 150};
@@ -472,6 +514,47 @@ TEST_F(ProcessClusterTest, AllNodesEndWhileTheMembershipIsAwayAndNothingAcknowle
   load.Stop();
   std::printf("%lu writes acknowledged, %lu requests failed (the first: %s)\n", load.acknowledged(),
               load.failed(), load.first_failure().c_str());
+}
+
+TEST_F(ProcessClusterTest, ABackupAnswersReadsThatMayBeStaleAlsoWhileNobodyServes) {
+  const std::string key = "key0";
+  const size_t primary = PrimaryOf(key);
+  ASSERT_LT(primary, kNodes);
+  const size_t backup = (primary + 1) % kNodes;
+  client::Options options;
+  options.deadline_ms = 20'000;
+  auto client = client::Client::Connect("farleaf://" + addresses_[backup], options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  auto tree = (*client)->OpenTree("tested");
+  ASSERT_TRUE(tree.ok()) << tree.status();
+  ASSERT_TRUE(tree->Put(key, "1").ok());
+  // Within half a second it is flushed, as --copy-staleness-ms asks for.
+  uint32_t staleness_ms = 0;
+  const client::CallOptions stale{.max_staleness_ms = 60'000, .staleness_ms = &staleness_ms};
+  client::Value value;
+  for (uint64_t begun_ns = clock_.NowNs(); !value;) {
+    auto got = tree->Get(key, stale);
+    ASSERT_TRUE(got.ok()) << got.status();
+    value = *got;
+    ASSERT_LT(clock_.NowNs() - begun_ns, kPatienceMs * kNsPerMs);
+  }
+  EXPECT_EQ(*value, "1");
+  while (staleness_ms == 0) ASSERT_TRUE(tree->Get(key, stale).ok());
+  // The primary can answer nothing; the copy grows older.
+  nodes_[primary]->Signal(SIGSTOP);
+  const uint64_t stopped_ns = clock_.NowNs();
+  uint32_t oldest_ms = 0;
+  for (int reads = 0; clock_.NowNs() - stopped_ns < kSessionMs * kNsPerMs / 2; ++reads) {
+    auto rows = tree->Scan({.start = key, .limit = 1}, stale);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    ASSERT_EQ(rows->size(), 1u);
+    EXPECT_EQ(rows->front().value, "1");
+    oldest_ms = std::max(oldest_ms, staleness_ms);
+  }
+  EXPECT_GT(oldest_ms, kSessionMs / 4);
+  nodes_[primary]->Signal(SIGCONT);
+  ASSERT_TRUE(tree->Put(key, "2").ok());
+  EXPECT_EQ(**tree->Get(key), "2");
 }
 
 TEST_F(ProcessClusterTest, WhoIsStoppedAndContinuedAnswersNothingOldAndLosesNothing) {
