@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dsm/base/durability.h"
 #include "dsm/base/status.h"
 
 namespace farleaf::client::protocol {
@@ -70,6 +71,10 @@ constexpr bool NamesNoKey(Opcode opcode) {
 /// Whether it may be stale: get, multi_get, scan.
 constexpr bool IsRead(Opcode opcode) {
   return static_cast<uint8_t>(opcode) >= 16 && static_cast<uint8_t>(opcode) < 32;
+}
+/// Whether it may ask for durability: a change of keys.
+constexpr bool IsWrite(Opcode opcode) {
+  return static_cast<uint8_t>(opcode) >= 32 && opcode != Opcode::kCreateTree;
 }
 /// Whether any server does it, so that it may come in a batch that was routed by no view.
 constexpr bool IsUnrouted(Opcode opcode, uint32_t max_staleness_ms) {
@@ -181,6 +186,7 @@ struct Request {
   uint32_t deadline_ms = 0;  ///< from arrival at the server; 0: the server's default
   /// Of a read: it may be answered by a copy that is no older than this; 0: it sees all that was acknowledged.
   uint32_t max_staleness_ms = 0;
+  WriteDurability durability = WriteDurability::kOfStore;  ///< of a write, at least
   std::string_view key;  ///< scan: the start, empty for the smallest key
   std::string_view value;
   std::string_view expected;

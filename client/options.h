@@ -10,6 +10,7 @@
 
 #include "client/secure_transport.h"
 #include "dsm/base/clock.h"
+#include "dsm/base/durability.h"
 
 namespace farleaf::client {
 
@@ -55,6 +56,8 @@ struct Options {
 /// What a single operation may be told.
 struct CallOptions {
   uint64_t deadline_ms = 0;  ///< 0: Options::deadline_ms
+  /// Of a write: what it is to survive, if that is more than its store promises. InvalidArgument, and nothing happens: the store has no disk, or no copies.
+  WriteDurability durability = WriteDurability::kOfStore;
   /// Of a read: it may be answered by a copy of the data that is no older than this, at the server that this client was told (or another one that it reaches);
   /// so it may miss what was acknowledged since. 0: it misses nothing. A store without copies answers as if it were 0.
   uint32_t max_staleness_ms = 0;

@@ -101,10 +101,7 @@ inline void AppendRequest(const Request& request, std::string* out) {
   frame.Write(request.id);
   frame.Write(request.tree);
   frame.Write(request.deadline_ms);
-  const bool stale = request.max_staleness_ms > 0;
-  FARLEAF_CHECK(!stale || IsRead(request.opcode), OpcodeName(request.opcode));
-  frame.Write(internal::RawOpcode(request.opcode, stale));
-  if (stale) frame.Write(request.max_staleness_ms);
+  internal::WriteOpcode(frame, request);
   internal::WriteRequestFields(frame, request);
 }
 
@@ -121,7 +118,7 @@ inline Status ParseRequest(std::span<const std::byte> body, Request* request) {
     return Status::Corruption("a request of unknown opcode " + std::to_string(raw));
   }
   request->opcode = internal::OpcodeOf(raw);
-  if (internal::IsStale(raw)) request->max_staleness_ms = in.ReadPositive();
+  if (internal::HasTerms(raw)) internal::ReadTerms(in, request);
   internal::ReadRequestFields(in, request);
   if (!in.finished()) {
     return Status::Corruption("a malformed " + std::string(OpcodeName(request->opcode)) +
@@ -225,13 +222,13 @@ inline Status ParseResponse(std::span<const std::byte> body, Response* response)
   }
   const bool failed = code != static_cast<uint8_t>(StatusCode::kOk);
   if (!in.ok() || !internal::IsRawOpcode(opcode) || code > kStatusCodeMax ||
-      (failed && internal::IsStale(opcode))) {
+      (internal::HasTerms(opcode) && (failed || !IsRead(internal::OpcodeOf(opcode))))) {
     return Status::Corruption("a response with a malformed header");
   }
   response->opcode = internal::OpcodeOf(opcode);
   response->code = static_cast<StatusCode>(code);
   if (response->code == StatusCode::kOk) {
-    if (internal::IsStale(opcode)) response->staleness_ms = in.Read<uint32_t>();
+    if (internal::HasTerms(opcode)) response->staleness_ms = in.Read<uint32_t>();
     internal::ReadPayload(in, response);
   } else {
     response->message = in.ReadField(kMessageBytesMax);

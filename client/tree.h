@@ -100,88 +100,91 @@ class BasicTree {
 
   /// Stores if the key is absent; returns whether it did.
   Result<bool> Insert(std::string_view key, std::string_view value, CallOptions call = {}) {
-    return owner_->template Await<bool>(NewWrite(protocol::Opcode::kInsert, key, value), call);
+    return owner_->template Await<bool>(NewWrite(protocol::Opcode::kInsert, key, value, call),
+                                        call);
   }
   void InsertAsync(std::string_view key, std::string_view value, Callback<bool> done,
                    CallOptions call = {}) {
-    Start(NewWrite(protocol::Opcode::kInsert, key, value), std::move(done), call);
+    Start(NewWrite(protocol::Opcode::kInsert, key, value, call), std::move(done), call);
   }
   std::future<Result<bool>> InsertAsync(std::string_view key, std::string_view value,
                                         CallOptions call = {}) {
-    return StartFuture<bool>(NewWrite(protocol::Opcode::kInsert, key, value), call);
+    return StartFuture<bool>(NewWrite(protocol::Opcode::kInsert, key, value, call), call);
   }
 
   /// Stores in any case; returns whether the key is new.
   Result<bool> Put(std::string_view key, std::string_view value, CallOptions call = {}) {
-    return owner_->template Await<bool>(NewWrite(protocol::Opcode::kPut, key, value), call);
+    return owner_->template Await<bool>(NewWrite(protocol::Opcode::kPut, key, value, call), call);
   }
   void PutAsync(std::string_view key, std::string_view value, Callback<bool> done,
                 CallOptions call = {}) {
-    Start(NewWrite(protocol::Opcode::kPut, key, value), std::move(done), call);
+    Start(NewWrite(protocol::Opcode::kPut, key, value, call), std::move(done), call);
   }
   std::future<Result<bool>> PutAsync(std::string_view key, std::string_view value,
                                      CallOptions call = {}) {
-    return StartFuture<bool>(NewWrite(protocol::Opcode::kPut, key, value), call);
+    return StartFuture<bool>(NewWrite(protocol::Opcode::kPut, key, value, call), call);
   }
 
   /// Stores if the key is there; returns whether it did.
   Result<bool> Update(std::string_view key, std::string_view value, CallOptions call = {}) {
-    return owner_->template Await<bool>(NewWrite(protocol::Opcode::kUpdate, key, value), call);
+    return owner_->template Await<bool>(NewWrite(protocol::Opcode::kUpdate, key, value, call),
+                                        call);
   }
   void UpdateAsync(std::string_view key, std::string_view value, Callback<bool> done,
                    CallOptions call = {}) {
-    Start(NewWrite(protocol::Opcode::kUpdate, key, value), std::move(done), call);
+    Start(NewWrite(protocol::Opcode::kUpdate, key, value, call), std::move(done), call);
   }
   std::future<Result<bool>> UpdateAsync(std::string_view key, std::string_view value,
                                         CallOptions call = {}) {
-    return StartFuture<bool>(NewWrite(protocol::Opcode::kUpdate, key, value), call);
+    return StartFuture<bool>(NewWrite(protocol::Opcode::kUpdate, key, value, call), call);
   }
 
   /// Returns whether the key was there.
   Result<bool> Delete(std::string_view key, CallOptions call = {}) {
-    return owner_->template Await<bool>(NewWrite(protocol::Opcode::kDelete, key, {}), call);
+    return owner_->template Await<bool>(NewWrite(protocol::Opcode::kDelete, key, {}, call), call);
   }
   void DeleteAsync(std::string_view key, Callback<bool> done, CallOptions call = {}) {
-    Start(NewWrite(protocol::Opcode::kDelete, key, {}), std::move(done), call);
+    Start(NewWrite(protocol::Opcode::kDelete, key, {}, call), std::move(done), call);
   }
   std::future<Result<bool>> DeleteAsync(std::string_view key, CallOptions call = {}) {
-    return StartFuture<bool>(NewWrite(protocol::Opcode::kDelete, key, {}), call);
+    return StartFuture<bool>(NewWrite(protocol::Opcode::kDelete, key, {}, call), call);
   }
 
   /// Deletes if the key's value equals `expected`.
   Result<ConditionOutcome> DeleteIf(std::string_view key, std::string_view expected,
                                     CallOptions call = {}) {
     return owner_->template Await<ConditionOutcome>(
-        NewConditional(protocol::Opcode::kDeleteIf, key, expected, {}), call);
+        NewConditional(protocol::Opcode::kDeleteIf, key, expected, {}, call), call);
   }
   void DeleteIfAsync(std::string_view key, std::string_view expected,
                      Callback<ConditionOutcome> done, CallOptions call = {}) {
-    Start(NewConditional(protocol::Opcode::kDeleteIf, key, expected, {}), std::move(done), call);
+    Start(NewConditional(protocol::Opcode::kDeleteIf, key, expected, {}, call), std::move(done),
+          call);
   }
   std::future<Result<ConditionOutcome>> DeleteIfAsync(std::string_view key,
                                                       std::string_view expected,
                                                       CallOptions call = {}) {
     return StartFuture<ConditionOutcome>(
-        NewConditional(protocol::Opcode::kDeleteIf, key, expected, {}), call);
+        NewConditional(protocol::Opcode::kDeleteIf, key, expected, {}, call), call);
   }
 
   /// Stores `value` if the key's value equals `expected`, else tells the value that is there.
   Result<CompareAndSetResult> CompareAndSet(std::string_view key, std::string_view expected,
                                             std::string_view value, CallOptions call = {}) {
     return owner_->template Await<CompareAndSetResult>(
-        NewConditional(protocol::Opcode::kCompareAndSet, key, expected, value), call);
+        NewConditional(protocol::Opcode::kCompareAndSet, key, expected, value, call), call);
   }
   void CompareAndSetAsync(std::string_view key, std::string_view expected, std::string_view value,
                           Callback<CompareAndSetResult> done, CallOptions call = {}) {
-    Start(NewConditional(protocol::Opcode::kCompareAndSet, key, expected, value), std::move(done),
-          call);
+    Start(NewConditional(protocol::Opcode::kCompareAndSet, key, expected, value, call),
+          std::move(done), call);
   }
   std::future<Result<CompareAndSetResult>> CompareAndSetAsync(std::string_view key,
                                                               std::string_view expected,
                                                               std::string_view value,
                                                               CallOptions call = {}) {
     return StartFuture<CompareAndSetResult>(
-        NewConditional(protocol::Opcode::kCompareAndSet, key, expected, value), call);
+        NewConditional(protocol::Opcode::kCompareAndSet, key, expected, value, call), call);
   }
 
   /// Adds `delta` to the counter under `key` (CounterValue), and returns its new value. An absent one
@@ -189,16 +192,16 @@ class BasicTree {
   /// happens: the value is no counter, or would leave 64 bits with sign.
   Result<int64_t> Add(std::string_view key, int64_t delta, std::optional<int64_t> initial = {},
                       CallOptions call = {}) {
-    return owner_->template Await<int64_t>(NewAdd(key, delta, initial), call);
+    return owner_->template Await<int64_t>(NewAdd(key, delta, initial, call), call);
   }
   void AddAsync(std::string_view key, int64_t delta, std::optional<int64_t> initial,
                 Callback<int64_t> done, CallOptions call = {}) {
-    Start(NewAdd(key, delta, initial), std::move(done), call);
+    Start(NewAdd(key, delta, initial, call), std::move(done), call);
   }
   std::future<Result<int64_t>> AddAsync(std::string_view key, int64_t delta,
                                         std::optional<int64_t> initial = {},
                                         CallOptions call = {}) {
-    return StartFuture<int64_t>(NewAdd(key, delta, initial), call);
+    return StartFuture<int64_t>(NewAdd(key, delta, initial, call), call);
   }
 
  private:
@@ -211,26 +214,31 @@ class BasicTree {
     if (operation.ok()) SetStaleness(call, &*operation);
     return operation;
   }
-  Result<Operation> NewWrite(protocol::Opcode opcode, std::string_view key,
-                             std::string_view value) {
+  Result<Operation> NewWrite(protocol::Opcode opcode, std::string_view key, std::string_view value,
+                             const CallOptions& call) {
     protocol::Request request;
     request.opcode = opcode;
+    request.durability = call.durability;
     request.key = key;
     request.value = value;
     return Encode(request);
   }
   Result<Operation> NewConditional(protocol::Opcode opcode, std::string_view key,
-                                   std::string_view expected, std::string_view value) {
+                                   std::string_view expected, std::string_view value,
+                                   const CallOptions& call) {
     protocol::Request request;
     request.opcode = opcode;
+    request.durability = call.durability;
     request.key = key;
     request.expected = expected;
     request.value = value;
     return Encode(request);
   }
-  Result<Operation> NewAdd(std::string_view key, int64_t delta, std::optional<int64_t> initial) {
+  Result<Operation> NewAdd(std::string_view key, int64_t delta, std::optional<int64_t> initial,
+                           const CallOptions& call) {
     protocol::Request request;
     request.opcode = protocol::Opcode::kAdd;
+    request.durability = call.durability;
     request.key = key;
     request.delta = delta;
     request.initial = initial;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "dsm/base/durability.h"
 #include "dsm/fabric_counts.h"
 #include "dsm/worker.h"
 
@@ -18,6 +19,7 @@ struct OpContext {
   uint64_t max_staleness_ns = 0;
   /// How old what was read may be, of the oldest copy that was.
   uint64_t staleness_ns = 0;
+  WriteDurability durability = WriteDurability::kOfStore;  ///< of writes, at least
 
   FramePool* frame_pool() const { return worker.frame_pool(); }
   bool expired() const {

@@ -79,16 +79,35 @@ class FrameReader : public ByteReader {
   bool valid_ = true;
 };
 
-/// The byte of an opcode has this bit as well if the read may be stale, or was.
-inline constexpr uint8_t kStaleBit = 0x80;
-inline uint8_t RawOpcode(Opcode opcode, bool stale) {
-  return static_cast<uint8_t>(static_cast<uint8_t>(opcode) | (stale ? kStaleBit : 0));
+/// The byte of an opcode has this bit as well if the request's terms follow, how stale a read may be, or how durable a write is to be; of a response, how
+/// stale the read was.
+inline constexpr uint8_t kTermsBit = 0x80;
+inline uint8_t RawOpcode(Opcode opcode, bool terms) {
+  return static_cast<uint8_t>(static_cast<uint8_t>(opcode) | (terms ? kTermsBit : 0));
 }
-inline bool IsStale(uint8_t raw) { return (raw & kStaleBit) != 0; }
-inline Opcode OpcodeOf(uint8_t raw) { return static_cast<Opcode>(raw & ~kStaleBit); }
+inline bool HasTerms(uint8_t raw) { return (raw & kTermsBit) != 0; }
+inline Opcode OpcodeOf(uint8_t raw) { return static_cast<Opcode>(raw & ~kTermsBit); }
 inline bool IsRawOpcode(uint8_t raw) {
   const Opcode opcode = OpcodeOf(raw);
-  return IsOpcode(static_cast<uint8_t>(opcode)) && (!IsStale(raw) || IsRead(opcode));
+  return IsOpcode(static_cast<uint8_t>(opcode)) &&
+         (!HasTerms(raw) || IsRead(opcode) || IsWrite(opcode));
+}
+
+inline void WriteOpcode(FrameWriter& out, const Request& request) {
+  const bool stale = request.max_staleness_ms > 0;
+  const bool durable = request.durability != WriteDurability::kOfStore;
+  FARLEAF_CHECK(!stale || IsRead(request.opcode), OpcodeName(request.opcode));
+  FARLEAF_CHECK(!durable || IsWrite(request.opcode), OpcodeName(request.opcode));
+  out.Write(RawOpcode(request.opcode, stale || durable));
+  if (stale) out.Write(request.max_staleness_ms);
+  if (durable) out.Write(static_cast<uint8_t>(request.durability));
+}
+inline void ReadTerms(FrameReader& in, Request* request) {
+  if (IsRead(request->opcode)) {
+    request->max_staleness_ms = in.ReadPositive();
+  } else {
+    request->durability = static_cast<WriteDurability>(in.ReadEnum(kWriteDurabilityMax, 1));
+  }
 }
 
 inline void WriteTree(FrameWriter& out, const TreeInfo& tree) {

@@ -332,8 +332,12 @@ class LsmStore final : public RangeIndex {
   CommitOutcome TryCommit(dsm::Worker& worker, std::span<const Change> changes, const Seen* seen,
                           Committed* committed);
   void InsertIntoMemtable(std::span<const Change> changes, Sequence first);
+  /// Of the store, or what the operation asks for beyond that.
+  Durability DurabilityOf(const OpContext& op) const;
   void CountUserBytes(std::span<const Change> changes);
-  Task<Status> AfterCommit(dsm::Worker& worker, const Committed& committed);
+  Task<Status> AwaitDurable(OpContext& op, LogGroup::Positions positions);
+  Task<Status> AfterCommit(OpContext& op, const Committed& committed);
+  Task<Status> AfterNoChange(OpContext& op, std::string_view key);
   /// The checked changes, whatever is there. Large values are taken out of them.
   Task<Status> CommitBlindly(OpContext& op, std::span<Change> changes);
   Sequence NewestInMemory(const ReadView& view, std::string_view key) const;

@@ -65,9 +65,8 @@ Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view
       result.action = modify(current, &replacement);
       const bool deletes_nothing = result.action == ModifyAction::kDelete && !*there;
       if (result.action == ModifyAction::kKeep || deletes_nothing) {
-        if (deps_.mirror == nullptr) co_return result;
-        Status answerable = co_await AwaitAnswerable(op, key);
-        if (!answerable.ok()) co_return answerable;
+        Status safe = co_await AfterNoChange(op, key);
+        if (!safe.ok()) co_return safe;
         co_return result;
       }
     } else {
@@ -109,7 +108,7 @@ Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view
     }
     CountUserBytes({&change, 1});
     open.End();
-    Status after = co_await AfterCommit(op.worker, committed);
+    Status after = co_await AfterCommit(op, committed);
     if (!after.ok()) co_return after;
     co_return result;
   }

@@ -141,6 +141,16 @@ Task<Status> LsmStore::AwaitCommitRoom(dsm::Worker& worker, uint64_t deadline_ns
   }
 }
 
+/// Where nobody mirrors, another's memory is this one's disk.
+Durability LsmStore::DurabilityOf(const OpContext& op) const {
+  const Durability own = options_.durability;
+  const bool synced = op.durability == WriteDurability::kSynced ||
+                      (op.durability == WriteDurability::kReplicated && deps_.mirror == nullptr);
+  if (synced) return Durability::kSynced;
+  const bool more = op.durability == WriteDurability::kReplicated && own == Durability::kLocal;
+  return more ? Durability::kReplicated : own;
+}
+
 void LsmStore::CountUserBytes(std::span<const Change> changes) {
   uint64_t bytes = 0;
   for (const Change& change : changes) {
@@ -151,22 +161,42 @@ void LsmStore::CountUserBytes(std::span<const Change> changes) {
   StoreCounters::Add(&counters_.user_bytes, bytes);
 }
 
-Task<Status> LsmStore::AfterCommit(dsm::Worker& worker, const Committed& committed) {
-  // Writes that never wait would hold back each memtable that was flushed: its memory is freed behind a quiescent point.
-  if (RotateIfFull()) co_await worker.Sleep(0);
-  if (committed.sealed) log_work_.Notify();
-  if (options_.durability == Durability::kLocal) co_return Status::Ok();
-  const LogGroup::Positions positions{committed.recovery.end, committed.values_end};
+Task<Status> LsmStore::AwaitDurable(OpContext& op, LogGroup::Positions positions) {
   Status done;
-  if (options_.durability == Durability::kSynced) {
-    done = co_await logs_->Sync(worker, positions);
-  } else {
-    done = co_await logs_->Replicate(worker, positions);
+  switch (DurabilityOf(op)) {
+    case Durability::kLocal:
+      break;
+    case Durability::kSynced:
+      done = co_await logs_->Sync(op.worker, positions);
+      break;
+    case Durability::kReplicated:
+      done = co_await logs_->Replicate(op.worker, positions);
+      break;
   }
+  co_return done;
+}
+
+Task<Status> LsmStore::AfterCommit(OpContext& op, const Committed& committed) {
+  // Writes that never wait would hold back each memtable that was flushed: its memory is freed behind a quiescent point.
+  if (RotateIfFull()) co_await op.worker.Sleep(0);
+  if (committed.sealed) log_work_.Notify();
+  if (DurabilityOf(op) == Durability::kLocal) co_return Status::Ok();
+  Status done = co_await AwaitDurable(op, {committed.recovery.end, committed.values_end});
   // It may have waited, or been stopped, for longer than this process is the one to answer.
   if (done.ok() && deps_.mirror != nullptr) done = deps_.mirror->MayAnswer();
   if (done.ok()) co_return done;
   co_return Status::Unknown("it may become durable later: " + done.ToString());
+}
+
+// What was found, be it that there is nothing, is answered when it survives what a change would.
+Task<Status> LsmStore::AfterNoChange(OpContext& op, std::string_view key) {
+  if (op.durability != WriteDurability::kOfStore) {
+    Status durable = co_await AwaitDurable(op, logs_->ends());
+    if (!durable.ok()) co_return durable;
+  }
+  if (deps_.mirror == nullptr) co_return Status::Ok();
+  Status answerable = co_await AwaitAnswerable(op, key);
+  co_return answerable;
 }
 
 // Writers look again after a slice of time, whatever happens: so each ends with its deadline, with the store, and with the failure
@@ -365,7 +395,7 @@ Task<Status> LsmStore::CommitBlindly(OpContext& op, std::span<Change> changes) {
     if (committed.sealed) log_work_.Notify();
     co_return done;
   }
-  done = co_await AfterCommit(op.worker, committed);
+  done = co_await AfterCommit(op, committed);
   co_return done;
 }
 

@@ -51,6 +51,7 @@ class ClusterTreeHost final : public TreeHost {
   uint32_t view() const override;
   void GetRangeMap(uint32_t* view, std::vector<protocol::ServedRange>* ranges) const override;
   Result<std::unique_ptr<dsm::Worker>> OpenWorker() override { return deps_.open_worker(); }
+  Status CheckDurability(WriteDurability) const override { return Status::Ok(); }
 
   // Beside what they say, these end with what the membership's calls end with.
   /// Finds what Create has made at any node, once that has ended.

@@ -58,8 +58,9 @@ class PeerClient {
     const uint64_t now_ns = clock_->NowNs();
     const uint64_t attempt_ms =
         kind == Kind::kRead ? options_.read_attempt_ms : options_.write_ms_max;
-    Request<T> request({to.tree, to.view, std::min(op.deadline_ns, now_ns + attempt_ms * kNsPerMs)},
-                       std::move(start));
+    Request<T> request(
+        {to.tree, to.view, std::min(op.deadline_ns, now_ns + attempt_ms * kNsPerMs), op.durability},
+        std::move(start));
     ++op.counts.round_trips;
     Sent sent{LinkTo(to.url), &request, &op.worker};
     co_await sent;

@@ -160,7 +160,8 @@ void PeerLink::Start(client::SessionTree& tree, PeerRequest* request) {
     return request->Fail(Status::DeadlineExceeded(url_ + ": it was not sent before its deadline"));
   }
   counts_->requests.fetch_add(1);
-  request->Start(tree, {.deadline_ms = (end_ns - now_ns) / kNsPerMs});
+  request->Start(tree, {.deadline_ms = (end_ns - now_ns) / kNsPerMs,
+                        .durability = request->about().durability});
 }
 
 void PeerLink::DropSession() {

@@ -39,6 +39,7 @@ class PeerRequest {
     std::string_view tree;     ///< its name
     uint32_t view = 0;         ///< of the table by which it was routed
     uint64_t deadline_ns = 0;  ///< on the link's clock
+    WriteDurability durability = WriteDurability::kOfStore;
   };
 
   explicit PeerRequest(const About& about) : about_(about) {}

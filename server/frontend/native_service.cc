@@ -57,13 +57,14 @@ void NativeService::StartRequests(NativeConnection& connection, const InputBlock
   const bool at_once = !deps_.thread->stopping();
   for (size_t i = 0; i < taken.size();) {
     const protocol::Request& first = taken[i].request;
-    const bool puts = first.opcode == Opcode::kPut;
+    const bool puts = first.opcode == Opcode::kPut && first.durability == WriteDurability::kOfStore;
     size_t alike = 0;
     const bool get = first.opcode == Opcode::kGet && first.max_staleness_ms == 0;
     while (at_once && (puts || get) && i + alike < taken.size() &&
            taken[i + alike].request.opcode == first.opcode &&
            taken[i + alike].request.tree == first.tree &&
-           taken[i + alike].request.max_staleness_ms == first.max_staleness_ms) {
+           taken[i + alike].request.max_staleness_ms == first.max_staleness_ms &&
+           taken[i + alike].request.durability == first.durability) {
       ++alike;
     }
     const auto some = taken.subspan(i, alike);
@@ -205,6 +206,7 @@ dsm::Task<void> NativeService::RunRequest(NativeConnection& connection,
   dsm::OpContext op{deps_.thread->worker(), record.counts,
                     arrival_ns + std::min(asked_ms, options_.deadline_ms_max) * kNsPerMs};
   op.max_staleness_ns = request.max_staleness_ms * kNsPerMs;
+  op.durability = request.durability;
   Running running(&op);
   deps_.thread->Link(running);
   const HostedTree tree = FindTree(request.tree);
@@ -212,7 +214,10 @@ dsm::Task<void> NativeService::RunRequest(NativeConnection& connection,
   response.id = request.id;
   response.opcode = request.opcode;
   ResponseStorage storage;
-  const Status status = co_await Execute(*deps_.host, tree, op, request, &response, &storage);
+  Status status = deps_.host->CheckDurability(request.durability);
+  if (status.ok()) {
+    status = co_await Execute(*deps_.host, tree, op, request, &response, &storage);
+  }
   if (!status.ok()) {
     response.code = status.code();
     response.message = status.message();

@@ -54,6 +54,12 @@ class TreeHost {
   virtual dsm::Task<Result<std::vector<protocol::TreeInfo>>> List(dsm::OpContext& op) = 0;
   /// A tree that was opened or created through this host; its index is null if there is none.
   virtual HostedTree Find(uint32_t id) = 0;
+  /// Whether writes can be so durable; else InvalidArgument.
+  virtual Status CheckDurability(WriteDurability wanted) const {
+    if (wanted == WriteDurability::kOfStore) return Status::Ok();
+    return Status::InvalidArgument(
+        "this server keeps trees in memory: a write cannot be asked to be replicated or synced");
+  }
   /// RangeIndex::Upkeep of all trees, on this worker.
   virtual dsm::Task<Status> Upkeep(dsm::OpContext& op) = 0;
 

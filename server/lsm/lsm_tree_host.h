@@ -45,6 +45,11 @@ class LsmTreeHost final : public TreeHost {
   dsm::Task<Result<HostedTree>> Create(dsm::OpContext& op, const NewTree& tree) override;
   dsm::Task<Result<std::vector<protocol::TreeInfo>>> List(dsm::OpContext& op) override;
   HostedTree Find(uint32_t id) override;
+  Status CheckDurability(WriteDurability wanted) const override {
+    if (wanted != WriteDurability::kReplicated) return Status::Ok();
+    return Status::InvalidArgument(
+        "this server's store has no copies: a write can be asked to be synced, not replicated");
+  }
   dsm::Task<Status> Upkeep(dsm::OpContext& op) override { return deps_.store->Upkeep(op); }
   void AppendStats(std::string* text) const override;
   void AppendMetrics(MetricsText* out) const override;

@@ -173,8 +173,14 @@ class Lives {
       Operation operation = NewOperation(model.operations.size());
       model.operations.push_back(operation);
       const size_t count = model.operations.size();
-      Status status = co_await Apply(worker, client, operation);
-      if (status.ok() && options_.durability == Durability::kSynced) {
+      // Of a store without copies what is asked to be replicated is synced.
+      const auto wanted = random_.OneIn(6)
+                              ? static_cast<WriteDurability>(1 + random_.Below(kWriteDurabilityMax))
+                              : WriteDurability::kOfStore;
+      Status status = co_await Apply(worker, client, operation, wanted);
+      const bool synced =
+          options_.durability == Durability::kSynced || wanted != WriteDurability::kOfStore;
+      if (status.ok() && synced) {
         model.durable = count;
         ++acknowledged;
       }
@@ -191,9 +197,11 @@ class Lives {
     --writing_;
   }
 
-  dsm::Task<Status> Apply(Worker& worker, size_t client, const Operation& operation) {
+  dsm::Task<Status> Apply(Worker& worker, size_t client, const Operation& operation,
+                          WriteDurability wanted) {
     dsm::FabricCounts counts;
     OpContext op{worker, counts};
+    op.durability = wanted;
     std::vector<std::string> keys;
     for (const auto& [key, value] : operation.changes) keys.push_back(KeyOf(client, key));
     if (operation.changes.size() == 1) {

@@ -96,7 +96,9 @@ class ReplicatedRegion {
         world_({.seed = random_.Next(),
                 .servers = kNodes * kLivesMax,
                 .region_bytes = SimNode::kArea + layout_.bytes()}) {
-    options_.durability = random_.OneIn(2) ? Durability::kSynced : Durability::kReplicated;
+    options_.durability = random_.OneIn(2)   ? Durability::kSynced
+                          : random_.OneIn(2) ? Durability::kReplicated
+                                             : Durability::kLocal;
     if (random_.OneIn(2)) options_.flush_memtable_ms = 10 + random_.Below(50);
     for (Node& node : nodes_) {
       node.clock = std::make_unique<OwnClock>(&world_.clock(), random_.Below(1000 * kNsPerSecond));
@@ -118,9 +120,9 @@ class ReplicatedRegion {
       Round();
     }
   }
-  uint64_t acknowledged = 0, promotions = 0, joins = 0, backups_lost = 0, parted_excluded = 0,
-           joins_refused = 0, joins_failed = 0, compared = 0, deposed = 0, restarts = 0, read = 0,
-           read_behind = 0;
+  uint64_t acknowledged = 0, acknowledged_locally = 0, promotions = 0, joins = 0, backups_lost = 0,
+           parted_excluded = 0, joins_refused = 0, joins_failed = 0, compared = 0, deposed = 0,
+           restarts = 0, read = 0, read_behind = 0;
 
  private:
   struct Node {
@@ -441,9 +443,18 @@ class ReplicatedRegion {
       const size_t count = model.operations.size();
       dsm::FabricCounts counts;
       OpContext op{worker, counts};
+      if (random_.OneIn(4)) {
+        op.durability = static_cast<WriteDurability>(1 + random_.Below(kWriteDurabilityMax));
+      }
+      const bool safe =
+          options_.durability != Durability::kLocal || op.durability != WriteDurability::kOfStore;
       Status written = co_await test::WriteOperation(op, store, client, std::move(operation));
       // What failed may have been committed: nothing is known of it until somebody is promoted.
       if (!written.ok()) co_return;
+      if (!safe) {
+        ++acknowledged_locally;
+        continue;
+      }
       if (view_.epoch != epoch) {
         // It was at all members before one of them was promoted, or the deposed primary has lied.
         late_[client] = std::max(late_[client], count);
@@ -634,6 +645,7 @@ TEST(ReplicatedRegionTest, WhoeverIsPromotedHasAllThatWasAcknowledged) {
     sums["backups lost"] += region.backups_lost;
     sums["of them parted and excluded"] += region.parted_excluded;
     sums["segments compared"] += region.compared;
+    sums["acknowledged, of `local`"] += region.acknowledged_locally;
     sums["reads of backups"] += region.read;
     sums["of them behind in a client's operations"] += region.read_behind;
     if (HasFailure()) break;

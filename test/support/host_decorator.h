@@ -28,6 +28,9 @@ class HostDecorator : public server::TreeHost {
     return host_.List(op);
   }
   server::HostedTree Find(uint32_t id) override { return Decorated(host_.Find(id)); }
+  Status CheckDurability(WriteDurability wanted) const override {
+    return host_.CheckDurability(wanted);
+  }
   dsm::Task<Status> Upkeep(dsm::OpContext& op) override { return host_.Upkeep(op); }
   void AppendStats(std::string* text) const override { host_.AppendStats(text); }
   void AppendMetrics(server::MetricsText* out) const override { host_.AppendMetrics(out); }

@@ -62,6 +62,8 @@ class RoutedNodes {
   void Depose(std::string_view key);
   size_t PrimaryOf(std::string_view key) const { return RegionOf(key).node; }
   size_t regions() const { return regions_.size(); }
+  /// Of the store that has the key.
+  uint64_t syncs(std::string_view key) const { return RegionOf(key).store->storage.counts().syncs; }
   uint32_t view() const { return view_; }
 
   // ---- Faults

@@ -493,6 +493,23 @@ TEST_F(LostPeerTest, WriteThatWasSentAndNotAnsweredIsInDoubtAndNotSentAgain) {
             StatusCode::kDeadlineExceeded);
 }
 
+TEST_F(ClusterRoutingTest, WhatAWriteIsToSurviveGoesWithItToWhereItIsDone) {
+  StartDivided();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  for (const auto* key : {"a", "z"}) {  // here, and elsewhere
+    ASSERT_TRUE(Put(tree, key, "0").ok());
+    const uint64_t before = nodes->syncs(key);
+    ASSERT_TRUE(Put(tree, key, "1").ok());
+    EXPECT_EQ(nodes->syncs(key), before) << "its store is `local`";
+    const auto stored = Run([&](auto& op) {
+      op.durability = WriteDurability::kSynced;
+      return tree.Put(op, key, "2");
+    });
+    ASSERT_TRUE(stored.ok()) << stored.status();
+    EXPECT_GT(nodes->syncs(key), before) << key;
+  }
+}
+
 // ---- Reads that may be stale
 
 /// Keys up to "m" are at node 0, and a copy of them at node 1: "a" was 1 then, and is 2 now, and "d" was stored behind it.

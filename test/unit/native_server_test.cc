@@ -13,11 +13,13 @@
 namespace farleaf::server {
 namespace {
 
+using client::CallOptions;
 using client::ConditionOutcome;
 using client::Fixed8Key;
 using client::Rows;
 using client::ScanRange;
 using client::Value;
+using client::Values;
 using test::KeyOf;
 using test::kPatienceMs;
 
@@ -132,6 +134,47 @@ TEST_P(NativeEngineTest, ErrorsNameTheServerAndTheThing) {
   EXPECT_TRUE(numbers.Put(Fixed8Key(3), Fixed8Key(4)).ok());
   EXPECT_EQ(numbers.Put(std::string(70'000, 'k'), "v").status().ToString(),
             "invalid argument: a key of 70000 bytes; at most 65536 can be sent");
+}
+
+TEST_P(NativeEngineTest, AWriteMayAskForMoreDurabilityWhereThereIsADisk) {
+  StartServer();
+  Add("words", protocol::TreeLayout::kBytes);
+  auto client = Connect(tcp_url());
+  auto words = *client->OpenTree("words");
+  const bool disk = GetParam() == TestedEngine::kLsm;
+  const CallOptions synced{.durability = WriteDurability::kSynced};
+  const CallOptions replicated{.durability = WriteDurability::kReplicated};
+  const auto stored = words.Put("synced", "1", synced);
+  EXPECT_EQ(stored.ok(), disk) << stored.status();
+  EXPECT_EQ(words.Get("synced")->has_value(), disk);
+  for (const auto& refused : {words.Put("a", "1", replicated), words.Insert("a", "1", replicated),
+                              words.Delete("a", replicated)}) {
+    EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument) << refused.status();
+  }
+  EXPECT_EQ(words.Add("a", 1, 0, replicated).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(words.Get("a")->has_value());
+  if (disk) {
+    EXPECT_EQ(*words.Add("n", 1, 0, synced), 1);
+    EXPECT_EQ(words.CompareAndSet("synced", "1", "2", synced)->outcome, ConditionOutcome::kDone);
+    EXPECT_TRUE(*words.Delete("synced", synced));
+  }
+}
+
+// Copies are a cluster's.
+TEST_P(NativeEngineTest, ReadsThatMayBeStaleAreNotWhereNothingIsCopied) {
+  StartServer();
+  Add("words", protocol::TreeLayout::kBytes);
+  auto client = Connect(tcp_url());
+  auto words = *client->OpenTree("words");
+  ASSERT_TRUE(words.Put("a", "1").ok());
+  uint32_t told = 77;
+  const CallOptions stale{.max_staleness_ms = 1'000, .staleness_ms = &told};
+  EXPECT_EQ(*words.Get("a", stale), "1");
+  EXPECT_EQ(told, 0u);
+  EXPECT_EQ(words.Scan({}, stale)->size(), 1u);
+  const std::vector<std::string> keys = {"a", "b"};
+  EXPECT_EQ(*words.MultiGet(keys, stale), (Values{"1", std::nullopt}));
+  EXPECT_EQ(told, 0u);
 }
 
 TEST_F(NativeServerTest, StatsCountEachKindOfOperation) {

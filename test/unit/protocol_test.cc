@@ -64,6 +64,13 @@ std::vector<Request> EveryRequest() {
   Request& stale_multi_get = add(Opcode::kMultiGet);
   stale_multi_get.keys = {"one"};
   stale_multi_get.max_staleness_ms = 60'000;
+  for (Opcode opcode : {Opcode::kPut, Opcode::kInsert, Opcode::kUpdate, Opcode::kDelete,
+                        Opcode::kDeleteIf, Opcode::kCompareAndSet, Opcode::kAdd}) {
+    Request& durable = add(opcode);
+    durable.key = "k";
+    durable.durability =
+        opcode == Opcode::kPut ? WriteDurability::kReplicated : WriteDurability::kSynced;
+  }
   return all;
 }
 
@@ -151,6 +158,7 @@ TEST(ProtocolTest, EveryRequestMakesTheRoundTrip) {
     EXPECT_EQ(parsed.reverse, request.reverse);
     EXPECT_EQ(parsed.name, request.name);
     EXPECT_EQ(parsed.max_staleness_ms, request.max_staleness_ms);
+    EXPECT_EQ(parsed.durability, request.durability);
     EXPECT_EQ(parsed.geometry, request.geometry);
     EXPECT_EQ(parsed.keys_only, request.keys_only);
     EXPECT_EQ(parsed.delta, request.delta);
@@ -186,13 +194,13 @@ TEST(ProtocolTest, EveryResponseMakesTheRoundTrip) {
   }
 }
 
-TEST(ProtocolTest, OnlyReadsThatSucceedCanBeStale) {
-  constexpr size_t kOpcodeAt = 16, kStalenessAt = 17;  // in the body of a request
-  constexpr char kStaleBit = static_cast<char>(0x80);
+TEST(ProtocolTest, TermsAreOfReadsAndWritesAndInRange) {
+  constexpr size_t kOpcodeAt = 16, kTermsAt = 17;  // in the body of a request
+  constexpr char kTermsBit = static_cast<char>(0x80);
   for (Request request : EveryRequest()) {
-    if (request.max_staleness_ms > 0 || IsRead(request.opcode)) continue;
+    if (IsRead(request.opcode) || IsWrite(request.opcode)) continue;
     std::string frame = Encode(request);
-    frame[4 + kOpcodeAt] |= kStaleBit;
+    frame[4 + kOpcodeAt] |= kTermsBit;
     Request parsed;
     EXPECT_FALSE(ParseRequest(Body(frame), &parsed).ok()) << OpcodeName(request.opcode);
   }
@@ -200,8 +208,16 @@ TEST(ProtocolTest, OnlyReadsThatSucceedCanBeStale) {
   request.opcode = Opcode::kGet;
   request.max_staleness_ms = 1;
   std::string frame = Encode(request);
-  frame[4 + kStalenessAt] = 0;
+  frame[4 + kTermsAt] = 0;
   EXPECT_FALSE(ParseRequest(Body(frame), &request).ok()) << "at most 0 ms old";
+  Request put;
+  put.opcode = Opcode::kPut;
+  put.durability = WriteDurability::kSynced;
+  for (const char durability : {0, 3, -1}) {
+    std::string wrong = Encode(put);
+    wrong[4 + kTermsAt] = durability;
+    EXPECT_FALSE(ParseRequest(Body(wrong), &request).ok()) << int{durability};
+  }
 
   Response response;
   response.opcode = Opcode::kGet;
@@ -209,8 +225,13 @@ TEST(ProtocolTest, OnlyReadsThatSucceedCanBeStale) {
   response.staleness_ms = 7;
   std::string failed = Encode(response);
   ASSERT_TRUE(ParseResponse(Body(failed), &response).ok());
-  failed[4 + 8] |= kStaleBit;
+  failed[4 + 8] |= kTermsBit;
   EXPECT_FALSE(ParseResponse(Body(failed), &response).ok());
+  Response stored;
+  stored.opcode = Opcode::kPut;
+  std::string durable = Encode(stored);
+  durable[4 + 8] |= kTermsBit;
+  EXPECT_FALSE(ParseResponse(Body(durable), &response).ok());
 }
 
 TEST(ProtocolTest, TruncatedAtEveryByteIsRefused) {
