@@ -57,7 +57,8 @@ class Router {
   void Submit(Operation&& operation, CallOptions call) {
     if (closing_ || pending() >= options_.pending_max) return Refuse(&operation);
     operation.order = next_order_++;
-    if (only_ != nullptr) return only_->session->Submit(std::move(operation), call);
+    const bool routed = operation.max_staleness_ms == 0;  // else the home may have a copy
+    if (only_ != nullptr && routed) return only_->session->Submit(std::move(operation), call);
     Place(std::move(operation));
   }
   /// Operations that have not ended end with Unavailable or Unknown, and others that are started fail. REQUIRES: not
@@ -128,7 +129,7 @@ class Router {
   RangeTable ranges_;
   uint32_t view_ = 0;
   Link* self_ = nullptr;  // the one range's server, by whose word alone it is
-  Link* only_ = nullptr;  // the link for all operations, while nothing else is to be thought of
+  Link* only_ = nullptr;  // the link for all that is not stale, while nothing else is to be thought of
   uint64_t next_order_ = 0;
   std::multimap<uint64_t, Operation> held_;  // by their order
   uint64_t held_deadline_ns_ = UINT64_MAX;   // no held one's is earlier

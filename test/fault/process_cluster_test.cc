@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -189,7 +190,7 @@ class ProcessClusterTest : public ::testing::Test {
       ASSERT_TRUE(nodes_[node]->WaitForOutput("serving")) << nodes_[node]->Output();
     }
     OpenSession();
-    AwaitWhole();
+    AwaitBalanced();
   }
   /// What the nodes said, where something is not as it should be.
   void TearDown() override {
@@ -291,6 +292,19 @@ class ProcessClusterTest : public ::testing::Test {
               ::testing::PrintToString(region.filling) + "; ";
     }
     ADD_FAILURE() << "not whole again: " << text;
+  }
+  /// Whole, and each node the primary of one region: nothing is handed over any more by itself.
+  void AwaitBalanced() {
+    const uint64_t begun_ns = clock_.NowNs();
+    for (size_t primaries = 0; primaries < kNodes && !HasFailure();) {
+      AwaitWhole();
+      std::set<NodeId> distinct;
+      for (const RegionEntry& region : Regions()) {
+        if (region.in_sync.size() == kNodes) distinct.insert(region.primary);
+      }
+      primaries = distinct.size();
+      ASSERT_LT(clock_.NowNs() - begun_ns, kPatienceMs * kNsPerMs) << "not balanced";
+    }
   }
   void AwaitProgress(const Load& load) {
     const uint64_t before = load.acknowledged(), begun_ns = clock_.NowNs();

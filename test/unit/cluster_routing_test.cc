@@ -658,6 +658,27 @@ TEST_F(StaleReadsTest, AClientIsAnsweredByItsServerWhichSaysHowOldThatIs) {
   EXPECT_EQ(told, 0u);
 }
 
+// To the client all keys are at one server, which is not the one that it was told.
+TEST_F(StaleReadsTest, AClientIsAnsweredByItsServerAlsoWhereAnotherOneServesAllKeys) {
+  Start();
+  nodes->Found(0);
+  ASSERT_TRUE(Put(nodes->Tree(1, "t"), "a", "1").ok());
+  reader = nodes->OpenCopy("a", 1, [] { return std::optional(2 * kNsPerMs); });
+  ASSERT_TRUE(Put(nodes->Tree(1, "t"), "a", "2").ok());
+  auto client = client::Client::Connect(nodes->server(1).urls().front(), {});
+  ASSERT_TRUE(client.ok()) << client.status();
+  auto there = (*client)->OpenTree("t");
+  ASSERT_TRUE(there.ok()) << there.status();
+  uint32_t told = 77;
+  const client::CallOptions stale{.max_staleness_ms = 10, .staleness_ms = &told};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(*there->Get("a"), "2");  // of node 0 itself
+    EXPECT_EQ(*there->Get("a", stale), "1");
+    EXPECT_EQ(told, 2u);
+    EXPECT_EQ(there->Scan({}, stale)->front().value, "1");
+  }
+}
+
 TEST_F(LostPeerTest, ReadIsRepeatedUntilSomebodyAnswers) {
   StartLost();
   RangeIndex& tree = nodes->Tree(0, "t");
