@@ -133,12 +133,13 @@ void Worker::TakeDueTimers() {
   }
 }
 
-void Worker::ResumeSoon(std::coroutine_handle<> handle) {
-  // The lock is held to the end: without it the worker could resume the handle, end and be destroyed
-  // while we still look at it.
+void Worker::ResumeSoon(std::span<const std::coroutine_handle<>> handles) {
+  // The lock is held to the end: without it the worker could resume the last handle, end and be
+  // destroyed while we still look at it.
   std::lock_guard lock(cross_thread_mutex_);
-  cross_thread_.push_back(handle);
-  cross_thread_pending_.store(true);
+  cross_thread_.insert(cross_thread_.end(), handles.begin(), handles.end());
+  // Who found nothing pending has woken it, if it was asleep, and nobody took anything since.
+  if (cross_thread_pending_.exchange(true)) return;
   // Sequentially consistent with set_sleeping: either the sleeper sees the work, or we see it
   // asleep.
   if (sleeping_.load()) {

@@ -155,7 +155,9 @@ class Worker {
 
   /// Resumes `handle` on this worker's thread. May be called from any thread; REQUIRES that the
   /// worker lives until then.
-  void ResumeSoon(std::coroutine_handle<> handle);
+  void ResumeSoon(std::coroutine_handle<> handle) { ResumeSoon({&handle, 1}); }
+  /// All of them, and the thread is woken once.
+  void ResumeSoon(std::span<const std::coroutine_handle<>> handles);
 
   /// Runs `task` to its end, and whatever else is on this worker in the meantime.
   template <typename T>
@@ -219,9 +221,7 @@ class Worker {
   bool may_block() const { return !has_cross_thread_work() && !source_has_ended_; }
   /// Whether whatever this worker waits for is announced through wake_fd, so that turning the loop gains nothing.
   bool waits_for_sources() const { return transport_->completes_at_once() && BusySources() > 0; }
-  bool has_cross_thread_work() const {
-    return cross_thread_pending_.load(std::memory_order_acquire);
-  }
+  bool has_cross_thread_work() const { return cross_thread_pending_.load(); }
 
  private:
   friend struct Sleeping;

@@ -26,33 +26,6 @@ LogGroup::LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability
   FARLEAF_CHECK(!logs_.empty() && logs_.size() <= kLogsMax, logs_.size());
 }
 
-LogGroup::~LogGroup() {
-  FARLEAF_CHECK(first_ == nullptr && !busy_, "a log is closed while it is written");
-}
-
-struct [[nodiscard]] LogGroup::Queueing {
-  LogGroup* group;
-  Waiter* waiter;
-  bool await_ready() { return TryLead(); }
-  bool TryLead() {
-    std::lock_guard lock(group->mutex_);
-    if (group->busy_) return false;
-    return waiter->leads = group->busy_ = true;
-  }
-  bool await_suspend(std::coroutine_handle<> handle) {
-    std::lock_guard lock(group->mutex_);
-    if (!group->busy_) {  // it ended in between
-      waiter->leads = group->busy_ = true;
-      return false;
-    }
-    waiter->handle = handle;
-    *group->last_ = waiter;
-    group->last_ = &waiter->next;
-    return true;
-  }
-  void await_resume() const noexcept {}
-};
-
 bool LogGroup::Reached(const Want& want) const {
   if (want.reach == Reach::kTurn) return false;
   if (want.reach == Reach::kRoom) return logs_.front()->buffers_->has_room();
@@ -67,8 +40,7 @@ bool LogGroup::Reached(const Want& want) const {
 dsm::Task<Status> LogGroup::Until(dsm::Worker& worker, Want want) {
   if (Reached(want)) co_return Status::Ok();
   Waiter waiter{want, &worker};
-  Queueing queueing{this, &waiter};
-  co_await queueing;
+  co_await turns_.Take(&waiter);
   if (!waiter.leads) co_return waiter.status;
   Status round;
   if (!Reached(want)) {
@@ -95,14 +67,13 @@ void LogGroup::AddWant(const Want& want, RoundPlan* plan) const {
 LogGroup::RoundPlan LogGroup::TakeWants(const Want& own) {
   RoundPlan plan;
   AddWant(own, &plan);
-  std::lock_guard lock(mutex_);
-  for (Waiter* at = first_; at != nullptr; at = at->next) {
-    if (at->want.reach == Reach::kTurn) continue;
-    at->seen = true;
-    AddWant(at->want, &plan);
-  }
-  ++counts_.rounds;
-  counts_.synced_rounds += plan.syncs;
+  turns_.ForEachWaiting([&](Waiter& waiter) {
+    if (waiter.want.reach == Reach::kTurn) return;
+    waiter.seen = true;
+    AddWant(waiter.want, &plan);
+  });
+  rounds_.fetch_add(1, std::memory_order_relaxed);
+  synced_rounds_.fetch_add(plan.syncs, std::memory_order_relaxed);
   return plan;
 }
 
@@ -160,49 +131,12 @@ dsm::Task<Status> LogGroup::Round(dsm::Worker& worker, Want want) {
   co_return status;
 }
 
-void LogGroup::EndTurn(const Status& round) {
-  Waiter* ended = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    Waiter** at = &first_;
-    while (*at != nullptr) {
-      Waiter* const waiter = *at;
-      const bool reached = Reached(waiter->want);
-      if (!reached && (!waiter->seen || round.ok())) {
-        at = &waiter->next;
-        continue;
-      }
-      if (!reached) waiter->status = round;
-      *at = waiter->next;
-      waiter->next = ended;
-      ended = waiter;
-    }
-    last_ = at;
-    if (first_ != nullptr) {
-      Waiter* const next = first_;
-      first_ = next->next;
-      if (first_ == nullptr) last_ = &first_;
-      next->leads = true;
-      next->next = ended;
-      ended = next;
-    } else {
-      busy_ = false;
-    }
-  }
-  while (ended != nullptr) {
-    Waiter* const waiter = ended;
-    ended = waiter->next;
-    waiter->worker->ResumeSoon(waiter->handle);  // it may be gone after this
-  }
-}
-
 dsm::Task<Status> LogGroup::SyncFull(dsm::Worker& worker, Positions positions) {
   for (int pass = 0; pass < kPassesMax;) {
     std::vector<Io> ios;
     std::array<size_t, kLogsMax> counts{};
     Waiter planning{{Reach::kTurn, {}}, &worker};
-    Queueing queueing{this, &planning};
-    co_await queueing;
+    co_await turns_.Take(&planning);
     for (size_t i = 0; i < logs_.size(); ++i) {
       if (positions[i] <= logs_[i]->synced_end()) continue;
       const size_t before = ios.size();
@@ -215,8 +149,7 @@ dsm::Task<Status> LogGroup::SyncFull(dsm::Worker& worker, Positions positions) {
     Status carried = co_await storage_->Run(worker, ios);
     (void)carried;  // each has its own
     Waiter noting{{Reach::kTurn, {}}, &worker};
-    Queueing again{this, &noting};
-    co_await again;
+    co_await turns_.Take(&noting);
     Status status;
     std::span<const Io> rest = ios;
     for (size_t i = 0; i < logs_.size(); ++i) {
@@ -294,8 +227,7 @@ dsm::Task<Status> LogGroup::Tend(dsm::Worker& worker) {
 
 dsm::Task<std::vector<SegmentId>> LogGroup::FlushedSegments(dsm::Worker& worker, Sequence flushed) {
   Waiter waiter{{Reach::kTurn, {}}, &worker};
-  Queueing queueing{this, &waiter};
-  co_await queueing;
+  co_await turns_.Take(&waiter);
   std::vector<SegmentId> segments = logs_.front()->FlushedSegments(flushed);
   EndTurn(Status::Ok());
   co_return segments;
@@ -303,16 +235,14 @@ dsm::Task<std::vector<SegmentId>> LogGroup::FlushedSegments(dsm::Worker& worker,
 
 dsm::Task<void> LogGroup::Trim(dsm::Worker& worker, std::vector<SegmentId> segments) {
   Waiter waiter{{Reach::kTurn, {}}, &worker};
-  Queueing queueing{this, &waiter};
-  co_await queueing;
+  co_await turns_.Take(&waiter);
   for (const SegmentId id : segments) logs_.front()->Forget(id);
   EndTurn(Status::Ok());
 }
 
 dsm::Task<void> LogGroup::Drop(dsm::Worker& worker, SegmentId id) {
   Waiter waiter{{Reach::kTurn, {}}, &worker};
-  Queueing queueing{this, &waiter};
-  co_await queueing;
+  co_await turns_.Take(&waiter);
   logs_.back()->Forget(id);
   EndTurn(Status::Ok());
 }
@@ -327,8 +257,7 @@ LogGroup::Memory LogGroup::LookAtMemory() const {
 
 dsm::Task<LogGroup::Memory> LogGroup::InMemory(dsm::Worker& worker) {
   Waiter waiter{{Reach::kTurn, {}}, &worker};
-  Queueing queueing{this, &waiter};
-  co_await queueing;
+  co_await turns_.Take(&waiter);
   Memory memory = LookAtMemory();
   EndTurn(Status::Ok());
   co_return memory;
@@ -337,8 +266,7 @@ dsm::Task<LogGroup::Memory> LogGroup::InMemory(dsm::Worker& worker) {
 dsm::Task<Status> LogGroup::FillCopy(dsm::Worker& worker, CopySink& sink, const OnDisk& on_disk,
                                      const LogMirror::Install& install) {
   Waiter waiter{{Reach::kTurn, {}}, &worker};
-  Queueing queueing{this, &waiter};
-  co_await queueing;
+  co_await turns_.Take(&waiter);
   const Memory memory = LookAtMemory();
   Status filled = co_await on_disk(memory);
   if (filled.ok()) filled = co_await mirror_->FillFromMemory(worker, sink, install);
@@ -356,15 +284,7 @@ void LogGroup::Abandon() {
   syncing_.Abandon();
   cuts_.Abandon();
   if (mirror_) mirror_->Abandon();
-  std::lock_guard lock(mutex_);
-  first_ = nullptr;
-  last_ = &first_;
-  busy_ = false;
-}
-
-LogGroup::Counts LogGroup::counts() const {
-  std::lock_guard lock(mutex_);
-  return counts_;
+  turns_.Abandon();
 }
 
 }  // namespace farleaf::index::lsm

@@ -30,9 +30,8 @@
 #pragma once
 
 #include <array>
-#include <coroutine>
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -43,6 +42,7 @@
 #include "index/lsm/log_mirror.h"
 #include "index/lsm/log_positions.h"
 #include "index/lsm/options.h"
+#include "index/lsm/turns.h"
 
 namespace farleaf::index::lsm {
 
@@ -60,7 +60,6 @@ class LogGroup {
   /// `mirror`: null, or of where the logs' copies go, of whose it was made with the same logs. It outlives the group.
   LogGroup(storage::Storage* storage, std::vector<Log*> logs, Durability durability,
            Mirror* mirror = nullptr);
-  ~LogGroup();
   LogGroup(const LogGroup&) = delete;
 
   /// Until everything in front of these positions is durable, and with a commit all that was committed before it.
@@ -98,7 +97,7 @@ class LogGroup {
   dsm::Task<void> Drop(dsm::Worker& worker, SegmentId id);
 
   Positions ends() const;
-  Counts counts() const;
+  Counts counts() const { return {rounds_.load(), synced_rounds_.load()}; }
   LogMirror::Counts mirror_counts() const {
     return mirror_ ? mirror_->counts() : LogMirror::Counts{};
   }
@@ -116,16 +115,7 @@ class LogGroup {
     Reach reach = Reach::kWritten;
     Positions positions{};
   };
-  struct Waiter {
-    Want want;
-    dsm::Worker* worker;
-    std::coroutine_handle<> handle = nullptr;
-    Waiter* next = nullptr;
-    Status status = {};
-    bool leads = false;
-    bool seen = false;  ///< by the round that runs
-  };
-  struct Queueing;
+  using Waiter = Turns<Want>::Waiter;
 
   /// What a round is to do, for all who want something.
   struct RoundPlan {
@@ -140,7 +130,9 @@ class LogGroup {
   Memory LookAtMemory() const;
   void AddWant(const Want& want, RoundPlan* plan) const;
   RoundPlan TakeWants(const Want& own);
-  void EndTurn(const Status& round);
+  void EndTurn(const Status& round) {
+    turns_.End([this](const Want& want) { return Reached(want); }, round);
+  }
   bool Reached(const Want& want) const;
 
   storage::Storage* const storage_;
@@ -149,11 +141,8 @@ class LogGroup {
   LogCuts cuts_;
   const std::unique_ptr<LogMirror> mirror_;  // null: there are no copies
   CoroutineMutex syncing_;                   // without kSynced: of who syncs
-  mutable std::mutex mutex_;                 // guards all below
-  bool busy_ = false;                        // somebody leads
-  Waiter* first_ = nullptr;
-  Waiter** last_ = &first_;
-  Counts counts_;
+  Turns<Want> turns_;
+  std::atomic<uint64_t> rounds_{0}, synced_rounds_{0};
 };
 
 }  // namespace farleaf::index::lsm

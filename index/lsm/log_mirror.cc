@@ -16,10 +16,21 @@ bool LogMirror::Reached(const LogPositions& positions) const {
 
 dsm::Task<Status> LogMirror::UpTo(dsm::Worker& worker, LogPositions positions) {
   if (Reached(positions)) co_return Status::Ok();
-  const CoroutineMutex::Held held = co_await turn_.Lock(worker);
-  if (Reached(positions)) co_return Status::Ok();
-  Status mirrored = co_await Round(worker);
+  Waiter waiter{positions, &worker};
+  co_await turns_.Take(&waiter);
+  if (!waiter.leads) co_return Status::Ok();
+  Status mirrored;
+  if (!Reached(positions)) mirrored = co_await Round(worker);
+  EndTurn();
   co_return mirrored;
+}
+
+// Whoever a round that failed was for leads one of his own, and finds the logs failed.
+void LogMirror::EndTurn() {
+  const auto reached = [this](const std::optional<LogPositions>& positions) {
+    return positions && Reached(*positions);
+  };
+  turns_.End(reached, Status::Ok());
 }
 
 dsm::Task<Status> LogMirror::Round(dsm::Worker& worker) {
@@ -59,7 +70,14 @@ dsm::Task<Status> LogMirror::MirrorCuts(dsm::Worker& worker, const LogCuts::Cuts
 
 dsm::Task<Status> LogMirror::FillFromMemory(dsm::Worker& worker, CopySink& sink,
                                             const Install& install) {
-  const CoroutineMutex::Held held = co_await turn_.Lock(worker);
+  Waiter waiter{std::nullopt, &worker};
+  co_await turns_.Take(&waiter);
+  Status filled = co_await Fill(worker, sink, install);
+  EndTurn();
+  co_return filled;
+}
+
+dsm::Task<Status> LogMirror::Fill(dsm::Worker& worker, CopySink& sink, const Install& install) {
   Status status = co_await Round(worker);
   if (!status.ok()) co_return status;
   std::vector<MirrorPiece> full, open;

@@ -1,7 +1,7 @@
 // LogMirror: brings what is appended to both logs to a Mirror (mirror.h), and makes those wait who need it there.
 //
-// Group commit: who holds the turn takes everything that was appended so far, in one Mirror::Append; those who waited meanwhile find
-// theirs done. The recovery log is cut first, and the values' pieces come first: so a commit is never mirrored before the values that it names.
+// Group commit (turns.h): who leads takes everything that was appended so far, in one Mirror::Append, and those who waited meanwhile go on at once.
+// The recovery log is cut first, and the values' pieces come first: so a commit is never mirrored before the values that it names.
 //
 // Lock order: a LogGroup's turn, then the LogMirror's. Which segments there are: a segment whose bytes are not all mirrored keeps its
 // buffer (Log::EndRound), and what has a buffer is not forgotten. So no segment that a turn looks at goes away in it.
@@ -9,13 +9,16 @@
 // Thread rule: thread-safe.
 #pragma once
 
+#include <atomic>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "index/lsm/event.h"
 #include "index/lsm/log.h"
 #include "index/lsm/log_positions.h"
 #include "index/lsm/mirror.h"
+#include "index/lsm/turns.h"
 
 namespace farleaf::index::lsm {
 
@@ -37,7 +40,7 @@ class LogMirror {
   using Install = std::function<dsm::Task<Status>()>;
   dsm::Task<Status> FillFromMemory(dsm::Worker& worker, CopySink& sink, const Install& install);
   /// The process is gone.
-  void Abandon() { turn_.Abandon(); }
+  void Abandon() { turns_.Abandon(); }
 
   struct Counts {
     uint64_t rounds = 0;
@@ -46,14 +49,17 @@ class LogMirror {
   Counts counts() const { return {rounds_.load(), bytes_.load()}; }
 
  private:
+  using Waiter = Turns<std::optional<LogPositions>>::Waiter;
   bool Reached(const LogPositions& positions) const;
+  void EndTurn();
   dsm::Task<Status> Round(dsm::Worker& worker);
+  dsm::Task<Status> Fill(dsm::Worker& worker, CopySink& sink, const Install& install);
   dsm::Task<Status> MirrorCuts(dsm::Worker& worker, const LogCuts::Cuts& cuts);
 
   Mirror* const mirror_;
   const std::vector<Log*> logs_;
   LogCuts* const cuts_;
-  CoroutineMutex turn_;
+  Turns<std::optional<LogPositions>> turns_;  // nullopt: to lead, without a round
   std::atomic<uint64_t> rounds_{0}, bytes_{0};
 };
 
