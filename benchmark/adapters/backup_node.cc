@@ -65,6 +65,7 @@ Status BackupNode::Open() {
   BackupRegion::Deps deps{.storage = storage_.get(),
                           .area = memory_->bytes().subspan(kArea, options_.layout.bytes()),
                           .layout = options_.layout,
+                          .checks = &check_memory_,
                           .cpu = &cpu_};
   if (options_.mode == server::replication::IndexMode::kBuild) {
     deps.build = index::lsm::Follower::Host{.options = options_.store,

@@ -74,6 +74,7 @@ class BackupNode {
   const ThreadCpuClock cpu_;
   // In this order: each stands on those before it.
   dsm::EpochDomain epochs_;
+  index::lsm::CheckMemory check_memory_{index::lsm::kNodeCheckBuffers};
   std::unique_ptr<dsm::MemoryRegion> memory_;
   std::unique_ptr<index::storage::FileStorage> storage_;
   std::unique_ptr<dsm::Worker> asking_;  // of who made it

@@ -88,8 +88,37 @@ dsm::Task<Status> CopiedSegments::FillUp(dsm::Worker& worker, SegmentId segment)
   co_return Status::Ok();
 }
 
+SegmentChunk CopiedTables::Hold(SegmentChunk chunk) {
+  if (memory_ == nullptr || chunk.offset + chunk.bytes.size() > kSegmentBytes) return chunk;
+  auto found = held_.find(chunk.segment);
+  if (found == held_.end()) {
+    if (chunk.offset != 0) return chunk;
+    IoBuffer buffer = memory_->Take();
+    if (buffer.size() == 0) return chunk;
+    found = held_.emplace(chunk.segment, std::move(buffer)).first;
+  }
+  const auto to = found->second.span().subspan(chunk.offset, chunk.bytes.size());
+  std::memcpy(to.data(), chunk.bytes.data(), to.size());
+  return {chunk.segment, chunk.offset, to};
+}
+
+void CopiedTables::LetGo(SegmentId segment) {
+  auto held = held_.extract(segment);
+  if (!held.empty()) memory_->Give(std::move(held.mapped()));
+}
+
+void CopiedTables::Forget(SegmentId segment) {
+  segments_.Forget(segment);
+  LetGo(segment);
+}
+
+void CopiedTables::ForgetAll() {
+  segments_.ForgetAll();
+  while (!held_.empty()) LetGo(held_.begin()->first);
+}
+
 dsm::Task<Status> CopiedTables::Write(dsm::Worker& worker, SegmentChunk chunk) {
-  Status status = co_await segments_.Write(worker, chunk);
+  Status status = co_await segments_.Write(worker, Hold(chunk));
   if (status.ok()) counts_.bytes_received += chunk.bytes.size();
   co_return status;
 }
@@ -103,15 +132,28 @@ std::vector<SegmentId> CopiedTables::Missing(const TableInfo& table) const {
   return missing;
 }
 
-dsm::Task<Status> CopiedTables::Verify(dsm::Worker& worker, const TableInfo& table) {
+dsm::Task<Status> CopiedTables::BytesOf(dsm::Worker& worker, SegmentId segment, uint32_t bytes,
+                                        std::span<std::byte>* found) {
+  const auto held = held_.find(segment);
+  if (held != held_.end()) {
+    *found = held->second.span().first(bytes);
+    co_return Status::Ok();
+  }
   if (bytes_.size() == 0) bytes_ = IoBuffer(kSegmentBytes);
+  *found = bytes_.span().first(bytes);
+  if (bytes == 0) co_return Status::Ok();
+  Io io{IoKind::kRead, segment, 0, *found};
+  counts_.read_back_bytes += bytes;
+  Status read = co_await storage_->Run(worker, {&io, 1});
+  co_return read;
+}
+
+dsm::Task<Status> CopiedTables::Verify(dsm::Worker& worker, const TableInfo& table) {
   TableCheck check(&table);
   std::optional<TableCheck::Damage> damage;
   for (size_t i = 0; i < table.segments.size() && !damage; ++i) {
-    const auto bytes = bytes_.span().first(TableBytesIn(table, i));
-    Io io{IoKind::kRead, table.segments[i], 0, bytes};
-    Status read;
-    if (!bytes.empty()) read = co_await storage_->Run(worker, {&io, 1});
+    std::span<std::byte> bytes;
+    Status read = co_await BytesOf(worker, table.segments[i], TableBytesIn(table, i), &bytes);
     if (!read.ok()) co_return read;
     const uint64_t begun_ns = worker.clock().NowNs();
     damage = check.Next(bytes);
@@ -122,7 +164,7 @@ dsm::Task<Status> CopiedTables::Verify(dsm::Worker& worker, const TableInfo& tab
   if (damage) {
     const size_t last = table.segments.size() - 1;
     const SegmentId segment = table.segments[std::min(damage->segment_index, last)];
-    segments_.Forget(segment);
+    Forget(segment);
     co_return Status::Corruption(
         fmt::format("{} at offset {}: {}: it was damaged on its way; send it anew",
                     storage_->NameOf(segment), damage->offset, damage->what));

@@ -104,6 +104,7 @@ CopyMetrics StoreCopy::metrics() const {
           .table_bytes = tables.bytes_received,
           .tables_verified = tables.verified,
           .verified_bytes = tables.verified_bytes,
+          .read_back_bytes = tables.read_back_bytes,
           .verifying_ns = tables.verifying_ns,
           .edits = edits_,
           .segments = whole_.size() + logs_.open().size() + pending,

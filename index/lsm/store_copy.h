@@ -58,7 +58,8 @@ struct CopyMetrics {
   uint64_t log_bytes = 0;     ///< that were written from buffers
   uint64_t table_bytes = 0;   ///< by WriteTable
   uint64_t tables_verified = 0, verified_bytes = 0;
-  uint64_t verifying_ns = 0;  ///< without the reads
+  uint64_t read_back_bytes = 0;  ///< of them, from the storage
+  uint64_t verifying_ns = 0;     ///< without the reads
   uint64_t edits = 0;
   uint64_t segments = 0;          ///< whole, open, or of tables that no edit has named yet
   uint64_t segments_pending = 0;  ///< of them, of such tables
@@ -89,6 +90,8 @@ class StoreCopy {
 
   /// Its tables are shown to the reader from here on, while they may be (readable_copy.h). Once, before BeginFill.
   void ServeReads(ReadableCopy::Options options) { reads_.emplace(options); }
+  /// What comes of tables is checked from there, as far as there is room (copied_tables.h), and read back else. Once, before BeginFill.
+  void HoldTablesIn(CheckMemory* memory) { tables_.HoldIn(memory); }
   Phase phase() const { return phase_; }
   /// Whole segments. While it is filled also of a state that is not installed yet.
   const std::set<SegmentId>& Inventory() const { return whole_; }

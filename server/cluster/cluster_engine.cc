@@ -146,6 +146,7 @@ cluster::RegionDeps ClusterEngine::RegionDepsOf(RegionId region, cluster::Region
   if (cluster_.copy_staleness_ms > 0) {
     deps.reads = {.cache_bytes = cluster_.copy_cache_bytes, .wall = &wall_, .clock = clock_};
   }
+  deps.checks = &check_memory_;
   deps.add_peer = [this](const dsm::ServerEndpoint& peer) { return fabric_->Add(peer); };
   cluster::RegionFiles* const files = files_.get();
   deps.storage = [files, region] { return files->StorageOf(region); };

@@ -102,6 +102,7 @@ class ClusterEngine final : public Engine {
   Status ended_;              // why the regions' part has
   // In this order: each stands on those before it.
   dsm::EpochDomain epochs_;
+  index::lsm::CheckMemory check_memory_{index::lsm::kNodeCheckBuffers};
   std::unique_ptr<membership::ZookeeperMembership> session_;
   std::unique_ptr<dsm::RegisteredMemory> memory_;
   std::unique_ptr<dsm::AreaAllocator> areas_;

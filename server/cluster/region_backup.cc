@@ -48,7 +48,8 @@ dsm::Task<Status> RegionBackup::Open(Worker& worker) {
                                 .area = deps_.memory.bytes(*area_),
                                 .layout = deps_.memory.layout,
                                 .channel = deps_.channel,
-                                .reads = deps_.reads};
+                                .reads = deps_.reads,
+                                .checks = deps_.checks};
   auto opened = co_await BackupRegion::Open(worker, deps);
   if (!opened.ok()) co_return opened.status();
   backup_ = std::move(*opened);

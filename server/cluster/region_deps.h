@@ -40,6 +40,7 @@ struct RegionDeps {
   NodeMemory memory;
   replication::ChannelServerOptions channel = {};
   replication::BackupRegion::Reads reads = {};  ///< of the copy, while this node is a backup
+  index::lsm::CheckMemory* checks = nullptr;    ///< of the node: replication::BackupRegion::Deps
   uint64_t seed = 1;                            ///< of tokens: drawn at random, but for simulations
   RegionGates* gates = nullptr;  ///< by which the store, or the copy, is used while it is served
 

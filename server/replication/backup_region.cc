@@ -72,6 +72,7 @@ BackupRegion::BackupRegion(Deps deps, std::unique_ptr<StoreCopy> copy)
       copy_(std::move(copy)),
       server_(deps.area, deps.layout, deps.channel),
       buffers_(deps.area, deps.layout) {
+  if (deps.checks) copy_->HoldTablesIn(deps.checks);
   if (!reader_) return;
   copy_->ServeReads({.reader = reader_.get(),
                      .clock = deps.reads.clock,

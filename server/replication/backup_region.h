@@ -40,6 +40,8 @@ class BackupRegion {
     std::optional<index::lsm::Follower::Host> build = std::nullopt;
     /// Not of a backup that builds its tables.
     Reads reads = {};
+    /// What comes of tables is checked from there; null: it is read back. Outlives the region.
+    index::lsm::CheckMemory* checks = nullptr;
     /// The worker's thread's processor time (cpu_ns); null: nobody wants to know.
     const Clock* cpu = nullptr;
   };

@@ -291,6 +291,7 @@ class Cluster {
     };
     deps.gates = gates;
     deps.reads = {.cache_bytes = 1 << 20, .wall = &world_.clock(), .clock = &world_.clock()};
+    deps.checks = &check_memory_;
     deps.add_peer = [](const dsm::ServerEndpoint&) { return Status::Ok(); };
     deps.storage = [&on, number]() -> Result<index::storage::Storage*> {
       return &on.sim->storage(number);
@@ -819,6 +820,7 @@ class Cluster {
   std::unique_ptr<Worker> driver_;  // of whoever looks on
   InProcessService service_;
   LsmOptions options_ = test::TinyStore();
+  index::lsm::CheckMemory check_memory_{2};  // not enough for all: some is read back
   std::array<Node, kNodes> nodes_;
   std::array<PrefixModel, kClients> models_;
   bool paused_ = false;                     ///< nobody writes or reads

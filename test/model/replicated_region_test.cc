@@ -179,7 +179,8 @@ class ReplicatedRegion {
     const BackupRegion::Deps deps{.storage = &on.sim->storage(),
                                   .area = on.sim->area(layout_),
                                   .layout = layout_,
-                                  .reads = reads};
+                                  .reads = reads,
+                                  .checks = &check_memory_};
     auto opened = co_await BackupRegion::Open(worker, deps);
     EXPECT_TRUE(opened.ok()) << opened.status();
     if (opened.ok()) on.backup = std::move(*opened);
@@ -610,6 +611,7 @@ class ReplicatedRegion {
   const AreaLayout layout_;
   SimWorld world_;
   LsmOptions options_ = test::TinyStore();
+  index::lsm::CheckMemory check_memory_{2};  // not enough for all: some is read back
   std::array<Node, kNodes> nodes_;
   View view_;
   NodeId primary_ = 0;

@@ -39,8 +39,9 @@ class StoreCopyTest : public ::testing::Test {
     copy_ = std::move(*opened);
   }
   /// A copy of a store without tables; logs: recovery 1 and 2, values 3 and 4. Tables are built in numbers from 100.
-  void Follow() {
+  void Follow(CheckMemory* memory = nullptr) {
     Open();
+    if (memory != nullptr) copy_->HoldTablesIn(memory);
     ASSERT_TRUE(worker().Run(copy_->BeginFill(worker())).ok());
     const Status installed = worker().Run(copy_->Install(worker(), EmptyState(), {}));
     ASSERT_TRUE(installed.ok()) << installed;
@@ -238,6 +239,51 @@ TEST_F(StoreCopyTest, EachBitThatIsAnotherOneIsRefused) {
   EXPECT_EQ(copy_->metrics().segments_pending, 0u);
   std::printf("%d flips; %lu bytes verified in %lu us\n", flips, copy_->metrics().verified_bytes,
               copy_->metrics().verifying_ns / 1000);
+}
+
+TEST_F(StoreCopyTest, ATableIsCheckedInMemoryAsFarAsThereIsRoom) {
+  CheckMemory memory(1);
+  Follow(&memory);
+  const TableInfo table = NewTable("a", 40'000, Compression::kNone);
+  ASSERT_GT(table.segments.size(), 1u);
+  const StateEdit edit = Adding(table);
+  for (size_t index = 0; index < table.segments.size(); ++index) {
+    ShipAll(table);
+    EXPECT_EQ(memory.left(), 0u);
+    ASSERT_TRUE(Ship(table, index, {table.segments[index], 70'000, 3}).ok());
+    EXPECT_EQ(Commit(edit).code(), StatusCode::kCorruption);
+    EXPECT_EQ(copy_->Missing(edit), std::vector<SegmentId>{table.segments[index]});
+  }
+  const uint64_t before = copy_->metrics().read_back_bytes;
+  ShipAll(table);
+  const Status committed = Commit(edit);
+  ASSERT_TRUE(committed.ok()) << committed;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < table.segments.size(); ++i) bytes += TableBytesIn(table, i);
+  // One segment was held; which one, is told by whoever came when there was room.
+  const uint64_t read_back = copy_->metrics().read_back_bytes - before;
+  EXPECT_LT(read_back, bytes);
+  EXPECT_GT(read_back, 0u);
+  EXPECT_EQ(memory.left(), 1u);
+}
+
+TEST_F(StoreCopyTest, WithRoomForAllNothingIsReadBack) {
+  CheckMemory memory(8);
+  Follow(&memory);
+  const TableInfo table = NewTable("a", 40'000, Compression::kLz4);
+  ShipAll(table);
+  EXPECT_EQ(memory.left(), 8 - table.segments.size());
+  // What the device makes of it later is not this check's business: reads find it.
+  const Status committed = Commit(Adding(table));
+  ASSERT_TRUE(committed.ok()) << committed;
+  EXPECT_EQ(copy_->metrics().read_back_bytes, 0u);
+  EXPECT_GT(copy_->metrics().verified_bytes, 0u);
+  EXPECT_EQ(memory.left(), 8u);
+  // Of a table that no edit names, buffers come back with the copy's next filling, or its end.
+  ShipAll(NewTable("b", 1'000, Compression::kNone));
+  EXPECT_EQ(memory.left(), 7u);
+  ASSERT_TRUE(worker().Run(copy_->BeginFill(worker())).ok());
+  EXPECT_EQ(memory.left(), 8u);
 }
 
 TEST_F(StoreCopyTest, BlocksThatAreZerosOrOfAnotherPlaceAreNoTable) {

@@ -77,7 +77,8 @@ class ReplicaSetTest : public ::testing::Test {
     const BackupRegion::Deps deps{
         .storage = &backups_[i].disk,
         .area = fabric_->region_bytes(server).subspan(kArea, layout_.bytes()),
-        .layout = layout_};
+        .layout = layout_,
+        .checks = &check_memory_};
     auto region = co_await BackupRegion::Open(worker_, deps);
     EXPECT_TRUE(region.ok()) << region.status();
     backups_[i].region = std::move(*region);
@@ -138,6 +139,7 @@ class ReplicaSetTest : public ::testing::Test {
   test::MemoryStorage disk_;
   ViewsInMemory views_;
   ReplicaSet replicas_{&views_};
+  index::lsm::CheckMemory check_memory_{2};
   std::array<Backup, kBackups> backups_;
   std::unique_ptr<LsmStore> store_;
 };
