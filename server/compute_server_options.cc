@@ -223,7 +223,7 @@ void AddStoreOptions(ConfigSchema& schema, LsmEngineOptions* lsm) {
                     &lsm->store.growth_factor, 4, 16);
   schema.AddInteger("lsm_value_separation_bytes",
                     "values of this size and more go to the value log",
-                    &lsm->store.value_separation_bytes, 64, 65'536);
+                    &lsm->store.value_separation_bytes, 1, 65'536);
   schema.AddInteger("lsm_block_bytes", "of leaves and inner nodes, a multiple of 4096",
                     &lsm->store.block_bytes, 4096, 65'536);
   schema.AddBytes("lsm_table_bytes_max", "a table is ended at this size",

@@ -122,6 +122,7 @@ struct Totals {
   uint64_t process_cpu_ns = 0, flushes_cpu_ns = 0, merges_cpu_ns = 0, channels_cpu_ns = 0;
   BackupUse backups;  // all together
   uint64_t primary_bytes_read = 0, primary_bytes_written = 0;
+  uint64_t primary_table_bytes = 0;  // that flushes and merges wrote
   uint64_t log_bytes = 0, table_bytes = 0, channel_bytes = 0, messages = 0;
 };
 
@@ -310,6 +311,8 @@ class ReplicatedTarget final : public IndexTarget {
     const index::storage::StorageCounts device = storage_->counts();
     now.primary_bytes_read = device.bytes_read;
     now.primary_bytes_written = device.bytes_written;
+    const index::lsm::StoreMetrics made = store_->metrics();
+    now.primary_table_bytes = made.flushed_bytes + made.merged_bytes_written;
     if (!channels_) return now;
     now.channels_cpu_ns = channels_->cpu_ns();
     const Channels::Traffic traffic = channels_->traffic();
@@ -353,6 +356,9 @@ class ReplicatedTarget final : public IndexTarget {
     (*json)["MessageBytes"] = channels - std::min(channels, tables);
     (*json)["Messages"] = since(&Totals::messages);
     (*json)["NetworkBytes"] = logs + std::max(channels, tables);
+    // Each table that the primary makes goes to each backup that builds none, once; and nothing but logs besides.
+    const uint64_t sent_to = Mode() == IndexMode::kSend ? backups_.size() : 0;
+    (*json)["PredictedNetworkBytes"] = logs + sent_to * since(&Totals::primary_table_bytes);
   }
 
   void DescribeCpu(const Totals& now, Json* json) const {

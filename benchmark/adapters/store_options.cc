@@ -39,7 +39,7 @@ constexpr std::array kOptions = {
     Option{"block_kb", kAll, 4, 64, &StoreOptions::block_kb},
     Option{.name = "compression", .engines = kAll, .compression = &StoreOptions::compression},
     Option{"compaction_threads", kAll, 1, 16, &StoreOptions::compaction_threads},
-    Option{"separation_bytes", kBlob | kOwn, 64, 65536, &StoreOptions::separation_bytes},
+    Option{"separation_bytes", kBlob | kOwn, 1, 65536, &StoreOptions::separation_bytes},
     Option{.name = "blind", .engines = kOwn, .flag = &StoreOptions::blind},
     Option{.name = "wal", .engines = kRocks | kBlob, .flag = &StoreOptions::wal},
     Option{

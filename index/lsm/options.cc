@@ -20,7 +20,7 @@ Status LsmOptions::Validate() const {
   FARLEAF_RETURN_IF_ERROR(InRange("memtable_bytes", memtable_bytes, kMiB, 4096 * kMiB));
   FARLEAF_RETURN_IF_ERROR(InRange<uint32_t>("growth_factor", growth_factor, 4, 16));
   FARLEAF_RETURN_IF_ERROR(
-      InRange<uint32_t>("value_separation_bytes", value_separation_bytes, 64, 65'536));
+      InRange<uint32_t>("value_separation_bytes", value_separation_bytes, 1, 65'536));
   FARLEAF_RETURN_IF_ERROR(InRange("cache_bytes", cache_bytes, kMiB, kMiB << 24));
   FARLEAF_RETURN_IF_ERROR(InRange<uint32_t>("block_bytes", block_bytes, 4096, 65'536));
   if (block_bytes % 4096 != 0) {

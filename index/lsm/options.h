@@ -34,7 +34,7 @@ struct LsmOptions {
   uint64_t flush_memtable_ms = 0;
   /// Each level's target is this many times that of the one above. 4..16.
   uint32_t growth_factor = 8;
-  /// Values of this size and more go to the value log. 64..65536.
+  /// Values of this size and more go to the value log; 1: tables hold keys and pointers only. 1..65536.
   uint32_t value_separation_bytes = 512;
   /// Blocks of tables and of the value log. 1 MiB and more.
   uint64_t cache_bytes = uint64_t{256} << 20;

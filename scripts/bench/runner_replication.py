@@ -2,7 +2,8 @@
 same pairs and run the workloads, in turns, with equal budgets; each phase a process of its own. Device and network bytes are a user byte, of the phase and
 of what follows it; so is the CPU time by part (benchmark/adapters/README.md says what each is).
 
-Parameters: modes, mixes, growth, backups (lists; with sweeps, as runner_pool), workloads (load first), data_mib (as many pairs of a mix as make so
+Parameters: modes, mixes, growth, backups, separation (lists; with sweeps, as runner_pool; separation: bytes of a value from which on it is kept apart, 1:
+tables hold keys and pointers only), workloads (load first), data_mib (as many pairs of a mix as make so
 much), operations, rounds, threads, in_flight, cache_share, memtable_share (the data's size divided by them), settle (seconds at most)."""
 
 import itertools
@@ -13,15 +14,16 @@ from bench.runner_stores import PAIR_BYTES
 # ycsb's figure: its part of a row, in us an operation. The first four are Talos' figure 8.
 CPU_PARTS = {"CpuStorage(us)": "cpu_storage", "CpuNetwork(us)": "cpu_network", "CpuLogReplication(us)": "cpu_logs",
              "CpuIndexReplication(us)": "cpu_index", "CpuClients(us)": "cpu_clients", "CpuPrimaryMerges(us)": "cpu_primary_merges"}
-BYTE_PARTS = {"NetworkBytes": "network_per_byte", "LogReplicationBytes": "log_per_byte", "TableShippingBytes": "tables_per_byte",
+BYTE_PARTS = {"NetworkBytes": "network_per_byte", "PredictedNetworkBytes": "predicted_per_byte", "LogReplicationBytes": "log_per_byte", "TableShippingBytes": "tables_per_byte",
               "MessageBytes": "messages_per_byte"}
 
 
 class Replication(runners.Runner):
     def cases(self):
         for sweep in self.parameters.get("sweeps", [{}]):
-            for mix, growth, backups in itertools.product(*(sweep.get(key, getattr(self, key)) for key in ("mixes", "growth", "backups"))):
-                yield {"mix": mix, "growth": growth, "backups": backups}
+            lists = (sweep.get(key, getattr(self, key)) for key in ("mixes", "growth", "backups", "separation"))
+            for mix, growth, backups, separation in itertools.product(*lists):
+                yield {"mix": mix, "growth": growth, "backups": backups, "separation": separation}
 
     def run(self, case):
         client = self.context.rack.clients[0]
@@ -50,7 +52,7 @@ class Replication(runners.Runner):
         size = self.data_mib << 20
         records = size // PAIR_BYTES[case["mix"]]
         options = {"mode": mode, "cache_mb": max(1, size // self.cache_share >> 20), "memtable_mb": max(1, size // self.memtable_share >> 20),
-                   "growth": case["growth"], "collect": 0} | ({} if mode == "none" else {"backups": case["backups"]})
+                   "growth": case["growth"], "separation_bytes": case["separation"], "collect": 0} | ({} if mode == "none" else {"backups": case["backups"]})
         values = {"farleaf.kvmix": case["mix"], "recordcount": records, "operationcount": self.operations}
         phase = "load" if workload == "load" else "run"
         target = f"replicated:{directory}/{mode}?" + "&".join(f"{name}={value}" for name, value in options.items())
@@ -73,6 +75,7 @@ def row_of(phase):
     if user:
         row |= {field: whole[name] / user for name, field in BYTE_PARTS.items()}
         row["network_amplification"] = 1 + row["network_per_byte"]
+        row["network_predicted"] = 1 + row["predicted_per_byte"]
         row["primary_io_per_byte"] = (whole["PrimaryBytesRead"] + whole["PrimaryBytesWritten"]) / user
         row["backup_io_per_byte"] = (whole["BackupBytesRead"] + whole["BackupBytesWritten"]) / user
     if user and "DeviceBytesRead" in store:

@@ -113,9 +113,9 @@ class Rows(unittest.TestCase):
     def test_a_replicated_phase_is_told_with_what_followed_it(self):
         latency = {name: 1.0 for name in ycsb.PERCENTILES}
         figures = {"PrimaryBytesRead": 10, "PrimaryBytesWritten": 30, "BackupBytesRead": 0, "BackupBytesWritten": 20, "WritePathBytes": 2**21,
-                   "NetworkBytes": 60, "LogReplicationBytes": 40, "TableShippingBytes": 15, "MessageBytes": 5}
+                   "NetworkBytes": 60, "PredictedNetworkBytes": 55, "LogReplicationBytes": 40, "TableShippingBytes": 15, "MessageBytes": 5}
         figures |= {name: 6000 for name in runner_replication.CPU_PARTS}
-        later = figures | {"NetworkBytes": 80, "TableShippingBytes": 35, "CpuIndexReplication(us)": 9000}
+        later = figures | {"NetworkBytes": 80, "PredictedNetworkBytes": 75, "TableShippingBytes": 35, "CpuIndexReplication(us)": 9000}
         phase = {"overall": {"ops_per_second": 5.0, "cpu_ns_per_op": 2000.0, "longest_stall_us": 3000.0, "count": 1000},
                  "operations": {"INSERT": {"latency_us": latency}},
                  "store": {"UserBytesRead": 0, "UserBytesWritten": 40, "DeviceBytesRead": 20, "DeviceBytesWritten": 40, **figures},
@@ -123,6 +123,7 @@ class Rows(unittest.TestCase):
         row = runner_replication.row_of(phase)
         self.assertEqual((row["cpu_us"], row["cpu_index"], row["cpu_storage"]), (5.0, 9.0, 6.0))
         self.assertEqual((row["network_amplification"], row["tables_per_byte"], row["io_per_byte"]), (3.0, 35 / 40, 80 / 40))
+        self.assertEqual(row["network_predicted"], 1 + 75 / 40)
         self.assertEqual((row["primary_io_per_byte"], row["backup_io_per_byte"], row["write_path_mib"]), (1.0, 0.5, 2.0))
 
     def test_rivals_are_compared_round_by_round(self):

@@ -99,7 +99,7 @@ TEST(ComputeServerOptionsTest, RangesAreThoseOfTheStore) {
        [](auto* o, uint64_t v) { o->memtable_bytes = v; }},
       {"--lsm-cache-bytes", kMiB, kMiB << 24, 1, [](auto* o, uint64_t v) { o->cache_bytes = v; }},
       {"--lsm-growth-factor", 4, 16, 1, [](auto* o, uint64_t v) { o->growth_factor = to32(v); }},
-      {"--lsm-value-separation-bytes", 64, 65'536, 1,
+      {"--lsm-value-separation-bytes", 1, 65'536, 1,
        [](auto* o, uint64_t v) { o->value_separation_bytes = to32(v); }},
       {"--lsm-block-bytes", 4096, 65'536, 4096,
        [](auto* o, uint64_t v) { o->block_bytes = to32(v); }},
