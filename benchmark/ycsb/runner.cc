@@ -190,8 +190,8 @@ Result<PhaseResult> Runner::RunMix(Mix mix, uint64_t operations) {
   result.peak_resident_bytes = PeakResidentBytes();
   if (!target_->DataDirectory().empty() && mix != Mix::kWarmup) {
     result.store = TakeStoreUse(traffic_before);
-    result.live_user_bytes = CountLiveUserBytes(result);
     if (options_.configuration.settle_s > 0 && !result.interrupted) result.settling = Settle();
+    result.live_user_bytes = CountLiveUserBytes(result);  // behind what CPU time is counted of
   }
   auto bytes_after = target_->PoolBytesUsed();
   if (!bytes_after.ok()) {
