@@ -199,7 +199,7 @@ TEST(ComputeServerOptionsTest, TheHelpHasASectionForEachEngine) {
   ASSERT_TRUE(pool != std::string::npos && store != std::string::npos && pool < store);
   EXPECT_GT(help.find("--bootstrap"), pool);
   EXPECT_GT(help.find("--data-dir"), store);
-  EXPECT_TRUE(Has(help, "(64 to 65536; default 512)"));
+  EXPECT_TRUE(Has(help, "(1 to 65536; default 512)"));
 }
 
 }  // namespace
