@@ -1,4 +1,5 @@
-// CheckMemory: buffers of a segment each, for what the copies at one node hold of tables that were written and are not checked yet (copied_tables.h).
+// CheckMemory: buffers of a segment each, for what the copies at one node hold of tables that were written and are not checked yet (copied_tables.h), and counts of
+// what was checked there.
 //
 // Buffers that came back are kept for others: no more memory is ever taken than for as many as there may be.
 //
@@ -43,10 +44,27 @@ class CheckMemory {
     return left_;
   }
 
+  struct Counts {
+    uint64_t checked_bytes = 0;
+    uint64_t read_back_bytes = 0;  ///< of them, from storages
+    uint64_t checking_ns = 0;      ///< without the reads
+  };
+  void Checked(const Counts& more) {
+    std::lock_guard lock(mutex_);
+    counts_.checked_bytes += more.checked_bytes;
+    counts_.read_back_bytes += more.read_back_bytes;
+    counts_.checking_ns += more.checking_ns;
+  }
+  Counts counts() const {
+    std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
  private:
   mutable std::mutex mutex_;  // guards all below
   size_t left_;
   std::vector<IoBuffer> free_;
+  Counts counts_;
 };
 
 }  // namespace farleaf::index::lsm

@@ -28,6 +28,17 @@ bool IsAligned(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+Status CheckChunk(const SegmentChunk& chunk) {
+  const uint64_t end = uint64_t{chunk.offset} + chunk.bytes.size();
+  if (chunk.segment != SegmentId::kNone && chunk.offset % kBlockBytes == 0 &&
+      chunk.bytes.size() % kBlockBytes == 0 && end <= kSegmentBytes) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument(fmt::format("{} bytes at offset {} are no part of segment {}",
+                                             chunk.bytes.size(), chunk.offset,
+                                             Number(chunk.segment)));
+}
+
 uint32_t CopiedSegments::written(SegmentId segment) const {
   const auto found = written_.find(segment);
   return found == written_.end() ? 0 : found->second;
@@ -45,13 +56,7 @@ dsm::Task<Status> CopiedSegments::Begin(dsm::Worker& worker, SegmentId segment) 
 }
 
 dsm::Task<Status> CopiedSegments::Write(dsm::Worker& worker, SegmentChunk chunk) {
-  const uint64_t end = uint64_t{chunk.offset} + chunk.bytes.size();
-  if (chunk.segment == SegmentId::kNone || chunk.offset % kBlockBytes != 0 ||
-      chunk.bytes.size() % kBlockBytes != 0 || end > kSegmentBytes) {
-    co_return Status::InvalidArgument(fmt::format("{} bytes at offset {} are no part of segment {}",
-                                                  chunk.bytes.size(), chunk.offset,
-                                                  Number(chunk.segment)));
-  }
+  FARLEAF_CO_RETURN_IF_ERROR(CheckChunk(chunk));
   if (chunk.offset == 0) {
     Status begun = co_await Begin(worker, chunk.segment);
     if (!begun.ok()) co_return begun;
@@ -71,7 +76,7 @@ dsm::Task<Status> CopiedSegments::Write(dsm::Worker& worker, SegmentChunk chunk)
   if (bytes.empty()) co_return Status::Ok();
   Io io{IoKind::kWrite, chunk.segment, chunk.offset, bytes};
   Status status = co_await storage_->Run(worker, {&io, 1});
-  if (status.ok()) written_[chunk.segment] = static_cast<uint32_t>(end);
+  if (status.ok()) written_[chunk.segment] = chunk.offset + static_cast<uint32_t>(bytes.size());
   co_return status;
 }
 
@@ -89,7 +94,7 @@ dsm::Task<Status> CopiedSegments::FillUp(dsm::Worker& worker, SegmentId segment)
 }
 
 SegmentChunk CopiedTables::Hold(SegmentChunk chunk) {
-  if (memory_ == nullptr || chunk.offset + chunk.bytes.size() > kSegmentBytes) return chunk;
+  if (memory_ == nullptr) return chunk;
   auto found = held_.find(chunk.segment);
   if (found == held_.end()) {
     if (chunk.offset != 0) return chunk;
@@ -118,6 +123,7 @@ void CopiedTables::ForgetAll() {
 }
 
 dsm::Task<Status> CopiedTables::Write(dsm::Worker& worker, SegmentChunk chunk) {
+  FARLEAF_CO_RETURN_IF_ERROR(CheckChunk(chunk));
   Status status = co_await segments_.Write(worker, Hold(chunk));
   if (status.ok()) counts_.bytes_received += chunk.bytes.size();
   co_return status;
@@ -149,6 +155,7 @@ dsm::Task<Status> CopiedTables::BytesOf(dsm::Worker& worker, SegmentId segment, 
 }
 
 dsm::Task<Status> CopiedTables::Verify(dsm::Worker& worker, const TableInfo& table) {
+  const Counts before = counts_;
   TableCheck check(&table);
   std::optional<TableCheck::Damage> damage;
   for (size_t i = 0; i < table.segments.size() && !damage; ++i) {
@@ -161,6 +168,11 @@ dsm::Task<Status> CopiedTables::Verify(dsm::Worker& worker, const TableInfo& tab
     counts_.verified_bytes += bytes.size();
   }
   if (!damage) damage = check.End();
+  if (memory_ != nullptr) {
+    memory_->Checked({.checked_bytes = counts_.verified_bytes - before.verified_bytes,
+                      .read_back_bytes = counts_.read_back_bytes - before.read_back_bytes,
+                      .checking_ns = counts_.verifying_ns - before.verifying_ns});
+  }
   if (damage) {
     const size_t last = table.segments.size() - 1;
     const SegmentId segment = table.segments[std::min(damage->segment_index, last)];

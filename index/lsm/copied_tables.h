@@ -36,6 +36,9 @@ struct SegmentChunk {
       {};  ///< whole blocks, of any alignment; stay until the call ends
 };
 
+/// InvalidArgument: it is no part of a segment, or not of whole blocks.
+Status CheckChunk(const SegmentChunk& chunk);
+
 /// Segments that are written by chunks. REQUIRES of all calls: no other one holds the segment.
 class CopiedSegments {
  public:
@@ -45,6 +48,8 @@ class CopiedSegments {
   dsm::Task<Status> Write(dsm::Worker& worker, SegmentChunk chunk);
   /// Zeros from there to the segment's end.
   dsm::Task<Status> FillUp(dsm::Worker& worker, SegmentId segment);
+  /// Something of it was begun, perhaps nothing written.
+  bool contains(SegmentId segment) const { return written_.contains(segment); }
   /// [0, n) was written; 0: it is not there.
   uint32_t written(SegmentId segment) const;
   void Forget(SegmentId segment) { written_.erase(segment); }
@@ -77,7 +82,7 @@ class CopiedTables {
   dsm::Task<Status> Write(dsm::Worker& worker, SegmentChunk chunk);
   /// Of the table's segments those that are not whole.
   std::vector<SegmentId> Missing(const TableInfo& table) const;
-  /// Ok: what is on the device is the table. Corruption: names segment and offset, which is missing now. REQUIRES: nothing is missing.
+  /// Ok: what was written is the table. Corruption: names segment and offset, which is missing now. REQUIRES: nothing is missing.
   dsm::Task<Status> Verify(dsm::Worker& worker, const TableInfo& table);
   /// An edit names it, or nobody will.
   void Forget(SegmentId segment);
@@ -86,9 +91,10 @@ class CopiedTables {
   const Counts& counts() const { return counts_; }
   /// Segments that no edit has named yet.
   size_t pending() const { return segments_.count(); }
+  bool is_pending(SegmentId segment) const { return segments_.contains(segment); }
 
  private:
-  /// The chunk, in the segment's buffer: that it is written from there. As it is: it has none.
+  /// The chunk, in the segment's buffer: that it is written from there. As it is: it has none. REQUIRES: CheckChunk's Ok.
   SegmentChunk Hold(SegmentChunk chunk);
   void LetGo(SegmentId segment);
   dsm::Task<Status> BytesOf(dsm::Worker& worker, SegmentId segment, uint32_t bytes,

@@ -83,6 +83,14 @@ dsm::Task<Status> Merge::Fill(dsm::Worker& worker, TableBuilder& builder, Output
   co_return Status::Ok();
 }
 
+dsm::Task<void> Merge::Deps::Drop(dsm::Worker& worker, std::vector<SegmentId> segments) const {
+  remover->Remove(segments);
+  if (tables.mirror == nullptr || segments.empty()) co_return;
+  // Whoever is no primary any more hears of it by what he does next.
+  Status ignored = co_await tables.mirror->DropTables(worker, segments);
+  (void)ignored;
+}
+
 dsm::Task<Result<std::optional<Merge::Output>>> Merge::NextTable(dsm::Worker& worker) {
   if (ended()) co_return std::optional<Output>();
   Output output;
@@ -101,7 +109,7 @@ dsm::Task<Result<std::optional<Merge::Output>>> Merge::NextTable(dsm::Worker& wo
     filled = finished.status();
   }
   co_await builder.Abandon(worker);
-  deps_.remover->Remove(builder.segments());
+  co_await deps_.Drop(worker, builder.segments());
   co_return filled;
 }
 

@@ -26,6 +26,9 @@ class Merge {
     TableBuilderOptions tables;
     /// Asked now and then: whether to give up.
     std::function<bool()> stopped = {};
+
+    /// Of tables that no edit will name: here, and at whoever was shipped them.
+    dsm::Task<void> Drop(dsm::Worker& worker, std::vector<SegmentId> segments) const;
   };
   /// `sources`: the newest first, as in the rule.
   Merge(Deps deps, MergeRule rule, const std::vector<MergeSource*>& sources);
@@ -38,7 +41,7 @@ class Merge {
         garbage;  ///< bytes of the value log that entries named which were not kept
   };
   /// The next table, of no more than is read in a bounded time; nullopt: there was nothing left. Unavailable: stopped. After a failure
-  /// no segment of the table is left.
+  /// no segment of the table is left, and what was shipped of it is given up (Mirror::DropTables).
   dsm::Task<Result<std::optional<Output>>> NextTable(dsm::Worker& worker);
 
   /// Whether NextTable would find nothing.

@@ -66,6 +66,9 @@ class Mirror {
   virtual dsm::Task<Status> WriteTable(dsm::Worker& worker, SegmentId segment, uint32_t offset,
                                        std::span<const std::byte> bytes) = 0;
   virtual dsm::Task<Status> Commit(dsm::Worker& worker, const StateEdit& edit) = 0;
+  /// Tables' segments that no Commit will name, and that nothing more is written of: what copies have of them may go. Nothing depends on it.
+  virtual dsm::Task<Status> DropTables(dsm::Worker& worker,
+                                       std::span<const SegmentId> segments) = 0;
   /// Someone else than this process has all whose Append has ended, and whoever comes after it will be one who has. If not, what is to be acknowledged goes to
   /// this disk first. Thread-safe, and cheap.
   virtual bool has_copies() const = 0;

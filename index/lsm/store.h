@@ -368,6 +368,8 @@ class LsmStore final : public RangeIndex {
   Task<Status> WriteFreshRun(dsm::Worker& worker, const Memtable& memtable, Bottom bottom,
                              StateEdit* edit);
   void NoteFlushed(const Memtable& memtable, StateEdit* edit);
+  /// No edit will name them.
+  Task<void> DropTables(dsm::Worker& worker, const std::vector<StateEdit::TableAt>& tables);
   /// A table that a merge could not read, and its run.
   struct Unread {
     RunPlace place;

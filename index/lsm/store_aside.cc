@@ -152,7 +152,8 @@ Task<Status> LsmStore::WriteRest(dsm::Worker& worker, const TableRef& ref, Rest&
   if (status.ok()) status = co_await EndTable(worker, rest);
   if (rest.builder) {
     co_await rest.builder->Abandon(worker);
-    remover_->Remove(rest.builder->segments());
+    const Merge::Deps deps = MergeDeps(storage::Reserve::kMerges);
+    co_await deps.Drop(worker, rest.builder->segments());
     rest.builder = nullptr;
   }
   co_return status;
@@ -179,7 +180,7 @@ Task<Status> LsmStore::SetAside(dsm::Worker& worker, const Aside& aside, RunPlac
     if (Touches(aside.ranges, ref)) kept.tables.push_back({info, ref.from});
   }
   if (!status.ok()) {
-    for (const StateEdit::TableAt& each : edit.added) remover_->Remove(each.table.segments);
+    co_await DropTables(worker, edit.added);
     co_return status;
   }
   SplitDeletes deletes = Split(run.range_deletes, aside.ranges);

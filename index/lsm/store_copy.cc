@@ -330,6 +330,12 @@ dsm::Task<Status> StoreCopy::WriteTable(dsm::Worker& worker, SegmentChunk chunk)
   co_return written;
 }
 
+void StoreCopy::DropTables(std::span<const SegmentId> segments) {
+  for (const SegmentId segment : segments) {
+    if (tables_.is_pending(segment)) Remove(segment);
+  }
+}
+
 std::vector<const TableInfo*> StoreCopy::NewTables(const StateEdit& edit) const {
   std::vector<const TableInfo*> tables;
   const auto add = [&](const TableInfo& table) {

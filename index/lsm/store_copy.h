@@ -29,7 +29,7 @@
 // segment that fails ends the copy (CopiedLogs): each call says so until BeginFill.
 //
 // Thread rule: one worker. Calls come one at a time, but in the phase kFollowing the logs' (OpenLog, Seal, Sync) are one line, and
-// WriteTable and Commit another one, beside it.
+// WriteTable, DropTables and Commit another one, beside it.
 #pragma once
 
 #include <cstdint>
@@ -127,6 +127,8 @@ class StoreCopy {
   // ---- Tables and edits, while it follows
   /// NotFound: what is in front of the chunk did not come; that is no harm, Missing says so later.
   dsm::Task<Status> WriteTable(dsm::Worker& worker, SegmentChunk chunk);
+  /// What there is of them goes, but what an edit has named.
+  void DropTables(std::span<const SegmentId> segments);
   /// Segments of tables that the edit adds which are not here whole.
   std::vector<SegmentId> Missing(const StateEdit& edit) const;
   /// Durable, and what it drops is gone. NotFound: names what Missing says. Corruption: a table is not what the edit says; what is

@@ -149,7 +149,8 @@ Task<Status> LsmStore::WriteFreshRun(dsm::Worker& worker, const Memtable& memtab
   auto range_deletes = rule.RangeDeletesOfResult();
   if (!range_deletes.empty()) edit->range_deletes.emplace_back(place, std::move(range_deletes));
   MemtableSource source(&memtable);
-  Merge merge(MergeDeps(storage::Reserve::kFlushes), std::move(rule), {&source});
+  const Merge::Deps deps = MergeDeps(storage::Reserve::kFlushes);
+  Merge merge(deps, std::move(rule), {&source});
   Status status;
   std::vector<SegmentId> made;
   while (status.ok() && !merge.ended()) {
@@ -163,7 +164,7 @@ Task<Status> LsmStore::WriteFreshRun(dsm::Worker& worker, const Memtable& memtab
       edit->added.push_back({place, std::move(*(*output)->table), {}});
     }
   }
-  if (!status.ok()) remover_->Remove(made);
+  if (!status.ok()) co_await deps.Drop(worker, std::move(made));
   edit->written.user = source.content_bytes();
   edit->written.values = memtable.value_bytes();
   co_return status;
@@ -190,6 +191,16 @@ void LsmStore::NoteFlushed(const Memtable& memtable, StateEdit* edit) {
   edit->flush_bytes =
       static_cast<uint64_t>(mean(static_cast<double>(flush_bytes_.load()), bytes, of_entries));
   flush_bytes_.store(edit->flush_bytes);
+}
+
+Task<void> LsmStore::DropTables(dsm::Worker& worker,
+                                const std::vector<StateEdit::TableAt>& tables) {
+  std::vector<SegmentId> segments;
+  for (const StateEdit::TableAt& each : tables) {
+    segments.insert(segments.end(), each.table.segments.begin(), each.table.segments.end());
+  }
+  const Merge::Deps deps = MergeDeps(storage::Reserve::kFlushes);
+  co_await deps.Drop(worker, std::move(segments));
 }
 
 Task<Status> LsmStore::Flush(dsm::Worker& worker) {
@@ -219,7 +230,7 @@ Task<Status> LsmStore::Flush(dsm::Worker& worker) {
   if (room_.closed()) {
     status = co_await logs_->WriteFull(worker);
     if (!status.ok()) {
-      for (const StateEdit::TableAt& each : edit.added) remover_->Remove(each.table.segments);
+      co_await DropTables(worker, edit.added);
       co_return status;
     }
   }

@@ -302,6 +302,7 @@ void ClusterEngine::AppendMetrics(MetricsText* out) const {
     StoreReport::Look(*use.served()->store, *use.served()->storage, *observer_)
         .AppendMetrics({{"region", region}}, out);
   }
+  AppendCheckMetrics(out);
   AppendCopyMetrics(routes, out);
   for (const Served& each : served) {
     out->Gauge("farleaf_replication_backups", "Backups that hold all that is acknowledged.",
@@ -334,6 +335,19 @@ void ClusterEngine::AppendMetrics(MetricsText* out) const {
     out->Counter("farleaf_replication_excluded_total", "Backups that were lost.", each.labels,
                  each.counts.excluded);
   }
+}
+
+void ClusterEngine::AppendCheckMetrics(MetricsText* out) const {
+  const index::lsm::CheckMemory::Counts checks = check_memory_.counts();
+  out->Gauge("farleaf_copy_check_buffers_free",
+             "Of 2 MiB, for segments of tables that were sent here; at 0 these are read back.", {},
+             check_memory_.left());
+  out->Counter("farleaf_copy_checked_bytes_total", "Of tables that were sent here, and checked.",
+               {}, checks.checked_bytes);
+  out->Counter("farleaf_copy_read_back_bytes_total", "Of them, read from the disk for that.", {},
+               checks.read_back_bytes);
+  out->Counter("farleaf_copy_checking_seconds_total", "Time that the checks took.", {},
+               static_cast<double>(checks.checking_ns) / 1e9);
 }
 
 void ClusterEngine::AppendCopyMetrics(const std::vector<cluster::Route>& routes,

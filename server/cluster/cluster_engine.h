@@ -84,6 +84,7 @@ class ClusterEngine final : public Engine {
   dsm::Task<Status> Announce(std::string url);
   cluster::RegionDeps RegionDepsOf(cluster::RegionId region, cluster::RegionGates* gates);
   dsm::Task<void> RunRegions();
+  void AppendCheckMetrics(MetricsText* out) const;
   void AppendCopyMetrics(const std::vector<cluster::Route>& routes, MetricsText* out) const;
   void EndControl();
   Result<std::unique_ptr<dsm::Worker>> OpenWorker();

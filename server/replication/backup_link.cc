@@ -195,6 +195,20 @@ dsm::Task<Status> BackupLink::Commit(Worker& worker, const StateEdit& edit,
   co_return status;
 }
 
+dsm::Task<Status> BackupLink::DropTables(Worker& worker, std::span<const SegmentId> segments) {
+  std::string payload;
+  {
+    ByteWriter out(&payload);
+    std::lock_guard lock(mutex_);
+    for (const SegmentId segment : segments) {
+      if (shipped_.erase(segment) != 0) out.Write(Number(segment));
+    }
+  }
+  if (payload.empty()) co_return Status::Ok();
+  Status told = co_await TellLong(worker, MessageKind::kDropTables, {}, std::move(payload));
+  co_return told;
+}
+
 // The sequence is looked at behind the stamp: what was acknowledged before the backup's clock showed it has been given one by then.
 dsm::Task<Status> BackupLink::Stamp(Worker& worker, LastSequence last) {
   uint64_t proved_ns = 0;

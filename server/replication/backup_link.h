@@ -67,6 +67,9 @@ class BackupLink final : public index::lsm::CopySink,
   dsm::Task<Status> Commit(Worker& worker, const index::lsm::StateEdit& edit,
                            index::lsm::LsmStore& store);
 
+  /// Of those of which something was shipped.
+  dsm::Task<Status> DropTables(Worker& worker, std::span<const SegmentId> segments);
+
   /// Tells the backup which stamp is proved, and asks for another one. `last`: the store's last sequence, if nobody else can have acknowledged anything yet;
   /// called when the stamp is here.
   using LastSequence = std::function<Result<index::lsm::Sequence>()>;

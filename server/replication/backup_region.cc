@@ -132,6 +132,9 @@ dsm::Task<Reply> BackupRegion::Execute(Worker& worker, const ReceivedMessage& me
     case MessageKind::kInstall:
       status = co_await Install(worker, message);
       break;
+    case MessageKind::kDropTables:
+      status = DropTables(message);
+      break;
     case MessageKind::kStamp:
       co_return Stamp(message);
     default:
@@ -253,6 +256,17 @@ dsm::Task<Status> BackupRegion::Commit(Worker& worker, const ReceivedMessage& me
     committed = co_await copy_->Commit(worker, *edit);
   }
   co_return committed;
+}
+
+Status BackupRegion::DropTables(const ReceivedMessage& message) {
+  const std::string payload = TakeParts(message);
+  if (payload.size() % sizeof(uint64_t) != 0) return Malformed("names half a segment");
+  std::vector<SegmentId> segments;
+  for (ByteReader in(AsBytes(payload)); in.remaining() > 0;) {
+    segments.push_back(SegmentId{in.Read<uint64_t>()});
+  }
+  if (copy_) copy_->DropTables(segments);  // who builds his own was sent none
+  return Status::Ok();
 }
 
 // What is proved is so of the state as it is: the edit that proves it was answered before.

@@ -87,6 +87,7 @@ class BackupRegion {
  private:
   BackupRegion(Deps deps, std::unique_ptr<index::lsm::StoreCopy> copy);
   Reply Stamp(const ReceivedMessage& message);
+  Status DropTables(const ReceivedMessage& message);
   dsm::Task<Reply> ExecuteCounted(Worker& worker, const ReceivedMessage& message);
   dsm::Task<Reply> Execute(Worker& worker, const ReceivedMessage& message);
   bool IsOpen(index::storage::SegmentId segment) const {

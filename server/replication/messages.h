@@ -7,6 +7,7 @@
 //   kTable        segment, offset                    blocks                       -
 //   kPart         -                                  part of what is too long     -         goes in front of the next message's payload
 //   kCommit       -                                  StateEdit                    -         kNotFound: a table's segments are not whole
+//   kDropTables   -                                  segments, each u64           -
 //   kInventory    first                              -                            segments as u64 from that one on; values[0]: all of them
 //   kBeginFill    -                                  -                            -
 //   kFill         segment, offset, 1: the last       blocks                       -
@@ -36,8 +37,9 @@ enum class MessageKind : uint8_t {
   kFill = 9,
   kInstall = 10,
   kStamp = 11,
+  kDropTables = 12,
 };
-inline constexpr uint8_t kMessageKindMax = 11;
+inline constexpr uint8_t kMessageKindMax = 12;
 
 /// The longest payload that parts are put together to.
 inline constexpr uint64_t kPartsBytesMax = uint64_t{1} << 30;

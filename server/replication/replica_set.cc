@@ -179,6 +179,12 @@ dsm::Task<Status> ReplicaSet::WriteTable(Worker& worker, SegmentId segment, uint
   co_return written;
 }
 
+dsm::Task<Status> ReplicaSet::DropTables(Worker& worker, std::span<const SegmentId> segments) {
+  const OfOne drop = [&](BackupLink& link) { return link.DropTables(worker, segments); };
+  Status dropped = co_await OfEach(worker, drop);
+  co_return dropped;
+}
+
 namespace {
 
 /// What whoever builds tables for himself has to know.

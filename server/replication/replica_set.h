@@ -78,6 +78,8 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<Status> WriteTable(Worker& worker, index::storage::SegmentId segment, uint32_t offset,
                                std::span<const std::byte> bytes) override;
   dsm::Task<Status> Commit(Worker& worker, const index::lsm::StateEdit& edit) override;
+  dsm::Task<Status> DropTables(Worker& worker,
+                               std::span<const index::storage::SegmentId> segments) override;
   Status MayAnswer() const override { return may_answer_ ? may_answer_() : Status::Ok(); }
 
   /// Asks the members for stamps of their clocks, and tells them which are proved (README.md, Staleness). REQUIRES: it has ended before the store is gone.

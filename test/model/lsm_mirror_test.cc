@@ -222,6 +222,39 @@ TEST_F(MirroredStore, WithoutCopiesWhatIsAnsweredIsOnTheDisk) {
   EXPECT_EQ(syncs(), before);
 }
 
+// A merge or a flush that fails has shipped part of what it made.
+TEST_F(MirroredStore, WhatNoEditWillNameIsDropped) {
+  std::atomic<int> syncs{0};
+  std::atomic<bool> failing{true};
+  storage_.fail = [&](const storage::Io& io) {
+    const bool of_table = io.kind == storage::IoKind::kSync && mirror_.is_in_the_making(io.segment);
+    return of_table && failing && ++syncs % 3 == 1 ? Status::ResourceExhausted("no room")
+                                                   : Status::Ok();
+  };
+  Open(Durability::kReplicated);
+  store_->CompactEagerly(true);
+  // Some are refused, while there is no room.
+  const auto put = [this](std::string key, std::string value) -> Task<void> {
+    dsm::FabricCounts counts;
+    OpContext op{*worker_, counts};
+    Status ignored = (co_await store_->Put(op, key, value)).status();
+    (void)ignored;
+  };
+  Random random(1);
+  for (uint64_t i = 0; i < 50'000 && (mirror_.dropped() < 3 || syncs < 12); ++i) {
+    worker_->Run(put("key" + std::to_string(random.Below(3000)), std::string(10'000, 'v')));
+    if (i % 200 == 0) store_->FlushSoon();
+  }
+  EXPECT_GT(mirror_.counts().commits, 0u);
+  EXPECT_GE(mirror_.dropped(), 3u);
+  failing = false;
+  background_ = nullptr;
+  const Status closed = worker_->Run(store_->Close(*worker_));
+  EXPECT_TRUE(closed.ok()) << closed;
+  store_ = nullptr;
+  EXPECT_EQ(mirror_.tables_in_the_making(), 0u);
+}
+
 // An earlier life of the primary may have sent commits of a segment that it has lost since.
 TEST_F(MirroredStore, TheRecoveryLogIsSentWhateverTheCopyHasOfIt) {
   Open(Durability::kReplicated);

@@ -365,8 +365,8 @@ class ReplicatedRegion {
                               std::string* bytes) {
     index::lsm::AlignedBytes memory(index::storage::kSegmentBytes);
     index::storage::Io io{index::storage::IoKind::kRead, id, 0, memory.span()};
-    Status read = co_await disk.Run(worker, {&io, 1});
-    if (read.ok()) bytes->assign(AsChars(memory.span()));
+    Status carried = co_await disk.Run(worker, {&io, 1});
+    if (carried.ok()) bytes->assign(AsChars(memory.span()));
   }
   dsm::Task<void> ReadAll(Worker& worker, index::storage::Storage& disk, StoreState state,
                           Content* content) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "index/lsm/commit_record.h"
@@ -75,10 +76,21 @@ class CheckingMirror final : public index::lsm::Mirror {
     co_await worker.Sleep(0);
     co_return Status::Ok();
   }
-  dsm::Task<Status> WriteTable(dsm::Worker&, SegmentId, uint32_t,
+  dsm::Task<Status> WriteTable(dsm::Worker&, SegmentId segment, uint32_t,
                                std::span<const std::byte> bytes) override {
     std::lock_guard lock(mutex_);
     counts_.table_bytes += bytes.size();
+    EXPECT_FALSE(dropped_.contains(segment)) << "written behind its drop";
+    tables_.insert(segment);
+    co_return Status::Ok();
+  }
+  dsm::Task<Status> DropTables(dsm::Worker& worker, std::span<const SegmentId> segments) override {
+    co_await worker.Sleep(0);
+    std::lock_guard lock(mutex_);
+    for (const SegmentId segment : segments) {
+      tables_.erase(segment);
+      dropped_.insert(segment);
+    }
     co_return Status::Ok();
   }
   bool has_copies() const override { return has_copies_; }
@@ -98,6 +110,10 @@ class CheckingMirror final : public index::lsm::Mirror {
     }
     std::lock_guard lock(mutex_);
     for (const auto& each : edit.added) {
+      for (const SegmentId id : each.table.segments) {
+        EXPECT_FALSE(dropped_.contains(id)) << "named behind its drop";
+        tables_.erase(id);
+      }
       for (const auto& log : each.table.dictionary) {
         EXPECT_GT(segments_.at(log.segment).synced, 0u) << "a table names what was not synced";
       }
@@ -110,6 +126,19 @@ class CheckingMirror final : public index::lsm::Mirror {
   std::map<SegmentId, Segment> segments() const {
     std::lock_guard lock(mutex_);
     return segments_;
+  }
+  /// Of tables that were written, and neither named nor dropped.
+  size_t tables_in_the_making() const {
+    std::lock_guard lock(mutex_);
+    return tables_.size();
+  }
+  bool is_in_the_making(SegmentId segment) const {
+    std::lock_guard lock(mutex_);
+    return tables_.contains(segment);
+  }
+  size_t dropped() const {
+    std::lock_guard lock(mutex_);
+    return dropped_.size();
   }
   Counts counts() const {
     std::lock_guard lock(mutex_);
@@ -159,6 +188,7 @@ class CheckingMirror final : public index::lsm::Mirror {
   mutable std::mutex mutex_;  // guards all below
   std::map<SegmentId, Segment> segments_;
   SegmentId last_[2] = {SegmentId::kNone, SegmentId::kNone};
+  std::set<SegmentId> tables_, dropped_;
   Counts counts_;
 };
 

@@ -58,8 +58,8 @@ TEST_P(LsmTornSegmentTest, AValueThatATableNamesIsNeverTakenForOneThatACrashHasC
   EXPECT_EQ(ExpectRightOrDamaged(kKeys), std::set<std::string>{});
 }
 
-INSTANTIATE_TEST_SUITE_P(Flipped, LsmTornSegmentTest, ::testing::Bool(), [](const auto& info) {
-  return std::string(info.param ? "WhileItIsClosed" : "WhileItIsOpen");
+INSTANTIATE_TEST_SUITE_P(Flipped, LsmTornSegmentTest, ::testing::Bool(), [](const auto& test) {
+  return std::string(test.param ? "WhileItIsClosed" : "WhileItIsOpen");
 });
 
 TEST_F(LsmDamageTest, AValueWhoseFileIsGoneIsDamagedAndNotAbsent) {

@@ -167,10 +167,10 @@ INSTANTIATE_TEST_SUITE_P(
                                          Spoiled::kRecoveryLog, Spoiled::kManifest,
                                          Spoiled::kCurrent),
                        ::testing::Bool(), ::testing::Range<uint64_t>(1, 4)),
-    [](const auto& info) {
-      return std::string(kSpoiledNames[static_cast<size_t>(std::get<0>(info.param))]) +
-             (std::get<1>(info.param) ? "BeforeItIsOpened" : "WhileItIsServed") +
-             std::to_string(std::get<2>(info.param));
+    [](const auto& test) {
+      return std::string(kSpoiledNames[static_cast<size_t>(std::get<0>(test.param))]) +
+             (std::get<1>(test.param) ? "BeforeItIsOpened" : "WhileItIsServed") +
+             std::to_string(std::get<2>(test.param));
     });
 
 }  // namespace

@@ -286,6 +286,45 @@ TEST_F(StoreCopyTest, WithRoomForAllNothingIsReadBack) {
   EXPECT_EQ(memory.left(), 8u);
 }
 
+TEST_F(StoreCopyTest, WhatIsDroppedOfTablesGoesUnlessAnEditHasNamedIt) {
+  CheckMemory memory(8);
+  Follow(&memory);
+  const TableInfo named = NewTable("a", 1'000, Compression::kNone);
+  ShipAll(named);
+  ASSERT_TRUE(Commit(Adding(named)).ok());
+  const std::vector<SegmentId> before = There();
+  const TableInfo given_up = NewTable("b", 40'000, Compression::kNone);
+  ASSERT_TRUE(Ship(given_up, 0).ok());
+  ASSERT_TRUE(Ship(given_up, 1).ok());
+  EXPECT_EQ(copy_->metrics().segments_pending, 2u);
+  EXPECT_EQ(memory.left(), 6u);
+  std::vector<SegmentId> dropped = given_up.segments;  // with some that were not shipped
+  dropped.insert(dropped.end(), {named.id(), SegmentId{1}, SegmentId{3}, SegmentId{999}});
+  copy_->DropTables(dropped);
+  EXPECT_EQ(copy_->metrics().segments_pending, 0u);
+  EXPECT_EQ(memory.left(), 8u);
+  EXPECT_EQ(There(), before);
+  EXPECT_TRUE(copy_->Inventory().contains(named.id()));
+}
+
+TEST_F(StoreCopyTest, WhatIsNoChunkOfATableTakesNoMemory) {
+  CheckMemory memory(1);
+  Follow(&memory);
+  const std::vector<std::byte> bytes(3 * kBlockBytes);
+  const SegmentId id{200};
+  const auto write = [&](SegmentId segment, uint32_t offset, size_t size) {
+    return worker().Run(copy_->WriteTable(
+        worker(), {segment, offset, std::span<const std::byte>(bytes).first(size)}));
+  };
+  EXPECT_EQ(write(SegmentId::kNone, 0, kBlockBytes).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(write(id, 100, kBlockBytes).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(write(id, 0, 100).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(write(id, kSegmentBytes - kBlockBytes, 2 * kBlockBytes).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(memory.left(), 1u);
+  EXPECT_EQ(copy_->metrics().segments_pending, 0u);
+}
+
 TEST_F(StoreCopyTest, BlocksThatAreZerosOrOfAnotherPlaceAreNoTable) {
   Follow();
   const TableInfo table = NewTable("a", 20'000, Compression::kNone);

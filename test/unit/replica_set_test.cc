@@ -21,6 +21,7 @@ using dsm::Worker;
 using index::lsm::Change;
 using index::lsm::ChangeKind;
 using index::lsm::LsmStore;
+using index::storage::SegmentId;
 
 constexpr uint64_t kArea = uint64_t{1} << 20;
 constexpr size_t kBackups = 2;
@@ -171,6 +172,33 @@ TEST_F(ReplicaSetTest, AnAcknowledgedWriteIsOneRoundTripAndNoWorkForTheBackups) 
     EXPECT_LT(cost.bytes_written, kBackups * (value + commit + pieces * 2 * 8));
   }
   EXPECT_EQ(Messages(), messages);
+}
+
+TEST_F(ReplicaSetTest, BackupsKeepNothingOfTablesThatAreDropped) {
+  AddAll();
+  const SegmentId segment{900};
+  const std::vector<std::byte> bytes(64 << 10);
+  const auto ship = [&](uint32_t at) {
+    const Status told = worker_.Run(replicas_.WriteTable(worker_, segment, at, bytes));
+    ASSERT_TRUE(told.ok()) << told;
+  };
+  ship(0);
+  ship(static_cast<uint32_t>(bytes.size()));
+  EXPECT_EQ(check_memory_.left(), 0u);
+  for (const Backup& backup : backups_) {
+    EXPECT_EQ(backup.region->copy().metrics().segments_pending, 1u);
+  }
+  const uint64_t messages = Messages();
+  const std::vector<SegmentId> dropped = {SegmentId{899}, segment};
+  ASSERT_TRUE(worker_.Run(replicas_.DropTables(worker_, dropped)).ok());
+  EXPECT_EQ(Messages(), messages + kBackups);
+  EXPECT_EQ(check_memory_.left(), kBackups);
+  for (const Backup& backup : backups_) {
+    EXPECT_EQ(backup.region->copy().metrics().segments_pending, 0u);
+  }
+  // Of what they have nothing of they are not told.
+  ASSERT_TRUE(worker_.Run(replicas_.DropTables(worker_, dropped)).ok());
+  EXPECT_EQ(Messages(), messages + kBackups);
 }
 
 // Who is written to and not in the view yet would not be promoted: what is acknowledged is on this disk, too.
