@@ -241,7 +241,10 @@ TEST_F(MirroredStore, WhatNoEditWillNameIsDropped) {
     (void)ignored;
   };
   Random random(1);
-  for (uint64_t i = 0; i < 50'000 && (mirror_.dropped() < 3 || syncs < 12); ++i) {
+  const uint64_t deadline_ns = clock_.NowNs() + 120 * kNsPerSecond;
+  for (uint64_t i = 0; mirror_.dropped() < 3 || syncs < 12; ++i) {
+    ASSERT_LT(clock_.NowNs(), deadline_ns)
+        << mirror_.dropped() << " dropped, " << syncs << " syncs";
     worker_->Run(put("key" + std::to_string(random.Below(3000)), std::string(10'000, 'v')));
     if (i % 200 == 0) store_->FlushSoon();
   }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -95,8 +96,11 @@ class RecordingThread {
   RecordingThread(client::Client* client, std::string name, uint64_t seed, HistoryClock* clock)
       : tree_(*client->OpenTree("t")), name_(std::move(name)), random_(seed), clock_(clock) {}
 
-  void Run(uint64_t operations, uint64_t keys, std::atomic<uint64_t>* done) {
+  /// Before each operation `may_go_on` is waited for.
+  void Run(uint64_t operations, uint64_t keys, std::atomic<uint64_t>* done,
+           const std::function<bool()>& may_go_on) {
     for (uint64_t i = 0; i < operations; ++i) {
+      while (!may_go_on()) std::this_thread::yield();
       ++running_;
       Start(random_.Below(keys), keys, i);
       while (running_ > 4) std::this_thread::yield();
@@ -270,18 +274,21 @@ void RunAndCheck(uint64_t seed, uint64_t operations, uint64_t keys) {
         clients.back().get(), std::string(1, static_cast<char>('A' + i)), seed * 100 + i, &clock));
   }
   std::atomic<bool> stop{false};
-  std::atomic<uint64_t> done{0};
+  // There are operations under each map, and a move before there are too many: neither a slow machine nor a busy one sees only one of
+  // the two.
+  constexpr uint64_t kLeast = 40, kMost = 120;
+  std::atomic<uint64_t> done{0}, moved_at{0};
   std::thread mover([&] {
-    // Behind operations under the map before: a slow machine would see nothing but moves else.
-    for (uint64_t seen = 0; !stop; std::this_thread::yield()) {
-      if (done < seen + 40) continue;
-      seen = done;
+    for (; !stop; std::this_thread::yield()) {
+      if (done < moved_at + kLeast) continue;
       cluster.Move();
+      moved_at = done.load();
     }
   });
+  const auto may_go_on = [&] { return done < moved_at + kMost; };
   std::vector<std::thread> threads;
   for (auto& recorder : recorders) {
-    threads.emplace_back([&] { recorder->Run(operations, keys, &done); });
+    threads.emplace_back([&] { recorder->Run(operations, keys, &done, may_go_on); });
   }
   for (auto& thread : threads) thread.join();
   stop = true;

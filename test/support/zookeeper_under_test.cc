@@ -1,6 +1,7 @@
 #include "test/support/zookeeper_under_test.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -16,6 +17,16 @@ namespace farleaf {
 namespace {
 constexpr const char* kJar = "/usr/share/java/zookeeper.jar";
 constexpr const char* kJava = "/usr/bin/java";
+
+/// Who allows reuse, too, as Java does, may listen there; the system gives the port to nobody by itself.
+dsm::UniqueFd BindTo(const dsm::SocketAddress& address) {
+  const auto* raw = reinterpret_cast<const sockaddr*>(&address.storage);
+  dsm::UniqueFd fd(::socket(raw->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  FARLEAF_CHECK(::bind(fd.get(), raw, address.bytes) == 0, address.text);
+  return fd;
+}
 }  // namespace
 
 bool ZookeeperUnderTest::IsInstalled() {
@@ -26,15 +37,13 @@ ZookeeperUnderTest::ZookeeperUnderTest(std::string folder, int tick_ms, const st
     : folder_(std::move(folder)) {
   auto any = dsm::ResolveTcp(host + ":0");
   FARLEAF_CHECK(any.ok(), any.status());
-  auto listening = dsm::Listen(*any);
-  FARLEAF_CHECK(listening.ok(), listening.status());
-  auto address = dsm::LocalTcpAddress(listening->get());
+  port_ = BindTo(*any);
+  auto address = dsm::LocalTcpAddress(port_.get());
   FARLEAF_CHECK(address.ok(), address.status());
   address_ = *address;
-  listening->Reset();  // and let ZooKeeper have it
   std::ofstream(folder_ + "/zoo.cfg")
-      << "dataDir=" << folder_ << "/data\nclientPortAddress=" << host << "\nclientPort="
-      << address_.substr(address_.rfind(':') + 1) << "\ntickTime=" << tick_ms
+      << "dataDir=" << folder_ << "/data\nclientPortAddress=" << host
+      << "\nclientPort=" << address_.substr(address_.rfind(':') + 1) << "\ntickTime=" << tick_ms
       << "\nadmin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n";
   Start();
 }

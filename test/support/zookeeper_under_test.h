@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "dsm/socket.h"
 #include "test/support/child_process.h"
 
 namespace farleaf {
@@ -27,6 +28,8 @@ class ZookeeperUnderTest {
   bool Answers() const;
 
   const std::string folder_;
+  dsm::UniqueFd
+      port_;  ///< bound and without use, so that nobody else gets the port while ZooKeeper starts, or is down
   std::string address_;
   std::unique_ptr<ChildProcess> process_;
 };
