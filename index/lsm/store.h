@@ -204,11 +204,7 @@ class LsmStore final : public RangeIndex {
   }
   /// Those that stay, whatever of them is garbage, because something that has to be read for it cannot be.
   uint64_t kept_segments() const { return garbage_.kept(); }
-  StoreMetrics metrics() const {
-    StoreMetrics metrics = counters_.Read();
-    metrics.writes_refused = room_.refused();
-    return metrics;
-  }
+  StoreMetrics metrics() const;
   /// Nothing but deletes is taken: the device has no room beside the reserve.
   bool full() const { return room_.closed(); }
   /// Of the full segments of values.

@@ -1,6 +1,9 @@
 #include "index/lsm/store_metrics.h"
 
+#include <algorithm>
+
 #include "dsm/base/atomic_max.h"
+#include "index/lsm/store.h"
 
 namespace farleaf::index::lsm {
 
@@ -21,6 +24,19 @@ StoreMetrics StoreCounters::Read() const {
   for (size_t i = 0; i < kWaitsFor; ++i) {
     metrics.waits[i] = {read(waits[i].count), read(waits[i].total_ns), read(waits[i].longest_ns)};
   }
+  return metrics;
+}
+
+StoreMetrics LsmStore::metrics() const {
+  StoreMetrics metrics = counters_.Read();
+  metrics.writes_refused = room_.refused();
+  // A log's first segment is number 1, so that 0 is in front of it.
+  const auto appended = [](LogPosition end) {
+    return end - std::min<LogPosition>(end, storage::kSegmentBytes);
+  };
+  const LogPositions ends = logs_->ends();
+  metrics.recovery_log_bytes = appended(ends[0]);
+  metrics.value_log_bytes = appended(ends[1]);
   return metrics;
 }
 

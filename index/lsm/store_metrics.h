@@ -24,7 +24,8 @@ struct StoreMetrics {
   };
   std::array<Waits, kWaitsFor> waits;  ///< by WaitsFor
   uint64_t user_bytes = 0;             ///< keys and values of the changes that were made
-  uint64_t flushed_bytes = 0;          ///< of tables that flushes wrote
+  uint64_t recovery_log_bytes = 0, value_log_bytes = 0;  ///< that were appended to them
+  uint64_t flushed_bytes = 0;                            ///< of tables that flushes wrote
   uint64_t merged_bytes_read = 0, merged_bytes_written = 0;
   uint64_t moved_bytes = 0;  ///< of values that collection appended again
   /// Tables that went, or were written anew, because much had expired or was deleted by a range; bytes that were read for it.

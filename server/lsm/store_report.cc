@@ -67,6 +67,8 @@ void StoreReport::AppendStats(std::string* text) const {
   line("snapshots", snapshots_.open);
   line("snapshot_oldest_ms", snapshots_.oldest_age_ms);
   line("snapshot_segments_held", snapshots_.segments_held);
+  line("recovery_log_bytes", done_.recovery_log_bytes);
+  line("value_log_bytes", done_.value_log_bytes);
   line("flushed_bytes", done_.flushed_bytes);
   line("merged_bytes_read", done_.merged_bytes_read);
   line("merged_bytes_written", done_.merged_bytes_written);
@@ -139,11 +141,14 @@ void StoreReport::AppendWork(const MetricLabels& base, MetricsText* out) const {
   gauge("farleaf_lsm_reserve_segments_held", "Of them are there.", space_.reserve_held);
   out->Counter("farleaf_lsm_user_bytes_total", "Keys and values of the changes that were made.",
                base, static_cast<double>(done_.user_bytes));
-  constexpr std::string_view kWork = "Of flushes, of merges, and of values that were moved.";
+  constexpr std::string_view kWork =
+      "Of what was appended to the logs, of flushes, of merges, and of values that were moved.";
   const auto work = [&](std::string_view what, uint64_t bytes) {
     out->Counter("farleaf_lsm_work_bytes_total", kWork, With(base, {"work", what}),
                  static_cast<double>(bytes));
   };
+  work("recovery_log", done_.recovery_log_bytes);
+  work("value_log", done_.value_log_bytes);
   work("flushed", done_.flushed_bytes);
   work("merge_read", done_.merged_bytes_read);
   work("merge_written", done_.merged_bytes_written);

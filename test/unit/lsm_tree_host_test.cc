@@ -168,6 +168,7 @@ TEST_F(LsmTreeHostTest, StatisticsTellOfTheStore) {
   const auto tree = Create("t");
   ASSERT_TRUE(tree.ok());
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(Put(*tree, std::to_string(i), "v").ok());
+  ASSERT_TRUE(Put(*tree, "large", std::string(3000, 'v')).ok());
   std::string text;
   const MonotonicClock clock;
   const uint64_t end_ns = clock.NowNs() + 60 * kNsPerSecond;
@@ -186,9 +187,21 @@ TEST_F(LsmTreeHostTest, StatisticsTellOfTheStore) {
   for (int level = 2; level <= static_cast<int>(index::lsm::kLevelsMax); ++level) {
     EXPECT_TRUE(!told(level) || told(level - 1)) << "a level is left out\n" << text;
   }
+  // Each change has a record in the recovery log, of its head and its key at least; of values one is in the value log.
+  const auto value = [](const std::string& of, const std::string& name) {
+    const size_t at = of.find(name + " ");
+    return at == std::string::npos ? 0 : std::stoull(of.substr(at + name.size() + 1));
+  };
+  EXPECT_GT(value(text, "lsm.recovery_log_bytes"), 101 * 16u) << text;
+  EXPECT_GT(value(text, "lsm.value_log_bytes"), 3000u) << text;
+  EXPECT_LT(value(text, "lsm.value_log_bytes"), 2 * 3000u) << text;
   MetricsText metrics;
   trees.host().AppendMetrics(&metrics);
-  EXPECT_NE(metrics.ToString().find("farleaf_lsm_writing 1\n"), std::string::npos);
+  const std::string samples = metrics.ToString();
+  EXPECT_GE(value(samples, "farleaf_lsm_work_bytes_total{work=\"recovery_log\"}"), 101 * 16u)
+      << samples;
+  EXPECT_GE(value(samples, "farleaf_lsm_work_bytes_total{work=\"value_log\"}"), 3000u) << samples;
+  EXPECT_NE(samples.find("farleaf_lsm_writing 1\n"), std::string::npos);
   EXPECT_TRUE(trees.host().Health().ok());
 }
 
