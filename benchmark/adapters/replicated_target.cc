@@ -123,7 +123,7 @@ struct Totals {
   BackupUse backups;  // all together
   uint64_t primary_bytes_read = 0, primary_bytes_written = 0;
   uint64_t primary_table_bytes = 0;  // that flushes and merges wrote
-  uint64_t log_bytes = 0, table_bytes = 0, channel_bytes = 0, messages = 0;
+  uint64_t log_rounds = 0, log_bytes = 0, table_bytes = 0, channel_bytes = 0, messages = 0;
 };
 
 /// `member` of both, as the difference.
@@ -319,7 +319,9 @@ class ReplicatedTarget final : public IndexTarget {
     now.table_bytes = traffic.table_bytes;
     now.channel_bytes = traffic.channel_bytes;
     now.messages = traffic.messages;
-    now.log_bytes = replicas_->counts().verbs.bytes_written;
+    const ReplicaSet::Counts appended = replicas_->counts();
+    now.log_rounds = appended.appends;
+    now.log_bytes = appended.verbs.bytes_written;
     return now;
   }
 
@@ -351,6 +353,7 @@ class ReplicatedTarget final : public IndexTarget {
     (*json)["BackupMergedBytesWritten"] = of_backups(&BackupUse::merged_bytes_written);
     const uint64_t logs = since(&Totals::log_bytes), tables = since(&Totals::table_bytes);
     const uint64_t channels = since(&Totals::channel_bytes);
+    (*json)["LogReplicationRounds"] = since(&Totals::log_rounds);
     (*json)["LogReplicationBytes"] = logs;
     (*json)["TableShippingBytes"] = tables;
     (*json)["MessageBytes"] = channels - std::min(channels, tables);

@@ -1,5 +1,7 @@
 #include "index/lsm/background_io.h"
 
+#include "dsm/together.h"
+
 namespace farleaf::index::lsm {
 
 void BackgroundIo::Start(dsm::Worker& worker, storage::Storage& storage, Order order) {
@@ -7,6 +9,30 @@ void BackgroundIo::Start(dsm::Worker& worker, storage::Storage& storage, Order o
   state_ = std::make_shared<State>();
   state_->order = std::move(order);
   worker.Spawn(RunToEnd(worker, storage, state_));
+}
+
+dsm::Task<Status> BackgroundIo::Tell(dsm::Worker& worker, const Order& order) {
+  for (const storage::Io& io : order.ios) {
+    Status told = co_await order.mirror->WriteTable(worker, io.segment, io.offset, io.bytes);
+    if (!told.ok()) co_return told;
+  }
+  co_return Status::Ok();
+}
+
+// What copies are sent counts with the commit only, and that comes behind the writes here.
+dsm::Task<Status> BackgroundIo::Transfer(dsm::Worker& worker, storage::Storage& storage,
+                                         Order& order) {
+  if (order.mirror == nullptr) {
+    Status carried = co_await storage.Run(worker, order.ios);
+    co_return carried;
+  }
+  Status told;
+  dsm::Together telling(worker);
+  telling.Start(Tell(worker, order), &told);
+  Status carried = co_await storage.Run(worker, order.ios);
+  co_await telling.All();
+  if (!carried.ok()) co_return carried;
+  co_return told;
 }
 
 dsm::Task<Status> BackgroundIo::Carry(dsm::Worker& worker, storage::Storage& storage,
@@ -17,14 +43,8 @@ dsm::Task<Status> BackgroundIo::Carry(dsm::Worker& worker, storage::Storage& sto
     if (!created.ok()) co_return created;
   }
   if (!order.ios.empty()) {
-    Status carried = co_await storage.Run(worker, order.ios);
-    if (!carried.ok()) co_return carried;
-  }
-  if (order.mirror != nullptr) {
-    for (const storage::Io& io : order.ios) {
-      Status told = co_await order.mirror->WriteTable(worker, io.segment, io.offset, io.bytes);
-      if (!told.ok()) co_return told;
-    }
+    Status transferred = co_await Transfer(worker, storage, order);
+    if (!transferred.ok()) co_return transferred;
   }
   if (!order.syncs.empty()) {
     Status synced = co_await storage.Run(worker, order.syncs);

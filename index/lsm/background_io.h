@@ -51,7 +51,7 @@ class BackgroundIo {
     std::vector<storage::SegmentId> create;  ///< first, one after another
     std::vector<storage::Io> ios;            ///< then, all at once
     std::vector<storage::Io> syncs;          ///< then, all at once
-    Mirror* mirror = nullptr;                ///< that is told of what was written
+    Mirror* mirror = nullptr;                ///< that is told of what is written, meanwhile
   };
 
   BackgroundIo() = default;
@@ -82,6 +82,8 @@ class BackgroundIo {
   static dsm::Task<void> RunToEnd(dsm::Worker& worker, storage::Storage& storage,
                                   std::shared_ptr<State> state);
   static dsm::Task<Status> Carry(dsm::Worker& worker, storage::Storage& storage, Order& order);
+  static dsm::Task<Status> Transfer(dsm::Worker& worker, storage::Storage& storage, Order& order);
+  static dsm::Task<Status> Tell(dsm::Worker& worker, const Order& order);
 
   std::shared_ptr<State> state_;
 };

@@ -5,6 +5,7 @@
 
 #include "dsm/base/check.h"
 #include "dsm/base/clock.h"
+#include "dsm/together.h"
 
 namespace farleaf::index::lsm {
 
@@ -108,15 +109,19 @@ dsm::Task<Status> LogGroup::Round(dsm::Worker& worker, Want want) {
     ios.clear();
     const size_t begin = plan.syncs_commits ? 0 : 1;
     for (size_t i = begin; i < logs_.size(); ++i) logs_[i]->PlanSyncs(cuts[i], &ios);
+    Status copies_synced;
+    dsm::Together copies(worker);
+    if (mirror_) {
+      const SyncReach reach = plan.syncs_commits ? SyncReach::kBoth : SyncReach::kValues;
+      copies.Start(mirror_->Sync(worker, reach), &copies_synced);
+    }
     if (!ios.empty()) status = co_await storage_->Run(worker, ios);
+    co_await copies.All();
     for (size_t i = begin; i < logs_.size(); ++i) {
       Status synced = logs_[i]->Synced(ios);
       if (status.ok()) status = std::move(synced);
     }
-    if (status.ok() && mirror_) {
-      const SyncReach reach = plan.syncs_commits ? SyncReach::kBoth : SyncReach::kValues;
-      status = co_await mirror_->Sync(worker, reach);
-    }
+    if (status.ok()) status = std::move(copies_synced);
     for (size_t i = begin; i < logs_.size() && status.ok(); ++i) {
       logs_[i]->AdvanceSynced(cuts[i]);
     }

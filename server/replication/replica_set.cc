@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dsm/base/log.h"
+#include "dsm/together.h"
 
 namespace farleaf::server::replication {
 
@@ -16,25 +17,6 @@ namespace {
 
 /// Between two tries to reach a memory server again.
 constexpr uint64_t kSettleNs = 50 * kNsPerMs;
-
-/// Calls that run beside one another, and who waits for all of them.
-struct Together {
-  size_t left = 0;
-  std::coroutine_handle<> waiter = nullptr;
-  void End(dsm::Worker& worker) {
-    if (--left == 0 && waiter) worker.ResumeSoon(waiter);
-  }
-  bool await_ready() const noexcept { return left == 0; }
-  void await_suspend(std::coroutine_handle<> handle) { waiter = handle; }
-  void await_resume() const noexcept {}
-};
-
-dsm::Task<void> RunOne(dsm::Worker& worker,
-                       const std::function<dsm::Task<Status>(BackupLink&)>& run, BackupLink& link,
-                       Status* status, Together* together) {
-  *status = co_await run(link);
-  together->End(worker);
-}
 
 }  // namespace
 
@@ -70,11 +52,9 @@ dsm::Task<Status> ReplicaSet::Exclude(Worker& worker, Link link, Status why) {
 dsm::Task<Status> ReplicaSet::OfEach(Worker& worker, const OfOne& of_one) {
   const Links now = links();
   std::vector<Status> statuses(now.size());
-  Together together{.left = now.size()};
-  for (size_t i = 0; i < now.size(); ++i) {
-    worker.Spawn(RunOne(worker, of_one, *now[i], &statuses[i], &together));
-  }
-  co_await together;
+  dsm::Together together(worker);
+  for (size_t i = 0; i < now.size(); ++i) together.Start(of_one(*now[i]), &statuses[i]);
+  co_await together.All();
   for (size_t i = 0; i < now.size(); ++i) {
     if (statuses[i].ok()) continue;
     Status excluded = co_await Exclude(worker, now[i], statuses[i]);
