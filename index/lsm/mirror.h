@@ -72,7 +72,7 @@ class Mirror {
   /// Someone else than this process has all whose Append has ended, and whoever comes after it will be one who has. If not, what is to be acknowledged goes to
   /// this disk first. Thread-safe, and cheap.
   virtual bool has_copies() const = 0;
-  /// Ok: what was read may be answered: nobody else serves these keys yet. Thread-safe, and cheap.
+  /// Ok: what was read or written may be answered: nobody else serves these keys yet. No write begins without that. Thread-safe, and cheap.
   virtual Status MayAnswer() const = 0;
 };
 

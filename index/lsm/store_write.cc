@@ -180,7 +180,7 @@ Task<Status> LsmStore::AfterCommit(OpContext& op, const Committed& committed) {
   // Writes that never wait would hold back each memtable that was flushed: its memory is freed behind a quiescent point.
   if (RotateIfFull()) co_await op.worker.Sleep(0);
   if (committed.sealed) log_work_.Notify();
-  if (DurabilityOf(op) == Durability::kLocal) co_return Status::Ok();
+  if (DurabilityOf(op) == Durability::kLocal && deps_.mirror == nullptr) co_return Status::Ok();
   Status done = co_await AwaitDurable(op, {committed.recovery.end, committed.values_end});
   // It may have waited, or been stopped, for longer than this process is the one to answer.
   if (done.ok() && deps_.mirror != nullptr) done = deps_.mirror->MayAnswer();
@@ -303,8 +303,10 @@ Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t c
     const uint64_t delay_ns = pace_.DelayNs(worker.clock().NowNs(), pressure, changes);
     if (delay_ns > 0) co_await WaitItsTurn(worker, deadline_ns, delay_ns);
   }
-  Status room = co_await AwaitMemtableRoom(worker, deadline_ns);
-  co_return room;
+  Status admitted = co_await AwaitMemtableRoom(worker, deadline_ns);
+  // Whoever cannot acknowledge it does not begin it: another one may, or this one a little later.
+  if (admitted.ok() && deps_.mirror != nullptr) admitted = deps_.mirror->MayAnswer();
+  co_return admitted;
 }
 
 Status LsmStore::CheckChange(const Change& change) const {

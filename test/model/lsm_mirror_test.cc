@@ -123,6 +123,24 @@ class MirroredStore : public ::testing::Test {
                    std::string(bytes, static_cast<char>('a' + i % 26)));
     }
   }
+  void ExpectNoWriteUnlessItMayAnswer() {
+    dsm::FabricCounts counts;
+    OpContext op{*worker_, counts};
+    const auto put = [&](std::string_view key) {
+      return worker_->Run(store_->Put(op, key, "value")).status().code();
+    };
+    EXPECT_EQ(put("there"), StatusCode::kOk);
+    const Sequence before = store_->last_sequence();
+    mirror_.set_looks_left(0);
+    EXPECT_EQ(put("new"), StatusCode::kUnavailable);
+    EXPECT_EQ(worker_->Run(store_->Delete(op, "there")).status().code(), StatusCode::kUnavailable);
+    EXPECT_EQ(store_->last_sequence(), before) << "something was done";
+    mirror_.set_looks_left(1);
+    EXPECT_EQ(put("late"), StatusCode::kUnknown);
+    EXPECT_EQ(store_->last_sequence(), before + 1);
+    mirror_.set_looks_left(-1);
+    EXPECT_EQ(put("new"), StatusCode::kOk);
+  }
   Task<void> FillOnce(MemoryCopy* copy) {
     Status filled = co_await store_->FillCopy(*worker_, *copy);
     EXPECT_TRUE(filled.ok()) << filled;
@@ -220,6 +238,17 @@ TEST_F(MirroredStore, WithoutCopiesWhatIsAnsweredIsOnTheDisk) {
   worker_->Run(Put(*worker_, "with again", "value"));
   get("with again");
   EXPECT_EQ(syncs(), before);
+}
+
+// Whoever may serve no more refuses a write that it has not begun, so that it can be done elsewhere, and does not acknowledge one that it has.
+TEST_F(MirroredStore, WhoMayNotAnswerBeginsNoWrite) {
+  Open(Durability::kReplicated);
+  ExpectNoWriteUnlessItMayAnswer();
+}
+
+TEST_F(MirroredStore, WhoMayNotAnswerBeginsNoWriteOfWhatIsLocalEither) {
+  Open(Durability::kLocal);
+  ExpectNoWriteUnlessItMayAnswer();
 }
 
 // A merge or a flush that fails has shipped part of what it made.

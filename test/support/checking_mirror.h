@@ -96,7 +96,13 @@ class CheckingMirror final : public index::lsm::Mirror {
   bool has_copies() const override { return has_copies_; }
   /// Whether it counts as somebody who survives this process.
   void set_has_copies(bool has_copies) { has_copies_ = has_copies; }
-  Status MayAnswer() const override { return Status::Ok(); }
+  Status MayAnswer() const override {
+    if (looks_left_ == 0) return Status::Unavailable("another one may serve");
+    if (looks_left_ > 0) --looks_left_;
+    return Status::Ok();
+  }
+  /// It may answer so many times more; below 0: always.
+  void set_looks_left(int looks) { looks_left_ = looks; }
   dsm::Task<Status> Commit(dsm::Worker& worker, const index::lsm::StateEdit& edit) override {
     EXPECT_FALSE(committing_.exchange(true)) << "two Commits at once";
     const auto before = *storage_->List();
@@ -185,7 +191,8 @@ class CheckingMirror final : public index::lsm::Mirror {
   index::storage::Storage* const storage_;
   uint64_t epoch_ = 0;
   std::atomic<bool> appending_{false}, committing_{false}, has_copies_{true};
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::atomic<int> looks_left_{-1};  // of MayAnswer, whose answer is Ok
+  mutable std::mutex mutex_;                 // guards all below
   std::map<SegmentId, Segment> segments_;
   SegmentId last_[2] = {SegmentId::kNone, SegmentId::kNone};
   std::set<SegmentId> tables_, dropped_;
