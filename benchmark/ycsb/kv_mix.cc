@@ -14,14 +14,21 @@ constexpr uint64_t kSizeSeed = 0x6b762d73697a65;
 }  // namespace
 
 std::string_view KvMixName(KvMix mix) {
-  constexpr std::array<std::string_view, kKvMixes> kNames = {"none", "s",  "m", "l",
-                                                             "sd",   "md", "ld"};
+  constexpr std::array<std::string_view, kKvMixes> kNames = {"none", "s",  "m",   "l",  "sd",
+                                                             "md",   "ld", "s40", "s80"};
   return kNames[static_cast<size_t>(mix)];
 }
 
 std::array<uint64_t, kKvSizes> SharesOf(KvMix mix) {
-  constexpr std::array<std::array<uint64_t, kKvSizes>, kKvMixes> kShares = {
-      {{0, 0, 0}, {100, 0, 0}, {0, 100, 0}, {0, 0, 100}, {60, 20, 20}, {20, 60, 20}, {20, 20, 60}}};
+  constexpr std::array<std::array<uint64_t, kKvSizes>, kKvMixes> kShares = {{{0, 0, 0},
+                                                                             {100, 0, 0},
+                                                                             {0, 100, 0},
+                                                                             {0, 0, 100},
+                                                                             {60, 20, 20},
+                                                                             {20, 60, 20},
+                                                                             {20, 20, 60},
+                                                                             {40, 30, 30},
+                                                                             {80, 10, 10}}};
   FARLEAF_DCHECK(mix != KvMix::kNone);
   return kShares[static_cast<size_t>(mix)];
 }

@@ -1,5 +1,5 @@
 // Key-value size mixes: small, medium and large pairs in the shares of Talos' evaluation (its Table 2; SD is
-// what Cao et al. found at Facebook, FAST '20).
+// what Cao et al. found at Facebook, FAST '20; 40 % and 80 % small pairs, the others half and half, are of its figure 10).
 //
 // Sizes are of the pair, key included. A pair's size is a function of its key, so that an update keeps it, and whoever
 // reads a pair knows what its size must be.
@@ -15,9 +15,9 @@
 namespace farleaf::ycsb {
 
 /// kNone: all values are of one size, fieldcount x fieldlength.
-enum class KvMix : uint8_t { kNone, kS, kM, kL, kSd, kMd, kLd };
-inline constexpr size_t kKvMixes = 7;
-/// "none", "s", "m", "l", "sd", "md", "ld".
+enum class KvMix : uint8_t { kNone, kS, kM, kL, kSd, kMd, kLd, kS40, kS80 };
+inline constexpr size_t kKvMixes = 9;
+/// "none", "s", "m", "l", "sd", "md", "ld", "s40", "s80".
 std::string_view KvMixName(KvMix mix);
 
 enum class KvSize : uint8_t { kSmall, kMedium, kLarge };

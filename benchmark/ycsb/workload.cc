@@ -15,7 +15,7 @@ constexpr std::string_view kRequestDistributions[] = {
 constexpr std::string_view kScanDistributions[] = {"uniform", "zipfian"};
 constexpr std::string_view kInsertOrders[] = {"hashed", "ordered"};
 constexpr std::string_view kKeyLayouts[] = {"fixed8", "bytes"};
-constexpr std::string_view kKvMixNames[] = {"none", "s", "m", "l", "sd", "md", "ld"};
+constexpr std::string_view kKvMixNames[] = {"none", "s", "m", "l", "sd", "md", "ld", "s40", "s80"};
 constexpr std::string_view kFieldLengthDistributions[] = {"constant"};
 
 template <typename Enum>

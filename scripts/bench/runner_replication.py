@@ -4,7 +4,8 @@ of what follows it; so is the CPU time by part (benchmark/adapters/README.md say
 
 Parameters: modes, mixes, growth, backups, separation (lists; with sweeps, as runner_pool; separation: bytes of a value from which on it is kept apart, 1:
 tables hold keys and pointers only), workloads (load first), data_mib (as many pairs of a mix as make so
-much), operations, rounds, threads, in_flight, cache_share, memtable_share (the data's size divided by them), settle (seconds at most)."""
+much), operations, rounds, threads, in_flight, cache_share (the data's size divided by it), memtable_mib (4: some 64,000 keys of SD, as in the paper), settle
+(seconds at most)."""
 
 import itertools
 
@@ -51,7 +52,7 @@ class Replication(runners.Runner):
     def phase(self, client, directory, case, mode, workload):
         size = self.data_mib << 20
         records = size // PAIR_BYTES[case["mix"]]
-        options = {"mode": mode, "cache_mb": max(1, size // self.cache_share >> 20), "memtable_mb": max(1, size // self.memtable_share >> 20),
+        options = {"mode": mode, "cache_mb": max(1, size // self.cache_share >> 20), "memtable_mb": self.memtable_mib,
                    "growth": case["growth"], "separation_bytes": case["separation"], "collect": 0} | ({} if mode == "none" else {"backups": case["backups"]})
         values = {"farleaf.kvmix": case["mix"], "recordcount": records, "operationcount": self.operations}
         phase = "load" if workload == "load" else "run"

@@ -8,7 +8,7 @@ import itertools
 
 from bench import Failed, Skipped, ratios, runners, ycsb
 
-PAIR_BYTES = {"s": 33, "m": 123, "l": 1023, "sd": 249, "md": 285, "ld": 645}
+PAIR_BYTES = {"s": 33, "m": 123, "l": 1023, "sd": 249, "md": 285, "ld": 645, "s40": 357, "s80": 141}
 
 
 class Stores(runners.Runner):

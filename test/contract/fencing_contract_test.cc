@@ -204,8 +204,10 @@ class Hammer {
 template <typename Condition>
 bool WaitUntil(const Clock& clock, const Condition& condition) {
   const uint64_t end_ns = clock.NowNs() + kWaitNs;
-  while (!condition() && clock.NowNs() < end_ns) std::this_thread::yield();
-  return condition();
+  for (bool holds = condition();; holds = condition()) {
+    if (holds || clock.NowNs() >= end_ns) return holds;
+    std::this_thread::yield();
+  }
 }
 
 // The promise that recovery stands on.

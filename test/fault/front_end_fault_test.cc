@@ -8,6 +8,7 @@
 
 #include "dsm/base/random.h"
 #include "test/support/allocated_bytes.h"
+#include "test/support/await.h"
 #include "test/support/load_client.h"
 #include "test/support/native_under_test.h"
 #include "test/support/open_files.h"
@@ -60,13 +61,7 @@ struct FrontEndFaultTest : TwoOnOnePool {
     Add("t");
     ListenForRecords();
   }
-  bool Await(const std::function<bool()>& condition) {
-    const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
-    while (!condition() && clock.NowNs() < end_ns) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return condition();
-  }
+  bool Await(const std::function<bool()>& condition) { return test::Await(condition, kPatienceMs); }
   /// Peers that ask for 4 MB of answers and do not read them, and such as send nonsense or the half of a request.
   void Misbehave(Random& random, std::vector<std::unique_ptr<TextClient>>* peers) {
     std::string gets;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <thread>
 
+#include "test/support/await.h"
 #include "test/support/mixed_load.h"
 #include "test/support/process.h"
 #include "test/support/process_client.h"
@@ -45,12 +46,7 @@ struct RingProcessTest : ::testing::Test {
   }
   template <typename Condition>
   static bool Await(Condition condition) {
-    const MonotonicClock clock;
-    const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
-    while (!condition() && clock.NowNs() < end_ns) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    return condition();
+    return test::Await(condition, kPatienceMs);
   }
 };
 

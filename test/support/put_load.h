@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "client/client.h"
-#include "dsm/base/clock.h"
+#include "test/support/await.h"
 
 namespace farleaf {
 
@@ -97,10 +97,7 @@ class PutLoad {
 
   template <typename Condition>
   static bool WaitUntil(const Condition& condition) {
-    const MonotonicClock clock;
-    const uint64_t end_ns = clock.NowNs() + 30 * kNsPerSecond;
-    while (!condition() && clock.NowNs() < end_ns) std::this_thread::yield();
-    return condition();
+    return test::Await(condition, 30'000);
   }
 
   void PutRounds(int thread) {

@@ -12,7 +12,8 @@
 namespace farleaf::ycsb {
 namespace {
 
-constexpr KvMix kMixes[] = {KvMix::kS, KvMix::kM, KvMix::kL, KvMix::kSd, KvMix::kMd, KvMix::kLd};
+constexpr KvMix kMixes[] = {KvMix::kS,  KvMix::kM,  KvMix::kL,   KvMix::kSd,
+                            KvMix::kMd, KvMix::kLd, KvMix::kS40, KvMix::kS80};
 
 RecordCodec CodecOf(KvMix mix, InsertOrder order = InsertOrder::kHashed) {
   return {KeyLayout::kBytes, order, kMixKeyDigits, 0, mix};
@@ -171,7 +172,7 @@ TEST(KvMixTest, PropertiesThatContradictAMixAreRefused) {
     return workload.ok() ? "" : std::string(workload.status().message());
   };
   EXPECT_EQ(refusal({{"farleaf.kvmix", "xl"}}),
-            "property farleaf.kvmix=xl: expected one of none, s, m, l, sd, md, ld");
+            "property farleaf.kvmix=xl: expected one of none, s, m, l, sd, md, ld, s40, s80");
   EXPECT_EQ(refusal({{"farleaf.keys", "fixed8"}}),
             "property farleaf.keys=fixed8: farleaf.kvmix=sd needs bytes");
   EXPECT_EQ(refusal({{"fieldlength", "50"}}),

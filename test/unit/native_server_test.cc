@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "dsm/base/random.h"
+#include "test/support/await.h"
 #include "test/support/lsm_trees.h"
 #include "test/support/native_under_test.h"
 #include "test/support/pool_hosts.h"
@@ -201,12 +202,8 @@ TEST_F(NativeServerTest, StatsCountEachKindOfOperation) {
 
 /// Until `condition` holds.
 template <typename Condition>
-bool Comes(const Clock& clock, Condition condition) {
-  const uint64_t end_ns = clock.NowNs() + kPatienceMs * kNsPerMs;
-  while (!condition() && clock.NowNs() < end_ns) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return condition();
+bool Comes(Condition condition) {
+  return test::Await(condition, kPatienceMs, 10);
 }
 
 TEST_F(NativeServerTest, EachThreadKeepsTheTreesUpWithoutRequestsAndBehindTheLastOne) {
@@ -215,7 +212,7 @@ TEST_F(NativeServerTest, EachThreadKeepsTheTreesUpWithoutRequestsAndBehindTheLas
   StartServer();
   for (size_t i = 0; i < servers(); ++i) {
     test::RuledHost& trees = ruled[i];
-    EXPECT_TRUE(Comes(clock, [&] { return trees.upkeeps() >= 6; })) << trees.upkeeps();
+    EXPECT_TRUE(Comes([&] { return trees.upkeeps() >= 6; })) << trees.upkeeps();
     constexpr uint64_t kLeft = 20;
     const uint64_t before = trees.upkeeps();
     trees.set_upkeeps_left(kLeft);
