@@ -186,7 +186,7 @@ TEST_F(FrontEndFaultTest, OthersAreServedRightAndMemoryIsFlatWhileClientsDieStal
 
 // Each has been used, and has taken a block for what it sent.
 TEST_F(FrontEndFaultTest, TwoThousandIdleConnectionsKeepLessThanFourKilobytesEach) {
-  constexpr uint64_t kConnections = 2'000, kBytesEach = 4'096;
+  constexpr uint64_t kIdle = 2'000, kBytesEach = 4'096;
   if (!MayOpenFiles(5'000)) GTEST_SKIP() << "needs 5,000 open files";
   StartServer();
   const auto before = AllocatedBytes();
@@ -194,20 +194,20 @@ TEST_F(FrontEndFaultTest, TwoThousandIdleConnectionsKeepLessThanFourKilobytesEac
   std::string hello;
   client::protocol::AppendClientHello({}, &hello);
   std::vector<std::unique_ptr<TextClient>> clients;
-  for (uint64_t i = 0; i < kConnections; ++i) {
+  for (uint64_t i = 0; i < kIdle; ++i) {
     clients.push_back(std::make_unique<TextClient>(i % 3 == 0   ? tcp_url(i)
                                                    : i % 3 == 1 ? memcached_url(i)
                                                                 : redis_url(i)));
     clients.back()->Send(i % 3 == 0 ? hello : i % 3 == 1 ? "get none\r\n" : "GET none\r\n");
   }
-  for (uint64_t i = 0; i < kConnections; ++i) {
+  for (uint64_t i = 0; i < kIdle; ++i) {
     if (i % 3 != 0) clients[i]->ReceiveUntil(i % 3 == 1 ? "END\r\n" : "$-1\r\n");
   }
-  EXPECT_TRUE(AwaitOpen(kConnections));
-  EXPECT_TRUE(Await([&] { return *AllocatedBytes() < *before + kConnections * kBytesEach; }))
-      << (*AllocatedBytes() - *before) / kConnections << " bytes each";
+  EXPECT_TRUE(AwaitOpen(kIdle));
+  EXPECT_TRUE(Await([&] { return *AllocatedBytes() < *before + kIdle * kBytesEach; }))
+      << (*AllocatedBytes() - *before) / kIdle << " bytes each";
   // And they are still of use.
-  for (uint64_t i = 2; i < kConnections; i += 333 * 3) {
+  for (uint64_t i = 2; i < kIdle; i += 333 * 3) {
     EXPECT_EQ(clients[i]->AskRedis("PING\r\n"), "+PONG\r\n");
   }
 }
