@@ -9,19 +9,12 @@
 
 #include "dsm/base/check.h"
 #include "dsm/base/clock.h"
+#include "test/support/free_address.h"
 
 namespace farleaf {
 
 MemcachedUnderTest::MemcachedUnderTest(std::string output_file)
-    : output_file_(std::move(output_file)) {
-  auto any = dsm::ResolveTcp("127.0.0.1:0");
-  FARLEAF_CHECK(any.ok(), any.status());
-  auto listening = dsm::Listen(*any);
-  FARLEAF_CHECK(listening.ok(), listening.status());
-  auto address = dsm::LocalTcpAddress(listening->get());
-  FARLEAF_CHECK(address.ok(), address.status());
-  address_ = *address;
-  listening->Reset();  // and let memcached have it
+    : output_file_(std::move(output_file)), address_(FreeAddress()) {
   Start();
 }
 

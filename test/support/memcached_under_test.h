@@ -25,8 +25,7 @@ class MemcachedUnderTest {
  private:
   static bool Answers(const dsm::SocketAddress& target);
 
-  std::string output_file_;
-  std::string address_;
+  const std::string output_file_, address_;
   std::unique_ptr<ChildProcess> process_;
 };
 

@@ -5,22 +5,10 @@
 
 #include <chrono>
 #include <fstream>
-#include <random>
 #include <thread>
 #include <utility>
 
 namespace farleaf {
-
-std::string FreeAddress(const std::string& host) {
-  std::random_device device;
-  for (int attempt = 0; attempt < 1'000; ++attempt) {
-    const std::string address = fmt::format("{}:{}", host, 10'000 + device() % 20'000);
-    auto target = dsm::ResolveTcp(address);
-    FARLEAF_CHECK(target.ok(), target.status());
-    if (dsm::Listen(*target).ok()) return address;
-  }
-  FARLEAF_CHECK(false, "no free port");
-}
 
 std::string ProgramPath(const std::string& name) {
   return std::string(FARLEAF_PROGRAMS) + "/" + name;

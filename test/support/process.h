@@ -20,6 +20,7 @@
 #include "dsm/base/clock.h"
 #include "test/support/child_process.h"
 #include "test/support/fabric_under_test.h"
+#include "test/support/free_address.h"
 #include "test/support/memcached_under_test.h"
 #include "test/support/tested_fabrics.h"
 
@@ -29,10 +30,6 @@ namespace farleaf {
 inline constexpr uint64_t kPatienceMs = 60'000;
 /// The code of a process that SIGKILL has ended.
 inline constexpr int kKilled = 128 + SIGKILL;
-
-/// HOST:PORT with a port that is free now, from below the range that the system hands out by itself,
-/// so that a server can be started on it again after a pause.
-std::string FreeAddress(const std::string& host = dsm::kLoopback);
 
 /// "build/release/bin/ycsb" for "ycsb".
 std::string ProgramPath(const std::string& name);

@@ -1,7 +1,6 @@
 #include "test/support/zookeeper_under_test.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -11,22 +10,13 @@
 #include "dsm/base/check.h"
 #include "dsm/base/clock.h"
 #include "dsm/socket.h"
+#include "test/support/free_address.h"
 
 namespace farleaf {
 
 namespace {
 constexpr const char* kJar = "/usr/share/java/zookeeper.jar";
 constexpr const char* kJava = "/usr/bin/java";
-
-/// Who allows reuse, too, as Java does, may listen there; the system gives the port to nobody by itself.
-dsm::UniqueFd BindTo(const dsm::SocketAddress& address) {
-  const auto* raw = reinterpret_cast<const sockaddr*>(&address.storage);
-  dsm::UniqueFd fd(::socket(raw->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  FARLEAF_CHECK(::bind(fd.get(), raw, address.bytes) == 0, address.text);
-  return fd;
-}
 }  // namespace
 
 bool ZookeeperUnderTest::IsInstalled() {
@@ -34,13 +24,7 @@ bool ZookeeperUnderTest::IsInstalled() {
 }
 
 ZookeeperUnderTest::ZookeeperUnderTest(std::string folder, int tick_ms, const std::string& host)
-    : folder_(std::move(folder)) {
-  auto any = dsm::ResolveTcp(host + ":0");
-  FARLEAF_CHECK(any.ok(), any.status());
-  port_ = BindTo(*any);
-  auto address = dsm::LocalTcpAddress(port_.get());
-  FARLEAF_CHECK(address.ok(), address.status());
-  address_ = *address;
+    : folder_(std::move(folder)), address_(FreeAddress(host)) {
   std::ofstream(folder_ + "/zoo.cfg")
       << "dataDir=" << folder_ << "/data\nclientPortAddress=" << host
       << "\nclientPort=" << address_.substr(address_.rfind(':') + 1) << "\ntickTime=" << tick_ms

@@ -1,4 +1,5 @@
-// A real ZooKeeper on a free port, of loopback or of another address of this machine, with a folder of its own, that may be killed and started again on what it had.
+// A real ZooKeeper on a free port, of loopback or of another address of this machine, with a folder of its own, that
+// may be killed and started again on what it had.
 //
 // Thread rule: one thread.
 #pragma once
@@ -6,7 +7,6 @@
 #include <memory>
 #include <string>
 
-#include "dsm/socket.h"
 #include "test/support/child_process.h"
 
 namespace farleaf {
@@ -28,9 +28,7 @@ class ZookeeperUnderTest {
   bool Answers() const;
 
   const std::string folder_;
-  dsm::UniqueFd
-      port_;  ///< bound and without use, so that nobody else gets the port while ZooKeeper starts, or is down
-  std::string address_;
+  const std::string address_;
   std::unique_ptr<ChildProcess> process_;
 };
 
