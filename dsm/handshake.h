@@ -36,7 +36,7 @@
 namespace farleaf::dsm {
 
 inline constexpr uint32_t kHandshakeMagic = 0x53484c46;  // "FLHS"
-inline constexpr uint16_t kProtocolVersion = 2;
+inline constexpr uint16_t kProtocolVersion = 3;
 inline constexpr size_t kHandshakeHeaderBytes = 8;
 inline constexpr size_t kHandshakeBytesMax = 1024;  ///< header included
 inline constexpr size_t kClusterNameBytesMax = 128;

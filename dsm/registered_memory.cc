@@ -30,10 +30,23 @@ Result<std::unique_ptr<RegisteredMemory>> RegisteredMemory::Open(const Options& 
   std::unique_ptr<RegisteredMemory> opened(new RegisteredMemory(
       std::move(*memory), {options.cluster, {options.server, options.bytes, *incarnation}},
       usable));
-  auto agent = TcpAgent::Start(options.agent, opened->identity_, opened->memory_.bytes(), clock);
+  auto agent = opened->StartAgent(options, clock);
   if (!agent.ok()) return agent.status();
   opened->agent_ = std::move(*agent);
   return opened;
+}
+
+Result<std::unique_ptr<RegionAgent>> RegisteredMemory::StartAgent(const Options& options,
+                                                                  const Clock* clock) const {
+  if (const auto* verbs = std::get_if<VerbsAgent::Options>(&options.agent)) {
+    auto agent = VerbsAgent::Start(*verbs, identity_, memory_.bytes());
+    if (!agent.ok()) return agent.status();
+    return std::unique_ptr<RegionAgent>(std::move(*agent));
+  }
+  auto agent = TcpAgent::Start(std::get<TcpAgent::Options>(options.agent), identity_,
+                               memory_.bytes(), clock);
+  if (!agent.ok()) return agent.status();
+  return std::unique_ptr<RegionAgent>(std::move(*agent));
 }
 
 std::span<std::byte> RegisteredMemory::Bytes(Area area) const {

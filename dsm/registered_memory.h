@@ -1,9 +1,9 @@
-// RegisteredMemory: memory of this process that others of a cluster READ and WRITE over tcp, as a memory server's: a region with header,
+// RegisteredMemory: memory of this process that others of a cluster READ and WRITE over tcp or RDMA, as a memory server's: a region with header,
 // fence and lease words (dsm/region_layout.h), whose chunks nobody grants. What is behind the tables is for its owner to
 // divide (dsm/area_allocator.h). A life of it is a memory server of its own: with an id that is used for no other life, and an
 // incarnation that is drawn here.
 //
-// What its owner may do with bytes that others WRITE: the agent's threads store them (dsm/tcp/batch_executor.h). Who has
+// What its owner may do with bytes that others WRITE: the agent's threads store them (dsm/tcp/batch_executor.h), or the NIC. Who has
 // learned by an acquiring load of a word that stands behind them in the same batch, or by a message that was
 // sent after that batch was awaited, that they are there may read them, until somebody may WRITE them again.
 //
@@ -15,7 +15,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 
+#include "dsm/agent.h"
 #include "dsm/area_allocator.h"
 #include "dsm/base/clock.h"
 #include "dsm/base/result.h"
@@ -24,6 +26,7 @@
 #include "dsm/member.h"
 #include "dsm/shm/memory_region.h"
 #include "dsm/tcp/tcp_agent.h"
+#include "dsm/verbs/verbs_agent.h"
 
 namespace farleaf::dsm {
 
@@ -37,7 +40,7 @@ class RegisteredMemory {
     uint64_t bytes =
         0;  ///< of it all; the tables take 192 KiB, above 96 MiB 64 KiB more for every 256 MiB
     Hugepages hugepages = Hugepages::kIfAvailable;
-    TcpAgent::Options agent;
+    std::variant<TcpAgent::Options, VerbsAgent::Options> agent;  ///< of the fabric that it is on
   };
   /// All zero, and open to others when this returns. InvalidArgument: the size, the cluster's name or an address;
   /// IoError, AlreadyExists: the system's reason. `clock` outlives it.
@@ -60,10 +63,12 @@ class RegisteredMemory {
   RegisteredMemory(MemoryRegion memory, ServerIdentity identity, Area usable)
       : memory_(std::move(memory)), identity_(std::move(identity)), usable_(usable) {}
 
+  Result<std::unique_ptr<RegionAgent>> StartAgent(const Options& options, const Clock* clock) const;
+
   const MemoryRegion memory_;
   const ServerIdentity identity_;
   const Area usable_;
-  std::unique_ptr<TcpAgent> agent_;  // destroyed first
+  std::unique_ptr<RegionAgent> agent_;  // destroyed first
 };
 
 }  // namespace farleaf::dsm

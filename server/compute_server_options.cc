@@ -315,6 +315,13 @@ void AddClusterOptions(ConfigSchema& schema, ClusterOptions* cluster) {
       &cluster->membership);
   schema.AddInteger("node", "which node of the cluster this is, unlike all others; required",
                     &cluster->node, 0, dsm::kMembersMax - 1);
+  schema.AddEnum("peer_fabric",
+                 "how nodes reach one another's memory; the same for all of a cluster",
+                 &cluster->peer_fabric, {{"tcp", PeerFabric::kTcp}, {"verbs", PeerFabric::kVerbs}});
+  schema.AddString(
+      "peer_rdma_device",
+      "verbs: DEVICE[:PORT[:GID INDEX]]; if empty the device that peer_listen belongs to",
+      &cluster->peer_rdma_device);
   schema.AddString("peer_listen", "HOST:PORT where other nodes reach this one's memory",
                    &cluster->peer_listen);
   schema.AddString("peer_advertise", "HOST:PORT that they are told; empty: as it listens",
@@ -360,6 +367,12 @@ Status CheckClusterOptions(const ConfigSchema& schema, const ComputeServerOption
   }
   if (options.cluster.node == 0) {
     return Missing("--node", "node", "which node of the cluster this is, from 1");
+  }
+  if (options.cluster.peer_fabric == PeerFabric::kTcp &&
+      !options.cluster.peer_rdma_device.empty()) {
+    return Status::InvalidArgument(
+        "--peer-rdma-device (key peer_rdma_device) is for --peer-fabric verbs: give that too, or "
+        "leave it out");
   }
   // Of each log the tail and two that are ready, beside full ones.
   const uint32_t least = options.lsm.store.log_buffers_max + 6;

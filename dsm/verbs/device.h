@@ -45,6 +45,23 @@ std::optional<CmEvent> TakeEvent(rdma_event_channel* channel);
 /// choice leaves it open. NotFound names what is missing and lists what there is.
 Result<std::optional<SocketAddress>> SourceAddress(const VerbsDeviceChoice& choice, int family);
 
+/// What SourceAddress says for servers of either family. Immutable.
+class VerbsSources {
+ public:
+  explicit VerbsSources(const VerbsDeviceChoice& choice)
+      : ipv4_(SourceAddress(choice, AF_INET)), ipv6_(SourceAddress(choice, AF_INET6)) {}
+  /// Not Ok: no address leads from the choice to servers of this family.
+  Status Check(const SocketAddress& server) const { return Of(server).status(); }
+  /// REQUIRES: Check is Ok.
+  std::optional<SocketAddress> For(const SocketAddress& server) const { return *Of(server); }
+
+ private:
+  const Result<std::optional<SocketAddress>>& Of(const SocketAddress& server) const {
+    return server.storage.ss_family == AF_INET6 ? ipv6_ : ipv4_;
+  }
+  Result<std::optional<SocketAddress>> ipv4_, ipv6_;
+};
+
 /// A device in use: its limits and a protection domain. As long as it lives librdmacm keeps the device
 /// open, even one that was removed from the machine.
 class VerbsDevice {

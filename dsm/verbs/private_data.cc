@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kMagic = 0x42564c46;  // "FLVB"
 constexpr size_t kConnectBytes = 56;
 constexpr size_t kNameBytes = 16;
-constexpr size_t kRejectFixedBytes = 8;
+constexpr size_t kRejectFixedBytes = 10;
 static_assert(kConnectBytes <= kConnectDataBytesMax);
 
 /// What a request tells of a cluster's name. It tells clusters apart that were confused; nobody is kept
@@ -95,10 +95,11 @@ std::string EncodeAcceptData(const RemoteRegion& region) {
   return bytes;
 }
 
-std::string EncodeRejectData(const Status& why) {
+std::string EncodeRejectData(ServerId server, const Status& why) {
   const std::string_view message = why.message().substr(0, kRejectDataBytesMax - kRejectFixedBytes);
   std::string bytes = Begin(kProtocolVersion);
   ByteWriter writer(&bytes);
+  writer.Write(server);
   writer.Write(static_cast<uint8_t>(why.code()));
   writer.Write(static_cast<uint8_t>(message.size()));
   writer.WriteBytes(message);
@@ -155,14 +156,15 @@ Result<RemoteRegion> ParseAcceptData(std::string_view bytes) {
   return region;
 }
 
-Status ParseRejectData(std::string_view bytes, Status* why) {
+Status ParseRejectData(std::string_view bytes, Welcome* refusal) {
   ByteReader reader(AsBytes(bytes));
   auto version = ReadBegin(reader);
   if (!version.ok()) return version.status();
   if (*version != kProtocolVersion) {
-    *why = OtherVersion(*version);
+    refusal->refusal = OtherVersion(*version);
     return Status::Ok();
   }
+  const auto server = reader.Read<ServerId>();
   const auto code = reader.Read<uint8_t>();
   const auto message_bytes = reader.Read<uint8_t>();
   const std::string_view message = AsChars(reader.ReadBytes(message_bytes));
@@ -170,7 +172,8 @@ Status ParseRejectData(std::string_view bytes, Status* why) {
     return Status::Corruption("a malformed rejection of " + std::to_string(bytes.size()) +
                               " bytes");
   }
-  *why = Status(static_cast<StatusCode>(code), std::string(message));
+  refusal->region.server = server;
+  refusal->refusal = Status(static_cast<StatusCode>(code), std::string(message));
   return Status::Ok();
 }
 

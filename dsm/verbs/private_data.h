@@ -8,7 +8,7 @@
 //                  name, or zeros behind it
 //   accept   40 B: u32 magic · u16 version · u16 memory server · u64 region bytes ·
 //                  u64 region incarnation · u64 remote address of the region · u32 key · u32 0
-//   reject    8 B: u32 magic · u16 version · u8 status code · u8 bytes of the message · message
+//   reject   10 B: u32 magic · u16 version · u16 memory server · u8 status code · u8 bytes of the message · message
 //
 // Little-endian; zeros may follow. A rejection with status code 0 confirms a cut-off.
 // Thread rule: pure functions. Bytes from outside never fail a check.
@@ -35,14 +35,15 @@ struct RemoteRegion {
 
 std::string EncodeConnectData(const Hello& hello);
 std::string EncodeAcceptData(const RemoteRegion& region);
-std::string EncodeRejectData(const Status& why);
+/// Of memory server `server`.
+std::string EncodeRejectData(ServerId server, const Status& why);
 
 /// Corruption: not of this protocol, or too short. A Hello of another version holds its version and
 /// nothing else. The Hello's cluster is `cluster` if it can be that; else what of its name came ('?' for
 /// what no name has, '*' for what may follow), which is never `cluster`.
 Result<Hello> ParseConnectData(std::string_view bytes, const std::string& cluster);
 Result<RemoteRegion> ParseAcceptData(std::string_view bytes);
-/// The outer status: whether the bytes could be parsed.
-Status ParseRejectData(std::string_view bytes, Status* why);
+/// The returned status: whether the bytes could be parsed. `refusal`: who says what; of another version only what.
+Status ParseRejectData(std::string_view bytes, Welcome* refusal);
 
 }  // namespace farleaf::dsm

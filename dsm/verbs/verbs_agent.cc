@@ -24,8 +24,8 @@ struct DevicesDeleter {
   void operator()(ibv_context** list) const { rdma_free_devices(list); }
 };
 
-void Reject(rdma_cm_id* id, const Status& why) {
-  const std::string data = EncodeRejectData(why);
+void Reject(rdma_cm_id* id, ServerId server, const Status& why) {
+  const std::string data = EncodeRejectData(server, why);
   rdma_reject(id, data.data(), static_cast<uint8_t>(data.size()));
 }
 
@@ -211,11 +211,11 @@ void VerbsAgent::Decide(Id id, const CmEvent& request) {
   }
   if (decision.ok() && hello->kind == HelloKind::kCutOff) {
     Cut(hello->target);
-    Reject(id.get(), Status::Ok());
+    Reject(id.get(), identity_.region.server, Status::Ok());
     return;
   }
   if (decision.ok()) decision = Accept(id, *hello, request);
-  if (!decision.ok()) Reject(id.get(), decision);
+  if (!decision.ok()) Reject(id.get(), identity_.region.server, decision);
 }
 
 Status VerbsAgent::Accept(Id& id, const Hello& hello, const CmEvent& request) {

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace farleaf::dsm {
 
@@ -14,44 +15,53 @@ VerbsFabric::VerbsFabric(std::string cluster, const VerbsOptions& options, const
     : cluster_(std::move(cluster)),
       options_(options),
       clock_(clock),
+      sources_(options.device),
       lane_owners_(std::make_shared<const bool>(true)),
       shared_(std::max(options.queue_pairs_max / 4, 1u)) {}
+
+Result<SocketAddress> VerbsFabric::AddressOf(const ServerEndpoint& endpoint) const {
+  const std::string name = "memory server " + std::to_string(endpoint.server);
+  if (!endpoint.endpoint.starts_with(kVerbsPrefix)) {
+    return Status::InvalidArgument(name + ": endpoint '" + endpoint.endpoint +
+                                   "' is not of the verbs fabric");
+  }
+  auto address = ResolveTcp(std::string_view(endpoint.endpoint).substr(kVerbsPrefix.size()));
+  if (!address.ok()) return address.status().WithContext(name);
+  FARLEAF_RETURN_IF_ERROR(sources_.Check(*address));
+  return address;
+}
 
 Result<std::unique_ptr<VerbsFabric>> VerbsFabric::Connect(
     const std::vector<ServerEndpoint>& endpoints, const std::string& cluster,
     const VerbsOptions& options, const Clock* clock) {
   FARLEAF_RETURN_IF_ERROR(CheckClusterName(cluster));
   std::unique_ptr<VerbsFabric> fabric(new VerbsFabric(cluster, options, clock));
-  for (const ServerEndpoint& endpoint : endpoints) {
-    const std::string name = "memory server " + std::to_string(endpoint.server);
-    if (!endpoint.endpoint.starts_with(kVerbsPrefix)) {
-      return Status::InvalidArgument(name + ": endpoint '" + endpoint.endpoint +
-                                     "' is not of the verbs fabric");
-    }
-    auto address = ResolveTcp(std::string_view(endpoint.endpoint).substr(kVerbsPrefix.size()));
-    if (!address.ok()) return address.status().WithContext(name);
-    auto source = SourceAddress(options.device, address->storage.ss_family);
-    if (!source.ok()) return source.status();
-    fabric->servers_.push_back({endpoint.server, {std::move(*address), std::move(*source)}});
+  for (ServerEndpoint endpoint : endpoints) {
+    auto address = fabric->AddressOf(endpoint);
+    if (!address.ok()) return address.status();
+    endpoint.incarnation = 0;  // whoever answers; a directory may be behind
+    FARLEAF_RETURN_IF_ERROR(
+        fabric->known_->Add(endpoint, std::move(*address), KnownServer::Connects::kAtOpening));
   }
   auto lane = fabric->OpenLane();
   if (!lane.ok()) return lane.status();
-  for (const auto& link : (*lane)->links()) {
-    if (!link->up()) return link->failure();
-    fabric->regions_.push_back(link->region());
+  for (const ServerEndpoint& endpoint : endpoints) {
+    const VerbsLink& link = *(*lane)->Find(endpoint.server);
+    if (!link.up()) return link.failure();
+    fabric->regions_.push_back(link.region());
   }
   return fabric;
 }
 
-Result<Hello> VerbsFabric::NewHello(ServerId server) const {
+Result<Hello> VerbsFabric::NewHello() const {
   Hello hello;
-  hello.server = server;
   hello.cluster = cluster_;
   {
     std::lock_guard lock(self_mutex_);
     hello.member = self_;
   }
-  // From the system, not from a seed: two processes with one nonce would cut each other off.
+  // From the system, not from a seed: two processes with one nonce would cut each other off. A lane counts on from it:
+  // two that start within a few of each other are as unlikely as two that start at one.
   if (::getrandom(&hello.nonce, sizeof hello.nonce, 0) != sizeof hello.nonce) {
     return OsError("no random numbers");
   }
@@ -59,15 +69,10 @@ Result<Hello> VerbsFabric::NewHello(ServerId server) const {
 }
 
 Result<std::unique_ptr<VerbsLane>> VerbsFabric::OpenLane() {
-  std::vector<VerbsLane::Server> servers;
-  for (size_t i = 0; i < servers_.size(); ++i) {
-    auto hello = NewHello(servers_[i].id);
-    if (!hello.ok()) return hello.status();
-    const uint64_t expected_incarnation = i < regions_.size() ? regions_[i].incarnation : 0;
-    servers.push_back({servers_[i].target, std::move(*hello), expected_incarnation});
-  }
-  auto lane = VerbsLane::Open(std::move(servers), devices_, options_, clock_);
-  if (lane.ok()) (*lane)->AwaitLinks();
+  auto hello = NewHello();
+  if (!hello.ok()) return hello.status();
+  auto lane = VerbsLane::Open(known_, sources_, std::move(*hello), devices_, options_, clock_);
+  if (lane.ok()) (*lane)->AwaitFirst();
   return lane;
 }
 
@@ -114,24 +119,30 @@ Status VerbsFabric::Identify(const MemberIdentity& self) {
 }
 
 Status VerbsFabric::CutOff(ServerId server, const MemberIdentity& member) {
-  const auto found = std::find_if(servers_.begin(), servers_.end(),
-                                  [server](const Server& one) { return one.id == server; });
-  if (found == servers_.end()) {
-    return Status::Unavailable("memory server " + std::to_string(server) + " is not in this pool");
-  }
-  auto hello = NewHello(server);
+  const KnownServers::Server known = known_->Find(server);
+  if (!known) return known_->WhyUnknown(server);
+  auto hello = NewHello();
   if (!hello.ok()) return hello.status();
   hello->kind = HelloKind::kCutOff;
   hello->target = member;
-  auto lane = VerbsLane::Open({{found->target, std::move(*hello), 0}}, devices_, options_, clock_);
+  const auto only = std::make_shared<KnownServers>();
+  FARLEAF_RETURN_IF_ERROR(only->Add({server, known->endpoint(), 0, known->incarnation()},
+                                    known->address(), KnownServer::Connects::kAtOpening));
+  auto lane = VerbsLane::Open(only, sources_, std::move(*hello), devices_, options_, clock_);
   if (!lane.ok()) return lane.status();
-  (*lane)->AwaitLinks();
-  const VerbsLink& link = *(*lane)->links().front();
+  (*lane)->AwaitFirst();
+  const VerbsLink& link = *(*lane)->Find(server);
   if (link.up()) {
     return Status::Corruption("memory server " + std::to_string(server) +
                               " takes a request to cut off for a connection");
   }
   return link.failure();
+}
+
+Status VerbsFabric::Add(const ServerEndpoint& endpoint) {
+  auto address = AddressOf(endpoint);
+  if (!address.ok()) return address.status();
+  return known_->Add(endpoint, std::move(*address), KnownServer::Connects::kAtFirstPost);
 }
 
 }  // namespace farleaf::dsm

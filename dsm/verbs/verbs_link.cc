@@ -21,24 +21,29 @@ uint8_t AckTimeoutExponent(uint64_t ms) {
 
 }  // namespace
 
-VerbsLink::VerbsLink(VerbsLinkHost* host, uint16_t index, Target target, Hello hello,
-                     uint64_t expected_incarnation, const VerbsOptions& options, const Clock* clock)
+VerbsLink::VerbsLink(VerbsLinkHost* host, uint16_t index, KnownServers::Server server,
+                     std::optional<SocketAddress> source, Hello hello, const VerbsOptions& options,
+                     const Clock* clock)
     : host_(host),
       index_(index),
-      target_(std::move(target)),
+      server_(std::move(server)),
+      address_(server_->address()),
+      source_(std::move(source)),
       hello_(std::move(hello)),
-      expected_incarnation_(expected_incarnation),
       options_(options),
       clock_(clock),
       recovery_("memory server " + std::to_string(hello_.server), options.recovery, clock) {}
 
-VerbsLink::~VerbsLink() { Drop(); }
+VerbsLink::~VerbsLink() {
+  Drop();
+  host_->Freed(index_);
+}
 
 // ---- Connecting
 // ----------------------------------------------------------------------------------
 
 void VerbsLink::Connect() {
-  if (state_ != State::kDown) return;
+  if (state_ != State::kDown || held_back_) return;
   recovery_.AttemptStarted();
   try_failure_ = Status::Ok();
   Dial();
@@ -48,7 +53,7 @@ void VerbsLink::Dial() {
   constexpr uint64_t kTriesPerAttempt = 3;
   try_deadline_ns_ =
       clock_->NowNs() + options_.recovery.connect_timeout_ms * kNsPerMs / kTriesPerAttempt;
-  ++generation_;
+  generation_ = host_->NextGeneration();
   rdma_cm_id* raw = nullptr;
   if (rdma_create_id(host_->event_channel(), &raw, this, RDMA_PS_TCP) != 0) {
     AttemptFailed(VerbsError("cannot connect over RDMA"), Server::kMaybeThere);
@@ -62,10 +67,10 @@ void VerbsLink::Dial() {
   auto address_of = [](const SocketAddress& address) {
     return reinterpret_cast<sockaddr*>(const_cast<sockaddr_storage*>(&address.storage));
   };
-  sockaddr* source = target_.source ? address_of(*target_.source) : nullptr;
+  sockaddr* source = source_ ? address_of(*source_) : nullptr;
   const int timeout_ms = static_cast<int>(options_.recovery.connect_timeout_ms);
-  if (rdma_resolve_addr(raw, source, address_of(target_.address), timeout_ms) != 0) {
-    AttemptFailed(Status::Unavailable("no RDMA device leads to " + target_.address.text + ": " +
+  if (rdma_resolve_addr(raw, source, address_of(address_), timeout_ms) != 0) {
+    AttemptFailed(Status::Unavailable("no RDMA device leads to " + address_.text + ": " +
                                       std::strerror(errno)),
                   Server::kMaybeThere);
     return;
@@ -94,9 +99,9 @@ void VerbsLink::HandleEvent(const CmEvent& event) {
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
       if (connecting()) {
-        AttemptFailed(Status::Unavailable("cannot connect to " + target_.address.text + ": " +
-                                          event.ToString()),
-                      Server::kMaybeThere);
+        AttemptFailed(
+            Status::Unavailable("cannot connect to " + address_.text + ": " + event.ToString()),
+            Server::kMaybeThere);
       }
       break;
     case RDMA_CM_EVENT_DISCONNECTED:
@@ -135,7 +140,7 @@ void VerbsLink::Resolved() {
   queue_pair_ = std::move(*queue_pair);
   const int timeout_ms = static_cast<int>(options_.recovery.connect_timeout_ms);
   if (rdma_resolve_route(id_.get(), timeout_ms) != 0) {
-    AttemptFailed(VerbsError("no RDMA route to " + target_.address.text), Server::kMaybeThere);
+    AttemptFailed(VerbsError("no RDMA route to " + address_.text), Server::kMaybeThere);
     return;
   }
   state_ = State::kRouting;
@@ -151,7 +156,7 @@ void VerbsLink::Routed() {
   parameters.retry_count = std::min(options_.retries, VerbsOptions::kRetriesMax);
   parameters.rnr_retry_count = 7;
   if (rdma_connect(id_.get(), &parameters) != 0) {
-    AttemptFailed(VerbsError("cannot connect to " + target_.address.text), Server::kMaybeThere);
+    AttemptFailed(VerbsError("cannot connect to " + address_.text), Server::kMaybeThere);
     return;
   }
   state_ = State::kConnecting;
@@ -160,34 +165,42 @@ void VerbsLink::Routed() {
 void VerbsLink::Established(const CmEvent& event) {
   auto remote = ParseAcceptData(event.private_data);
   if (!remote.ok()) {
-    AttemptFailed(remote.status().WithContext(target_.address.text), Server::kMaybeThere);
+    AttemptFailed(remote.status().WithContext(address_.text), Server::kMaybeThere);
     return;
   }
   Welcome welcome;
   welcome.region = remote->info;
-  if (Status status = CheckWelcome(welcome, hello_, expected_incarnation_); !status.ok()) {
+  Status status = CheckWelcome(welcome, hello_, server_->incarnation());
+  if (status.ok() && !server_->Settle(welcome.region.incarnation)) {
+    status = CheckWelcome(welcome, hello_, server_->incarnation());  // another link was first
+  }
+  if (!status.ok()) {
     LoseForGood(std::move(status));
     return;
   }
   region_ = remote->info;
-  expected_incarnation_ = region_.incarnation;
   queue_pair_->SetRemote(*remote);
   state_ = State::kUp;
   for (Batch* batch : recovery_.Restored()) Post(*batch);
+  EndIfRetired();
 }
 
 void VerbsLink::Rejected(const CmEvent& event) {
   if (event.status == kRejectedNobodyListens) {
-    AttemptFailed(Status::Unavailable("nobody listens on " + target_.address.text), Server::kGone);
+    AttemptFailed(Status::Unavailable("nobody listens on " + address_.text), Server::kGone);
     return;
   }
-  Status why;
-  if (event.status != kRejectedByServer || !ParseRejectData(event.private_data, &why).ok()) {
+  Welcome answer;
+  answer.region.server = hello_.server;
+  if (event.status != kRejectedByServer || !ParseRejectData(event.private_data, &answer).ok()) {
     TryFailed(Status::Unavailable("rejected: " + event.ToString()));
     return;
   }
-  if (why.ok() && hello_.kind == HelloKind::kAttach) {
-    why = Status::Corruption(target_.address.text + " rejects the connection without a reason");
+  Status why;
+  if (!answer.refusal.ok()) {
+    why = CheckWelcome(answer, hello_, server_->incarnation());
+  } else if (hello_.kind == HelloKind::kAttach) {
+    why = Status::Corruption(address_.text + " rejects the connection without a reason");
   }
   // A server that has no room now may have some later; all else stays as it is.
   if (why.code() == StatusCode::kResourceExhausted) {
@@ -227,12 +240,38 @@ void VerbsLink::AttemptFailed(const Status& why, Server server) {
   // What this machine or the server lacks now it may have later, whatever the system calls it.
   const bool local = why.code() == StatusCode::kIoError;
   recovery_.AttemptFailed(local ? Status::Unavailable(std::string(why.message())) : why, server);
+  EndIfRetired();
 }
 
 void VerbsLink::LoseForGood(Status why) {
   Drop();
   state_ = State::kLost;
   recovery_.LoseForGood(std::move(why));
+}
+
+// ---- Coming and going
+// ------------------------------------------------------------------------------
+
+void VerbsLink::Retire() {
+  retired_ = true;
+  held_back_ = false;
+  recovery_.FailWaiting(KnownServers::Removed(hello_.server));
+  if (up() && !queue_pair_->idle()) {
+    Break("it was removed");
+  } else {
+    EndIfRetired();
+  }
+}
+
+void VerbsLink::EndIfRetired() {
+  if (!retired_ || recovery_.holds_batches()) return;
+  Drop();
+  state_ = State::kLost;
+}
+
+void VerbsLink::Release() {
+  held_back_ = false;
+  if (recovery_.holds_batches()) Connect();
 }
 
 // ---- Batches
@@ -259,7 +298,7 @@ void VerbsLink::Post(Batch& batch) {
     if (!queue_pair_->Post(batch)) Break("the device refuses a work request");
     return;
   }
-  if (recovery_.Wait(batch, connecting())) Connect();
+  if (recovery_.Wait(batch, connecting() || held_back_)) Connect();
 }
 
 void VerbsLink::Refuse(Batch& batch, Status why) {
@@ -288,9 +327,9 @@ void VerbsLink::HandleQueueFailure() {
   }
 }
 
-size_t VerbsLink::Tick() {
+size_t VerbsLink::Poll() {
   if (connecting() && recovery_.attempt_overdue()) {
-    AttemptFailed(Status::Unavailable(target_.address.text + " does not answer within " +
+    AttemptFailed(Status::Unavailable(address_.text + " does not answer within " +
                                       std::to_string(options_.recovery.connect_timeout_ms) + " ms"),
                   Server::kMaybeThere);
   } else if (connecting() && clock_->NowNs() >= try_deadline_ns_) {

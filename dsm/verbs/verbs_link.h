@@ -22,6 +22,7 @@
 
 #include "dsm/base/clock.h"
 #include "dsm/handshake.h"
+#include "dsm/known_servers.h"
 #include "dsm/link_recovery.h"
 #include "dsm/socket.h"
 #include "dsm/verbs/device.h"
@@ -42,18 +43,19 @@ class VerbsLinkHost {
     uint32_t queue_depth;
   };
   virtual Result<Completions> CompletionsOf(const std::shared_ptr<VerbsDevice>& device) = 0;
+  /// Of a connection: no other one of the host has it, of whichever link.
+  virtual uint32_t NextGeneration() = 0;
+  /// The link with this index is gone.
+  virtual void Freed(uint16_t index) = 0;
 };
 
 class VerbsLink {
  public:
-  struct Target {
-    SocketAddress address;
-    std::optional<SocketAddress> source;  ///< fixes device and port
-  };
-  /// `index` tells its completions from those of the host's other links. `hello.nonce` must be unique.
-  /// `expected_incarnation` 0: whatever the server says.
-  VerbsLink(VerbsLinkHost* host, uint16_t index, Target target, Hello hello,
-            uint64_t expected_incarnation, const VerbsOptions& options, const Clock* clock);
+  /// `index` tells its completions from those of the host's other links. `source` fixes device and port.
+  /// `hello.nonce` must be unique.
+  VerbsLink(VerbsLinkHost* host, uint16_t index, KnownServers::Server server,
+            std::optional<SocketAddress> source, Hello hello, const VerbsOptions& options,
+            const Clock* clock);
   ~VerbsLink();
   VerbsLink(const VerbsLink&) = delete;
 
@@ -66,7 +68,15 @@ class VerbsLink {
   /// An event of the connection manager for this link's connection.
   void HandleEvent(const CmEvent& event);
   /// Watches deadlines and retries, and returns the batches completed other than by HandleCompletion.
-  size_t Tick();
+  size_t Poll();
+
+  // For LinkTable.
+  const KnownServer& server() const { return *server_; }
+  void Retire();
+  bool ended() const { return retired_ && state_ == State::kLost; }
+  void HoldBack() { held_back_ = true; }
+  bool held_back() const { return held_back_; }
+  void Release();
 
   bool owns(const rdma_cm_id* id) const { return id_.get() == id; }
   bool up() const { return state_ == State::kUp; }
@@ -74,6 +84,8 @@ class VerbsLink {
     return state_ == State::kResolving || state_ == State::kRouting ||
            state_ == State::kConnecting || state_ == State::kPausing;
   }
+  /// It is not up, and has something to do.
+  bool unsettled() const { return !up() && (connecting() || recovery_.holds_batches()); }
   /// Batches are in flight, or wait for the connection.
   bool busy() const { return up() ? !queue_pair_->idle() : recovery_.holds_batches(); }
   /// Why it is not up; ok: the server confirmed a cut-off, which is what the Hello asked for.
@@ -81,7 +93,7 @@ class VerbsLink {
   const Status& failure() const { return recovery_.failure(); }
   /// REQUIRES: was up once.
   const RegionInfo& region() const { return region_; }
-  /// When Tick has to be called at the latest, on the clock; UINT64_MAX: no need.
+  /// When Poll has to be called at the latest, on the clock; UINT64_MAX: no need.
   uint64_t due_ns() const;
   /// REQUIRES: up.
   const QueuePairCounts& counts() const { return queue_pair_->counts(); }
@@ -111,21 +123,24 @@ class VerbsLink {
   void Refuse(Batch& batch, Status why);
   void LoseForGood(Status why);
   void Drop();
+  void EndIfRetired();
   uint64_t tag() const { return uint64_t{index_} << 48 | generation_; }
 
   VerbsLinkHost* const host_;
   const uint16_t index_;
-  const Target target_;
+  const KnownServers::Server server_;
+  const SocketAddress& address_;  ///< the server's
+  const std::optional<SocketAddress> source_;
   const Hello hello_;
-  uint64_t expected_incarnation_;
   const VerbsOptions options_;
   const Clock* clock_;
 
   State state_ = State::kDown;
+  bool held_back_ = false, retired_ = false;
   uint32_t generation_ = 0;       ///< of the connection
   uint64_t try_deadline_ns_ = 0;  ///< then the next try begins
   Status try_failure_;            ///< of the last one
-  size_t refused_ = 0;            ///< batches that Refuse completed since the last Tick
+  size_t refused_ = 0;            ///< batches that Refuse completed since the last Poll
   std::unique_ptr<rdma_cm_id, IdDeleter> id_;
   std::unique_ptr<QueuePair> queue_pair_;  // destroyed before id_
   LinkRecovery recovery_;

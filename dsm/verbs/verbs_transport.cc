@@ -27,6 +27,7 @@ void WaitFor(std::vector<pollfd>& waited, uint64_t timeout_ns, uint64_t due_ns,
 // ---- One thread's own lane
 
 void VerbsTransport::Wait(int wake_fd, uint64_t timeout_ns) {
+  if (lane_->stale()) return;
   lane_->Arm();
   if (lane_->Poll() > 0) return;
   waited_.assign(1, {wake_fd, POLLIN, 0});
@@ -92,6 +93,7 @@ void SharedVerbsTransport::Wait(int wake_fd, uint64_t timeout_ns) {
   uint64_t due_ns = UINT64_MAX;
   {
     std::lock_guard lock(shared_->mutex);
+    if (shared_->lane->stale()) return;
     shared_->lane->Arm();
     if (PollLane() > 0) return;
     shared_->sleepers.push_back(wake_.get());

@@ -8,6 +8,8 @@
 
 #include "dsm/base/log.h"
 #include "dsm/null_transport.h"
+#include "dsm/tcp/tcp_fabric.h"
+#include "dsm/verbs/verbs_fabric.h"
 #include "server/cluster/held.h"
 #include "server/cluster/leaving.h"
 #include "server/lsm/store_report.h"
@@ -27,6 +29,8 @@ namespace {
 constexpr const char* kLivesPath = "/lives";
 constexpr const char* kElectionParent = "/master";
 constexpr uint64_t kNodePauseNs = 20 * kNsPerMs;
+/// Of RDMA: a backup that does not answer is to be taken out of the view within seconds, as over tcp.
+constexpr uint64_t kConnectTimeoutMs = 2'000, kAckTimeoutMs = 64;
 /// Nothing that this node serves has a backup for so long: nobody will take over.
 constexpr uint64_t kNobodyNs = kNsPerSecond;
 constexpr uint64_t kStampNsMin = 20 * kNsPerMs;
@@ -84,9 +88,7 @@ Status ClusterEngine::Join() {
   auto session = membership::ZookeeperMembership::Open(cluster_.membership, options, clock_);
   if (!session.ok()) return session.status();
   session_ = std::move(*session);
-  auto fabric = dsm::TcpFabric::Connect({}, ClusterName(cluster_.membership), {}, clock_);
-  if (!fabric.ok()) return fabric.status();
-  fabric_ = std::move(*fabric);
+  FARLEAF_RETURN_IF_ERROR(OpenFabric());
   for (auto* worker : {&worker_, &control_, &observer_}) {
     auto opened = OpenWorker();
     if (!opened.ok()) return opened.status();
@@ -98,6 +100,25 @@ Status ClusterEngine::Join() {
   MakeParts();
   FARLEAF_LOG(info, "{} of {}: life {}, memory at {}", Name(), cluster_.membership, life_,
               memory_->endpoint().endpoint);
+  return Status::Ok();
+}
+
+Status ClusterEngine::OpenFabric() {
+  const std::string cluster = ClusterName(cluster_.membership);
+  if (cluster_.peer_fabric == PeerFabric::kTcp) {
+    auto fabric = dsm::TcpFabric::Connect({}, cluster, {}, clock_);
+    if (!fabric.ok()) return fabric.status();
+    fabric_ = std::move(*fabric);
+    return Status::Ok();
+  }
+  auto device = dsm::ParseDeviceChoice(cluster_.peer_rdma_device);
+  if (!device.ok()) return device.status().WithContext("peer_rdma_device");
+  const dsm::VerbsOptions options{.device = std::move(*device),
+                                  .recovery = {.connect_timeout_ms = kConnectTimeoutMs},
+                                  .ack_timeout_ms = kAckTimeoutMs};
+  auto fabric = dsm::VerbsFabric::Connect({}, cluster, options, clock_);
+  if (!fabric.ok()) return fabric.status().WithContext("peer_fabric verbs");
+  fabric_ = std::move(*fabric);
   return Status::Ok();
 }
 
@@ -121,8 +142,16 @@ Status ClusterEngine::OpenMemory() {
   options.cluster = ClusterName(cluster_.membership);
   options.server = ServerOf(life_);
   options.bytes = RoundUp(kTablesBytes + cluster_.regions_max * layout->bytes(), kTablesBytes);
-  options.agent.listen = cluster_.peer_listen;
-  options.agent.advertise = cluster_.peer_advertise;
+  if (cluster_.peer_fabric == PeerFabric::kVerbs) {
+    auto device = dsm::ParseDeviceChoice(cluster_.peer_rdma_device);
+    if (!device.ok()) return device.status().WithContext("peer_rdma_device");
+    options.agent = dsm::VerbsAgent::Options{.listen = cluster_.peer_listen,
+                                             .advertise = cluster_.peer_advertise,
+                                             .device = std::move(*device)};
+  } else {
+    options.agent = dsm::TcpAgent::Options{.listen = cluster_.peer_listen,
+                                           .advertise = cluster_.peer_advertise};
+  }
   auto memory = dsm::RegisteredMemory::Open(options, clock_);
   if (!memory.ok()) return memory.status().WithContext("peer_listen");
   memory_ = std::move(*memory);

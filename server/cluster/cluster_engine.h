@@ -22,7 +22,7 @@
 #include "dsm/area_allocator.h"
 #include "dsm/base/clock.h"
 #include "dsm/registered_memory.h"
-#include "dsm/tcp/tcp_fabric.h"
+#include "dsm/transport.h"
 #include "server/cluster/cluster_tree_host.h"
 #include "server/cluster/master.h"
 #include "server/cluster/node_regions.h"
@@ -33,9 +33,14 @@
 
 namespace farleaf::server {
 
+/// How nodes reach one another's memory.
+enum class PeerFabric : uint8_t { kTcp, kVerbs };
+
 struct ClusterOptions {
   std::string membership;  ///< zookeeper://HOST:PORT[,...]/CLUSTER; empty: no cluster
   uint32_t node = 0;       ///< 1..4095, unlike all others of the cluster
+  PeerFabric peer_fabric = PeerFabric::kTcp;  ///< of all nodes
+  std::string peer_rdma_device;  ///< kVerbs; DEVICE[:PORT[:GID INDEX]]; empty: that of peer_listen
   std::string peer_listen = "127.0.0.1:0";  ///< where others reach this node's memory
   std::string peer_advertise;               ///< what they are told; empty: as it listens
   std::string
@@ -79,6 +84,7 @@ class ClusterEngine final : public Engine {
       : cluster_(cluster), lsm_(lsm), seed_(seed), clock_(clock), unwanted_(std::move(unwanted)) {}
   Status Join();
   dsm::Task<Status> BeginLife();
+  Status OpenFabric();
   Status OpenMemory();
   void MakeParts();
   dsm::Task<Status> Announce(std::string url);
@@ -107,7 +113,7 @@ class ClusterEngine final : public Engine {
   std::unique_ptr<membership::ZookeeperMembership> session_;
   std::unique_ptr<dsm::RegisteredMemory> memory_;
   std::unique_ptr<dsm::AreaAllocator> areas_;
-  std::unique_ptr<dsm::TcpFabric> fabric_;
+  std::unique_ptr<dsm::Fabric> fabric_;
   std::unique_ptr<dsm::Worker> control_;  // of control_thread_
   std::unique_ptr<dsm::Worker> worker_;   // of the thread that opens and closes
   std::unique_ptr<cluster::RegionFiles> files_;

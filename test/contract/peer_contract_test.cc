@@ -270,9 +270,91 @@ TEST_P(PeerContract, NodesComeAndGoWhileThreadsPost) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, PeerContract,
-                         ::testing::Values(FabricKind::kTcp, FabricKind::kSim),
+std::vector<FabricKind> PeerFabrics() {
+  std::vector<FabricKind> kinds = NetworkFabrics();
+  kinds.push_back(FabricKind::kSim);
+  return kinds;
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, PeerContract, ::testing::ValuesIn(PeerFabrics()),
                          [](const auto& param) { return FabricKindName(param.param); });
+
+// ---- Of fabrics with connections
+
+class NetworkPeers : public ::testing::TestWithParam<FabricKind> {};
+INSTANTIATE_TEST_SUITE_P(Fabrics, NetworkPeers, ::testing::ValuesIn(NetworkFabrics()),
+                         [](const auto& param) { return FabricKindName(param.param); });
+
+TEST_P(NetworkPeers, ARemovedServersConnectionsAreClosed) {
+  PeersUnderTest peers(GetParam());
+  TestClient client(peers.fabric(), peers.clock());
+  const ServerId server = peers.BeginAndAdd(0);
+  client.WriteWord(server, kA, 1);
+  EXPECT_EQ(peers.ConnectionsOf(0), 1u);
+  peers.fabric().Remove(server);
+  client.transport().Poll();
+  const uint64_t deadline_ns = peers.clock().NowNs() + TestClient::kDeadlineNs;
+  while (peers.ConnectionsOf(0) > 0) {
+    ASSERT_LT(peers.clock().NowNs(), deadline_ns);
+    std::this_thread::yield();
+  }
+}
+
+TEST_P(NetworkPeers, AnIdIsNotKnownAtTwoAddresses) {
+  PeersUnderTest peers(GetParam());
+  const ServerEndpoint endpoint = peers.Begin(0);
+  ASSERT_TRUE(peers.fabric().Add(endpoint).ok());
+  ServerEndpoint elsewhere = peers.Begin(1);
+  elsewhere.server = endpoint.server;
+  const Status status = peers.fabric().Add(elsewhere);
+  EXPECT_EQ(status.ToString(), "already exists: memory server " + std::to_string(endpoint.server) +
+                                   " is known at " + endpoint.endpoint + ", not at " +
+                                   elsewhere.endpoint + ": it has to be removed first");
+  TestClient client(peers.fabric(), peers.clock());
+  client.WriteWord(endpoint.server, kA, 4);
+  EXPECT_EQ(peers.WordOf(0, kA), 4u);
+  EXPECT_EQ(peers.fabric().Add({9, "shm:/nowhere", 0, 0}).code(), StatusCode::kInvalidArgument);
+}
+
+// Nobody said which life is meant: all links hold to the one that answered first.
+TEST_P(NetworkPeers, TheFirstAnswerSettlesWhichLifeIsMeant) {
+  FabricUnderTest cluster(GetParam());
+  const auto fabric = FabricWithoutServers(GetParam(), "tested", &cluster.clock());
+  ServerEndpoint endpoint = cluster.server(1).endpoint();
+  endpoint.incarnation = 0;
+  ASSERT_TRUE(fabric->Add(endpoint).ok());
+  TestClient first(*fabric, cluster.clock()), second(*fabric, cluster.clock());
+  first.WriteWord(1, kA, 1);
+  cluster.KillServer(1);
+  RegionServer other = cluster.StartServer(1, 999, AddressOf(endpoint));
+  uint64_t word = 0;
+  Batch batch(1);
+  batch.ReadWord(kA, &word);
+  EXPECT_EQ(second.Run(batch).ToString(),
+            "unavailable: memory server 1 lost (restarted with another incarnation)");
+  ASSERT_TRUE(fabric->Add(other.endpoint()).ok());
+  EXPECT_EQ(second.ReadWord(1, kA), 0u);
+  EXPECT_EQ(first.ReadWord(1, kA), 0u);
+}
+
+TEST_P(NetworkPeers, AnotherNodeAtTheAddressOfOneThatDiedSaysWhoIsLost) {
+  PeersUnderTest peers(GetParam());
+  TestClient client(peers.fabric(), peers.clock());
+  const ServerId first = peers.BeginAndAdd(0);
+  client.WriteWord(first, kA, 1);
+  peers.End(0);
+  const ServerId second = peers.BeginAndAdd(0);
+  Status status;
+  do {  // its connection breaks first
+    uint64_t word = 0;
+    Batch batch(first);
+    batch.ReadWord(kA, &word);
+    status = client.Run(batch);
+    ASSERT_EQ(status.code(), StatusCode::kUnavailable) << status;
+  } while (!status.message().ends_with("has its address now)"));
+  EXPECT_EQ(status.message(), "memory server " + std::to_string(first) + " lost (memory server " +
+                                  std::to_string(second) + " has its address now)");
+}
 
 // ---- What is special to a fabric
 
@@ -320,78 +402,6 @@ TEST(TcpPeers, BatchesThatWaitForAServerThatIsRemovedFailAtOnce) {
   peers.fabric().Remove(3);
   client.Await(stuck.state);
   EXPECT_EQ(stuck.batches.front().status().ToString(), "unavailable: memory server 3 was removed");
-}
-
-TEST(TcpPeers, ARemovedServersSocketsAreClosed) {
-  PeersUnderTest peers(FabricKind::kTcp);
-  TestClient client(peers.fabric(), peers.clock());
-  const ServerId server = peers.BeginAndAdd(0);
-  client.WriteWord(server, kA, 1);
-  EXPECT_EQ(peers.ConnectionsOf(0), 1u);
-  peers.fabric().Remove(server);
-  client.transport().Poll();
-  const uint64_t deadline_ns = peers.clock().NowNs() + TestClient::kDeadlineNs;
-  while (peers.ConnectionsOf(0) > 0) {
-    ASSERT_LT(peers.clock().NowNs(), deadline_ns);
-    std::this_thread::yield();
-  }
-}
-
-TEST(TcpPeers, AnIdIsNotKnownAtTwoAddresses) {
-  PeersUnderTest peers(FabricKind::kTcp);
-  const ServerEndpoint endpoint = peers.Begin(0);
-  ASSERT_TRUE(peers.fabric().Add(endpoint).ok());
-  ServerEndpoint elsewhere = peers.Begin(1);
-  elsewhere.server = endpoint.server;
-  const Status status = peers.fabric().Add(elsewhere);
-  EXPECT_EQ(status.ToString(), "already exists: memory server " + std::to_string(endpoint.server) +
-                                   " is known at " + endpoint.endpoint + ", not at " +
-                                   elsewhere.endpoint + ": it has to be removed first");
-  TestClient client(peers.fabric(), peers.clock());
-  client.WriteWord(endpoint.server, kA, 4);
-  EXPECT_EQ(peers.WordOf(0, kA), 4u);
-  EXPECT_EQ(peers.fabric().Add({9, "shm:/nowhere", 0, 0}).code(), StatusCode::kInvalidArgument);
-}
-
-// Nobody said which life is meant: all links hold to the one that answered first.
-TEST(TcpPeers, TheFirstAnswerSettlesWhichLifeIsMeant) {
-  FabricUnderTest cluster(FabricKind::kTcp);
-  auto fabric = TcpFabric::Connect({}, "tested", {}, &cluster.clock());
-  ASSERT_TRUE(fabric.ok()) << fabric.status();
-  ServerEndpoint endpoint = cluster.server(1).endpoint();
-  endpoint.incarnation = 0;
-  ASSERT_TRUE((*fabric)->Add(endpoint).ok());
-  TestClient first(**fabric, cluster.clock()), second(**fabric, cluster.clock());
-  first.WriteWord(1, kA, 1);
-  cluster.KillServer(1);
-  RegionServer other = cluster.StartServer(1, 999, endpoint.endpoint.substr(4));
-  uint64_t word = 0;
-  Batch batch(1);
-  batch.ReadWord(kA, &word);
-  EXPECT_EQ(second.Run(batch).ToString(),
-            "unavailable: memory server 1 lost (restarted with another incarnation)");
-  ASSERT_TRUE((*fabric)->Add(other.endpoint()).ok());
-  EXPECT_EQ(second.ReadWord(1, kA), 0u);
-  EXPECT_EQ(first.ReadWord(1, kA), 0u);
-}
-
-TEST(TcpPeers, AnotherNodeAtTheAddressOfOneThatDiedSaysWhoIsLost) {
-  PeersUnderTest peers(FabricKind::kTcp);
-  TestClient client(peers.fabric(), peers.clock());
-  const ServerId first = peers.BeginAndAdd(0);
-  client.WriteWord(first, kA, 1);
-  peers.End(0);
-  const ServerId second = peers.BeginAndAdd(0);
-  Status status;
-  do {  // its connection breaks first
-    uint64_t word = 0;
-    Batch batch(first);
-    batch.ReadWord(kA, &word);
-    status = client.Run(batch);
-    ASSERT_EQ(status.code(), StatusCode::kUnavailable) << status;
-  } while (!status.message().ends_with("has its address now)"));
-  EXPECT_EQ(status.message(), "memory server " + std::to_string(first) + " lost (memory server " +
-                                  std::to_string(second) + " has its address now)");
 }
 
 TEST(SimPeers, AServerThatDoesNotAnswerKeepsNobodyWaiting) {

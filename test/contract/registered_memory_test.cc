@@ -1,4 +1,4 @@
-// Memory that a process registers for others: a region like a memory server's, behind a TcpAgent.
+// Memory that a process registers for others: a region like a memory server's, behind an agent.
 #include "dsm/registered_memory.h"
 
 #include <gtest/gtest.h>
@@ -7,13 +7,13 @@
 #include <atomic>
 
 #include "dsm/region_layout.h"
-#include "dsm/tcp/tcp_fabric.h"
 #include "test/support/fabric_under_test.h"
+#include "test/support/peers_under_test.h"
 
 namespace farleaf::dsm {
 namespace {
 
-struct RegisteredMemoryTest : ::testing::Test {
+struct RegisteredMemoryTest : ::testing::TestWithParam<FabricKind> {
   MonotonicClock clock;
 
   RegisteredMemory::Options OptionsOf(uint64_t bytes) const {
@@ -21,6 +21,7 @@ struct RegisteredMemoryTest : ::testing::Test {
     options.cluster = "tested";
     options.server = 77;
     options.bytes = bytes;
+    options.agent = AgentOptions(GetParam(), ListenHost() + ":0");
     return options;
   }
   std::unique_ptr<RegisteredMemory> Open(uint64_t bytes) const {
@@ -28,14 +29,14 @@ struct RegisteredMemoryTest : ::testing::Test {
     FARLEAF_CHECK(memory.ok(), memory.status());
     return std::move(*memory);
   }
-  std::unique_ptr<TcpFabric> FabricTo(const RegisteredMemory& memory) const {
-    auto fabric = TcpFabric::Connect({memory.endpoint()}, "tested", {}, &clock);
-    FARLEAF_CHECK(fabric.ok(), fabric.status());
-    return std::move(*fabric);
+  std::unique_ptr<Fabric> FabricTo(const RegisteredMemory& memory) const {
+    auto fabric = FabricWithoutServers(GetParam(), "tested", &clock);
+    FARLEAF_CHECK(fabric->Add(memory.endpoint()).ok());
+    return fabric;
   }
 };
 
-TEST_F(RegisteredMemoryTest, ItsAreaLiesBehindTheTables) {
+TEST_P(RegisteredMemoryTest, ItsAreaLiesBehindTheTables) {
   for (const uint64_t bytes :
        {uint64_t{256} << 10, uint64_t{2} << 20, (uint64_t{96} << 20) + 4096, uint64_t{512} << 20}) {
     const auto memory = Open(bytes);
@@ -61,11 +62,10 @@ TEST_F(RegisteredMemoryTest, ItsAreaLiesBehindTheTables) {
   }
 }
 
-TEST_F(RegisteredMemoryTest, WhatOthersWriteIsThere) {
+TEST_P(RegisteredMemoryTest, WhatOthersWriteIsThere) {
   const auto memory = Open(1 << 20);
   const Area area{memory->usable().offset + 4096, 64};
   const auto fabric = FabricTo(*memory);
-  EXPECT_EQ(fabric->regions().front().incarnation, memory->incarnation());
   TestClient client(*fabric, clock);
   client.WriteWord(77, area.offset + 8, 0x1234);
   EXPECT_EQ(memory->connections(), 1u);
@@ -73,7 +73,7 @@ TEST_F(RegisteredMemoryTest, WhatOthersWriteIsThere) {
   EXPECT_EQ(std::atomic_ref(*const_cast<uint64_t*>(word)).load(), 0x1234u);
 }
 
-TEST_F(RegisteredMemoryTest, WhoIsCutOffLandsNothingAnyMore) {
+TEST_P(RegisteredMemoryTest, WhoIsCutOffLandsNothingAnyMore) {
   const auto memory = Open(1 << 20);
   const uint64_t offset = memory->usable().offset;
   const auto old_primary = FabricTo(*memory), new_primary = FabricTo(*memory);
@@ -91,11 +91,11 @@ TEST_F(RegisteredMemoryTest, WhoIsCutOffLandsNothingAnyMore) {
   EXPECT_EQ(client.ReadWord(77, FenceWordOffset(5)), 1u);
 }
 
-TEST_F(RegisteredMemoryTest, EveryLifeHasAnIncarnationOfItsOwn) {
+TEST_P(RegisteredMemoryTest, EveryLifeHasAnIncarnationOfItsOwn) {
   EXPECT_NE(Open(1 << 20)->incarnation(), Open(1 << 20)->incarnation());
 }
 
-TEST_F(RegisteredMemoryTest, WhatCannotBeOpenedSaysWhy) {
+TEST_P(RegisteredMemoryTest, WhatCannotBeOpenedSaysWhy) {
   const auto code = [&](auto change) {
     RegisteredMemory::Options options = OptionsOf(1 << 20);
     change(options);
@@ -104,11 +104,16 @@ TEST_F(RegisteredMemoryTest, WhatCannotBeOpenedSaysWhy) {
   EXPECT_EQ(code([](auto& o) { o.bytes = 100 << 10; }), StatusCode::kInvalidArgument);
   EXPECT_EQ(code([](auto& o) { o.bytes += 8; }), StatusCode::kInvalidArgument);
   EXPECT_EQ(code([](auto& o) { o.cluster = "two words"; }), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code([](auto& o) { o.agent.listen = "nowhere"; }), StatusCode::kInvalidArgument);
+  const auto listens = [&](const std::string& listen) {
+    return code([&](auto& o) { o.agent = AgentOptions(GetParam(), listen); });
+  };
+  EXPECT_EQ(listens("nowhere"), StatusCode::kInvalidArgument);
   const auto memory = Open(1 << 20);
-  const std::string taken = memory->endpoint().endpoint.substr(4);
-  EXPECT_EQ(code([&](auto& o) { o.agent.listen = taken; }), StatusCode::kAlreadyExists);
+  EXPECT_EQ(listens(AddressOf(memory->endpoint())), StatusCode::kAlreadyExists);
 }
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, RegisteredMemoryTest, ::testing::ValuesIn(NetworkFabrics()),
+                         [](const auto& param) { return FabricKindName(param.param); });
 
 }  // namespace
 }  // namespace farleaf::dsm

@@ -161,9 +161,9 @@ struct VerbsOddServerTest : VerbsTest {
 };
 
 TEST_F(VerbsOddServerTest, AServerOfAnotherVersionIsToldByItsVersion) {
-  const std::string says = "the memory server speaks protocol version 9, this program 2";
+  const std::string says = "the memory server speaks protocol version 9, this program 3";
   for (const Status& status :
-       {ConnectTo(Deed::kReject, Version9(EncodeRejectData(Status::Fenced("future words")))),
+       {ConnectTo(Deed::kReject, Version9(EncodeRejectData(0, Status::Fenced("future words")))),
         ConnectTo(Deed::kAccept, Version9(EncodeAcceptData({{0, 1 << 20, 5}, 4096, 1})))}) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
     EXPECT_NE(status.message().find(says), std::string::npos) << status;
@@ -177,7 +177,7 @@ TEST_F(VerbsOddServerTest, NonsenseIsRefusedWithTheAddress) {
         // Another memory server's, and a region that cannot be.
         std::pair(Deed::kAccept, EncodeAcceptData({{3, 1 << 20, 5}, 4096, 1})),
         std::pair(Deed::kAccept, EncodeAcceptData({{0, 7, 5}, 4096, 1})),
-        std::pair(Deed::kReject, EncodeRejectData(Status::Ok()))}) {
+        std::pair(Deed::kReject, EncodeRejectData(0, Status::Ok()))}) {
     const Status status = ConnectTo(deed, data);
     EXPECT_TRUE(status.code() == StatusCode::kUnavailable ||
                 status.code() == StatusCode::kCorruption)

@@ -16,7 +16,7 @@ using test::Amount;
 
 QueuePairCounts CountsOf(TestClient& client) {
   const auto& transport = dynamic_cast<const VerbsTransport&>(client.transport());
-  return transport.lane().links().front()->counts();
+  return transport.lane().Find(0)->counts();
 }
 
 struct VerbsQueueTest : VerbsTest {};

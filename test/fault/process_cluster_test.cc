@@ -243,6 +243,10 @@ class ProcessClusterTest : public ::testing::Test {
                                       "1MiB",
                                       "--lsm-cache-bytes",
                                       "4MiB"};
+    if (on_rdma_) {
+      flags.insert(flags.end(), {"--peer-fabric", "verbs", "--peer-listen",
+                                 dsm::ListenHost() + ":0", "--insecure", "--regions-max", "4"});
+    }
     std::vector<std::string> prefix;
     if (network_) {
       const std::string peer = network_->AddressOf(node + 1) + ":7500";
@@ -322,6 +326,7 @@ class ProcessClusterTest : public ::testing::Test {
   dsm::Worker worker_{{std::make_unique<dsm::NullTransport>(), &epochs_, &clock_, 1, 1}};
   ProcessCluster cluster_{{.memory_servers = 0}};
   std::optional<NamespacesUnderTest> network_;  ///< nullopt: all nodes are on loopback
+  bool on_rdma_ = false;                        ///< they write to one another's memory by RDMA
   std::optional<ZookeeperUnderTest> zookeeper_;
   std::unique_ptr<server::membership::ZookeeperMembership> session_;
   std::array<std::unique_ptr<ChildProcess>, kNodes> nodes_;
@@ -362,6 +367,58 @@ void ProcessClusterTest::KillAtRandom(uint64_t kills) {
 
 TEST_F(ProcessClusterTest, NodesAreKilledAtRandomAndNothingAcknowledgedIsLost) {
   KillAtRandom(test::Amount{2, 3, 20});
+}
+
+/// Nodes that write to one another's memory by RDMA.
+class VerbsClusterTest : public ProcessClusterTest {
+ protected:
+  void SetUp() override {
+    if (!dsm::HasRdma()) {
+      GTEST_SKIP() << "no RDMA device for the tests: scripts/rdma_vm.sh runs this program with one";
+    }
+    on_rdma_ = true;
+    ProcessClusterTest::SetUp();
+  }
+};
+
+TEST_F(VerbsClusterTest, NodesAreKilledAtRandomAndNothingAcknowledgedIsLost) {
+  KillAtRandom(test::Amount{2, 3, 20});
+}
+
+TEST_F(VerbsClusterTest, ABackupsProcessorHasNoPartInWhatIsAcknowledged) {
+  const std::string key = "key0";
+  const size_t primary = PrimaryOf(key);
+  ASSERT_LT(primary, kNodes);
+  client::Options options;
+  options.deadline_ms = 20'000;
+  auto client = client::Client::Connect("farleaf://" + addresses_[primary], options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  auto tree = (*client)->OpenTree("tested");
+  ASSERT_TRUE(tree.ok()) << tree.status();
+  ASSERT_TRUE(tree->Put(key, "0").ok());
+  for (size_t node = 0; node < kNodes; ++node) {
+    if (node != primary) nodes_[node]->Signal(SIGSTOP);
+  }
+  for (int i = 1; i <= 20; ++i) {
+    auto put = tree->Put(key, std::to_string(i));
+    ASSERT_TRUE(put.ok()) << put.status();
+  }
+  for (const RegionEntry& region : Regions()) {
+    EXPECT_EQ(region.in_sync.size(), kNodes) << "their sessions ended before";
+  }
+  // Both have it: one of them serves.
+  nodes_[primary]->Signal(SIGKILL);
+  for (size_t node = 0; node < kNodes; ++node) {
+    if (node != primary) nodes_[node]->Signal(SIGCONT);
+  }
+  (void)cluster_.WaitFor(*nodes_[primary]);
+  client = client::Client::Connect("farleaf://" + addresses_[(primary + 1) % kNodes], options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  tree = (*client)->OpenTree("tested");
+  ASSERT_TRUE(tree.ok()) << tree.status();
+  const auto value = tree->Get(key);
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_TRUE(*value && **value == "20");
 }
 
 /// Each node in a network namespace of its own.

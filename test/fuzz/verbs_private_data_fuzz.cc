@@ -39,14 +39,16 @@ void RunAccept(std::string_view bytes) {
 }
 
 void RunReject(std::string_view bytes) {
-  Status why;
-  if (!ParseRejectData(bytes, &why).ok()) return;
+  Welcome answer;
+  if (!ParseRejectData(bytes, &answer).ok()) return;
+  const Status& why = answer.refusal;
   constexpr size_t kOwnMessageBytesMax = 100;  // that the version is another
   FARLEAF_CHECK(why.message().size() <= std::max(bytes.size(), kOwnMessageBytesMax), why);
-  Status again;
-  Status parsed = ParseRejectData(EncodeRejectData(why), &again);
-  FARLEAF_CHECK(parsed.ok() && again.code() == why.code(), parsed, again, why);
-  FARLEAF_CHECK(why.message().starts_with(again.message()), again, why);
+  Welcome again;
+  Status parsed = ParseRejectData(EncodeRejectData(answer.region.server, why), &again);
+  FARLEAF_CHECK(parsed.ok() && again.refusal.code() == why.code(), parsed, again.refusal, why);
+  FARLEAF_CHECK(again.region.server == answer.region.server, again.region.server);
+  FARLEAF_CHECK(why.message().starts_with(again.refusal.message()), again.refusal, why);
 }
 
 }  // namespace
@@ -67,8 +69,8 @@ std::vector<std::string> FuzzSeeds() {
   const std::string connect("\0", 1), accept("\1"), reject("\2");
   return {connect + EncodeConnectData(attach), connect + EncodeConnectData(cut_off),
           accept + EncodeAcceptData(region),
-          reject + EncodeRejectData(farleaf::Status::Fenced(std::string(40, 'x'))),
-          reject + EncodeRejectData(farleaf::Status::Ok())};
+          reject + EncodeRejectData(2, farleaf::Status::Fenced(std::string(40, 'x'))),
+          reject + EncodeRejectData(2, farleaf::Status::Ok())};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

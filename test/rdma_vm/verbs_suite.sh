@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests that run on the verbs fabric, one program after the other: the fabric's contract, cutting off, the
-# tree's model and histories, the ring's protocol, YCSB by processes, and our verbs beside perftest's. For a
+# tree's model and histories, the ring's protocol, YCSB by processes, nodes of a cluster that are killed, and our verbs beside perftest's. For a
 # machine with an RDMA device, whose address is in FARLEAF_RDMA_ADDRESS:
 #
 #   scripts/rdma_vm.sh -- test/rdma_vm/verbs_suite.sh [--build DIR] [--every] [PROGRAM...]
@@ -25,8 +25,8 @@ export FARLEAF_TEST_SCALE=${FARLEAF_TEST_SCALE:-small}
   exit 2
 }
 
-programs=(transport_contract_test fencing_contract_test verbs_test verbs_fault_test model_test concurrent_history_test
-  tree_threads_test ring_test native_ring_test process_test rdma_compare)
+programs=(transport_contract_test peer_contract_test fencing_contract_test verbs_test verbs_fault_test model_test concurrent_history_test
+  tree_threads_test ring_test native_ring_test process_test process_cluster_test rdma_compare)
 (($# == 0)) || programs=("$@")
 
 run() {

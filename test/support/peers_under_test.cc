@@ -7,6 +7,7 @@
 
 #include "dsm/tcp/tcp_fabric.h"
 #include "test/support/locking_fabric.h"
+#include "test/support/verbs_under_test.h"
 
 namespace farleaf::dsm {
 
@@ -15,8 +16,28 @@ constexpr uint64_t kPeerBytes = uint64_t{4} << 20;
 constexpr const char* kPeerCluster = "peers";
 }  // namespace
 
+std::unique_ptr<Fabric> FabricWithoutServers(FabricKind kind, const std::string& cluster,
+                                             const Clock* clock) {
+  if (kind == FabricKind::kVerbs) {
+    auto fabric = VerbsFabric::Connect({}, cluster, VerbsPool::Patient(), clock);
+    FARLEAF_CHECK(fabric.ok(), fabric.status());
+    return std::move(*fabric);
+  }
+  FARLEAF_CHECK(kind == FabricKind::kTcp, FabricKindName(kind));
+  auto fabric = TcpFabric::Connect({}, cluster, {}, clock);
+  FARLEAF_CHECK(fabric.ok(), fabric.status());
+  return std::move(*fabric);
+}
+
+std::variant<TcpAgent::Options, VerbsAgent::Options> AgentOptions(FabricKind kind,
+                                                                  const std::string& listen) {
+  if (kind == FabricKind::kVerbs)
+    return VerbsAgent::Options{.listen = listen, .advertise = "", .device = {}};
+  return TcpAgent::Options{.listen = listen};
+}
+
 PeersUnderTest::PeersUnderTest(FabricKind kind, uint64_t seed, const Clock* fabric_clock)
-    : memories_(kNodes), addresses_(kNodes, std::string(kLoopback) + ":0") {
+    : kind_(kind), memories_(kNodes), addresses_(kNodes, ListenHost() + ":0") {
   if (kind == FabricKind::kSim) {
     world_ = std::make_unique<SimWorld>(SimWorld::Options{
         .seed = seed, .cluster = kPeerCluster, .servers = kNodes, .region_bytes = kPeerBytes});
@@ -24,10 +45,7 @@ PeersUnderTest::PeersUnderTest(FabricKind kind, uint64_t seed, const Clock* fabr
     fabric_ = std::make_unique<LockingFabric>(world_->NewFabric(), &world_mutex_);
     return;
   }
-  FARLEAF_CHECK(kind == FabricKind::kTcp, FabricKindName(kind));
-  auto fabric = TcpFabric::Connect({}, kPeerCluster, {}, fabric_clock ? fabric_clock : &clock_);
-  FARLEAF_CHECK(fabric.ok(), fabric.status());
-  fabric_ = std::move(*fabric);
+  fabric_ = FabricWithoutServers(kind, kPeerCluster, fabric_clock ? fabric_clock : &clock_);
 }
 
 ServerEndpoint PeersUnderTest::Begin(uint32_t node) {
@@ -42,12 +60,12 @@ ServerEndpoint PeersUnderTest::Begin(uint32_t node) {
   options.server = next_id_++;
   options.bytes = kPeerBytes;
   options.hugepages = Hugepages::kNever;
-  options.agent.listen = addresses_[node];
+  options.agent = AgentOptions(kind_, addresses_[node]);
   auto memory = RegisteredMemory::Open(options, &clock_);
   FARLEAF_CHECK(memory.ok(), memory.status());
   memories_[node] = std::move(*memory);
   const ServerEndpoint endpoint = memories_[node]->endpoint();
-  addresses_[node] = endpoint.endpoint.substr(std::string("tcp:").size());
+  addresses_[node] = AddressOf(endpoint);
   return endpoint;
 }
 

@@ -117,10 +117,10 @@ class RawVerbsClient {
   Status Refusal(std::string_view private_data) {
     const CmEvent answer = Connect(private_data);
     EXPECT_EQ(answer.type, RDMA_CM_EVENT_REJECTED) << answer.ToString();
-    Status why;
-    Status parsed = ParseRejectData(answer.private_data, &why);
+    Welcome refusal;
+    Status parsed = ParseRejectData(answer.private_data, &refusal);
     EXPECT_TRUE(parsed.ok()) << parsed;
-    return why;
+    return refusal.refusal;
   }
   CmEvent NextEvent() {
     pollfd waited{events_->fd, POLLIN, 0};

@@ -32,6 +32,13 @@ inline std::vector<FabricKind> ProcessFabrics() {
   return kinds;
 }
 
+/// Those with connections.
+inline std::vector<FabricKind> NetworkFabrics() {
+  std::vector<FabricKind> kinds{FabricKind::kTcp};
+  if (HasRdma()) kinds.push_back(FabricKind::kVerbs);
+  return kinds;
+}
+
 inline std::vector<FabricKind> AllFabrics() {
   std::vector<FabricKind> kinds = ProcessFabrics();
   kinds.insert(kinds.end(), {FabricKind::kLocal, FabricKind::kTcpTwoAgents,

@@ -82,6 +82,24 @@ TEST(ComputeServerOptionsTest, ADiskThatIsTooSmallForTheMemtablesIsRefused) {
   EXPECT_EQ(Error({"--bootstrap", "file:pool", "--expiry-sweep-s", "0"}), "ok");
 }
 
+TEST(ComputeServerOptionsTest, ADeviceOfRdmaIsForNodesThatUseIt) {
+  const auto with = [](std::vector<std::string> more) {
+    std::vector<std::string> flags = {"--engine",          "lsm",    "--data-dir", "d", "--cluster",
+                                      "zookeeper://h:1/c", "--node", "1"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return Error(std::move(flags));
+  };
+  EXPECT_EQ(with({}), "ok");
+  EXPECT_EQ(with({"--peer-fabric", "verbs", "--peer-rdma-device", "mlx5_0"}), "ok");
+  const std::string error = with({"--peer-rdma-device", "mlx5_0"});
+  EXPECT_TRUE(Has(error, "--peer-rdma-device (key peer_rdma_device) is for --peer-fabric verbs"))
+      << error;
+  const std::string shm = with({"--peer-fabric", "shm"});
+  EXPECT_TRUE(Has(shm, "tcp") && Has(shm, "verbs")) << shm;
+  const std::string far = with({"--peer-fabric", "verbs", "--peer-listen", "10.0.0.1:7500"});
+  EXPECT_TRUE(Has(far, "--insecure")) << far;
+}
+
 // Each bound is taken by the store, and what is beyond it is not.
 TEST(ComputeServerOptionsTest, RangesAreThoseOfTheStore) {
   using index::lsm::LsmOptions;

@@ -153,7 +153,7 @@ TEST(AcceptDataTest, AnotherVersionAndAnotherProtocolAreTold) {
   std::string other_version = EncodeAcceptData(ARegion());
   other_version[4] = 9;
   EXPECT_EQ(Failure(ParseAcceptData(other_version).status()),
-            "invalid argument: the memory server speaks protocol version 9, this program 2");
+            "invalid argument: the memory server speaks protocol version 9, this program 3");
   EXPECT_EQ(Failure(ParseAcceptData(std::string(196, '\0')).status()),
             "corruption: the peer does not speak the memory layer's protocol over RDMA");
 }
@@ -163,49 +163,52 @@ TEST(AcceptDataTest, AnotherVersionAndAnotherProtocolAreTold) {
 TEST(RejectDataTest, AStatusComesBackWhole) {
   for (const Status& sent : {Status::Fenced("compute server 5 was cut off"),
                              Status::InvalidArgument(""), Status::Ok()}) {
-    std::string bytes = EncodeRejectData(sent);
+    std::string bytes = EncodeRejectData(7, sent);
     bytes.resize(kRejectDataBytesMax);  // what librdmacm hands over
-    Status why = Status::Unknown("not set");
-    Status parsed = ParseRejectData(bytes, &why);
+    Welcome answer;
+    answer.refusal = Status::Unknown("not set");
+    Status parsed = ParseRejectData(bytes, &answer);
     ASSERT_TRUE(parsed.ok()) << parsed;
-    EXPECT_EQ(why.ToString(), sent.ToString());
+    EXPECT_EQ(answer.refusal.ToString(), sent.ToString());
+    EXPECT_EQ(answer.region.server, 7);
   }
 }
 
 TEST(RejectDataTest, ALongMessageIsCutToTheRoomThereIs) {
-  const std::string bytes = EncodeRejectData(Status::Fenced(std::string(1'000, 'x')));
+  const std::string bytes = EncodeRejectData(7, Status::Fenced(std::string(1'000, 'x')));
   EXPECT_EQ(bytes.size(), kRejectDataBytesMax);
-  Status why;
-  ASSERT_TRUE(ParseRejectData(bytes, &why).ok());
-  EXPECT_EQ(why.code(), StatusCode::kFenced);
-  EXPECT_EQ(why.message(), std::string(kRejectDataBytesMax - 8, 'x'));
+  Welcome answer;
+  ASSERT_TRUE(ParseRejectData(bytes, &answer).ok());
+  EXPECT_EQ(answer.refusal.code(), StatusCode::kFenced);
+  EXPECT_EQ(answer.refusal.message(), std::string(kRejectDataBytesMax - 10, 'x'));
 }
 
 TEST(RejectDataTest, HostileLengthsAndCodesAreRefused) {
-  const std::string good = EncodeRejectData(Status::Fenced("why"));
+  const std::string good = EncodeRejectData(7, Status::Fenced("why"));
   std::string long_message = good, unknown_code = good;
-  long_message[7] = '\377';
-  unknown_code[6] = kStatusCodeMax + 1;
-  for (const std::string& bytes : {long_message, unknown_code, good.substr(0, 7)}) {
-    Status why;
-    EXPECT_EQ(Failure(ParseRejectData(bytes, &why)),
+  long_message[9] = '\377';
+  unknown_code[8] = kStatusCodeMax + 1;
+  for (const std::string& bytes : {long_message, unknown_code, good.substr(0, 9)}) {
+    Welcome answer;
+    EXPECT_EQ(Failure(ParseRejectData(bytes, &answer)),
               "corruption: a malformed rejection of " + std::to_string(bytes.size()) + " bytes");
-    EXPECT_TRUE(why.ok());
+    EXPECT_TRUE(answer.refusal.ok());
   }
   for (size_t size = 0; size < good.size(); ++size) {
-    Status why;
-    EXPECT_EQ(ParseRejectData(good.substr(0, size), &why).code(), StatusCode::kCorruption) << size;
+    Welcome answer;
+    EXPECT_EQ(ParseRejectData(good.substr(0, size), &answer).code(), StatusCode::kCorruption)
+        << size;
   }
 }
 
 TEST(RejectDataTest, AnotherVersionIsTold) {
-  std::string bytes = EncodeRejectData(Status::Fenced("in words of the future"));
+  std::string bytes = EncodeRejectData(7, Status::Fenced("in words of the future"));
   bytes[4] = 9;
-  Status why;
-  Status parsed = ParseRejectData(bytes, &why);
+  Welcome answer;
+  Status parsed = ParseRejectData(bytes, &answer);
   EXPECT_TRUE(parsed.ok()) << parsed;
-  EXPECT_EQ(Failure(why),
-            "invalid argument: the memory server speaks protocol version 9, this program 2");
+  EXPECT_EQ(Failure(answer.refusal),
+            "invalid argument: the memory server speaks protocol version 9, this program 3");
 }
 
 // ---- the choice of a device
