@@ -3,6 +3,7 @@
 #include <random>
 #include <utility>
 
+#include "dsm/base/check.h"
 #include "dsm/null_transport.h"
 #include "dsm/region_layout.h"
 
@@ -13,9 +14,8 @@ namespace {
 using server::replication::BackupRegion;
 using server::replication::MessageKind;
 
-constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
 /// Behind what every region has at its beginning.
-constexpr uint64_t kArea = kChunkBytes;
+constexpr uint64_t kArea = BackupNode::kChunkBytes;
 
 uint64_t DrawToken() {
   std::random_device device;
@@ -37,8 +37,17 @@ std::unique_ptr<dsm::Worker> BackupNode::NewWorker() {
       dsm::Worker::Deps{std::make_unique<dsm::NullTransport>(), &epochs_, clock_});
 }
 
+uint64_t BackupNode::RegionBytes(const server::replication::AreaLayout& layout) {
+  return kArea + RoundUp(layout.bytes(), kChunkBytes);
+}
+
 Status BackupNode::OpenMemory() {
-  const uint64_t bytes = kArea + RoundUp(options_.layout.bytes(), kChunkBytes);
+  const uint64_t bytes = RegionBytes(options_.layout);
+  region_bytes_ = options_.region;
+  if (!region_bytes_.empty()) {
+    FARLEAF_CHECK(region_bytes_.size() == bytes, region_bytes_.size(), bytes);
+    return Status::Ok();
+  }
   const auto server = static_cast<dsm::ServerId>(options_.number - 1);
   auto layout = dsm::RegionLayout::For(server, bytes, kChunkBytes);
   if (!layout.ok()) return layout.status();
@@ -46,9 +55,10 @@ Status BackupNode::OpenMemory() {
   auto memory = dsm::MemoryRegion::Create({.bytes = bytes, .file = {}});
   if (!memory.ok()) return memory.status();
   memory_ = std::make_unique<dsm::MemoryRegion>(std::move(*memory));
-  dsm::FormatRegion(*layout, memory_->bytes());
+  region_bytes_ = memory_->bytes();
+  dsm::FormatRegion(*layout, region_bytes_);
   const dsm::ServerIdentity identity{std::string(kCluster), {server, bytes, layout->incarnation}};
-  auto agent = dsm::TcpAgent::Start({}, identity, memory_->bytes(), clock_);
+  auto agent = dsm::TcpAgent::Start({}, identity, region_bytes_, clock_);
   if (!agent.ok()) return agent.status();
   agent_ = std::move(*agent);
   return Status::Ok();
@@ -63,7 +73,7 @@ Status BackupNode::Open() {
   asking_ = NewWorker();
   worker_ = NewWorker();
   BackupRegion::Deps deps{.storage = storage_.get(),
-                          .area = memory_->bytes().subspan(kArea, options_.layout.bytes()),
+                          .area = region_bytes_.subspan(kArea, options_.layout.bytes()),
                           .layout = options_.layout,
                           .checks = &check_memory_,
                           .cpu = &cpu_};
@@ -101,7 +111,7 @@ server::replication::ChannelAddress BackupNode::address() const {
 
 BackupUse BackupNode::Use() {
   BackupUse use;
-  use.agent_cpu_ns = agent_->cpu_ns();
+  if (agent_) use.agent_cpu_ns = agent_->cpu_ns();
   use.thread_cpu_ns = ThreadCpuNs(thread_);
   for (const auto kind : {MessageKind::kOpenLog, MessageKind::kSeal, MessageKind::kSync}) {
     use.log_cpu_ns += region_->cpu_ns(kind);

@@ -1,4 +1,4 @@
-// BackupNode: one backup of the target `replicated:`: registered memory that a tcp agent opens, a directory, and a thread that executes
+// BackupNode: one backup of the target `replicated:`: registered memory that a tcp agent opens, or that the primary maps, a directory, and a thread that executes
 // what the primary asks for. In mode kBuild also the threads of its own flushes and merges.
 //
 // Thread rule: made, asked and destroyed by one thread.
@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -40,6 +41,8 @@ class BackupNode {
   struct Options {
     uint16_t number = 1;  ///< from 1
     std::string directory;
+    /// Of RegionBytes, formatted, which the primary maps; empty: its own, behind an agent.
+    std::span<std::byte> region = {};
     index::storage::DirectIo direct = index::storage::DirectIo::kAuto;
     server::replication::AreaLayout layout;
     server::replication::IndexMode mode = server::replication::IndexMode::kSend;
@@ -52,6 +55,10 @@ class BackupNode {
   BackupNode(const BackupNode&) = delete;
 
   static constexpr std::string_view kCluster = "replicated";
+  static constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
+  /// With what every region has at its beginning.
+  static uint64_t RegionBytes(const server::replication::AreaLayout& layout);
+  /// REQUIRES: its region is its own.
   dsm::ServerEndpoint endpoint() const;
   server::replication::ChannelAddress address() const;
   uint16_t number() const { return options_.number; }
@@ -75,7 +82,8 @@ class BackupNode {
   // In this order: each stands on those before it.
   dsm::EpochDomain epochs_;
   index::lsm::CheckMemory check_memory_{index::lsm::kNodeCheckBuffers};
-  std::unique_ptr<dsm::MemoryRegion> memory_;
+  std::unique_ptr<dsm::MemoryRegion> memory_;  // its own
+  std::span<std::byte> region_bytes_;
   std::unique_ptr<index::storage::FileStorage> storage_;
   std::unique_ptr<dsm::Worker> asking_;  // of who made it
   std::unique_ptr<dsm::Worker> worker_;  // of the thread, once it runs

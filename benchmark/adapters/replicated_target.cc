@@ -11,6 +11,7 @@
 #include "benchmark/adapters/lsm_store.h"
 #include "benchmark/ycsb/process_usage.h"
 #include "dsm/null_transport.h"
+#include "dsm/shm/local_fabric.h"
 #include "dsm/tcp/tcp_fabric.h"
 #include "index/lsm/background.h"
 #include "server/records/record.h"
@@ -205,6 +206,7 @@ class ReplicatedTarget final : public IndexTarget {
     worker_.reset();
     fabric_.reset();
     backups_.clear();
+    memories_.reset();
     storage_.reset();
     return closed;
   }
@@ -214,8 +216,8 @@ class ReplicatedTarget final : public IndexTarget {
   bool blind_writes() const override { return store_options_.blind; }
   Result<std::unique_ptr<Worker>> OpenWorker() override {
     std::unique_ptr<dsm::Transport> transport = std::make_unique<dsm::NullTransport>();
-    if (fabric_) {
-      auto opened = fabric_->OpenTransport();
+    if (dsm::Fabric* const fabric = Fabric()) {
+      auto opened = fabric->OpenTransport();
       if (!opened.ok()) return opened.status();
       transport = std::move(*opened);
     }
@@ -226,6 +228,11 @@ class ReplicatedTarget final : public IndexTarget {
  private:
   index::storage::DirectIo DirectIo() const {
     return store_options_.direct ? index::storage::DirectIo::kAuto : index::storage::DirectIo::kOff;
+  }
+  /// Null: there are no backups.
+  dsm::Fabric* Fabric() const {
+    if (memories_) return memories_.get();
+    return fabric_.get();
   }
   bool Replicates() const { return store_options_.mode != ReplicationMode::kNone; }
   IndexMode Mode() const {
@@ -256,27 +263,43 @@ class ReplicatedTarget final : public IndexTarget {
     auto layout = server::replication::AreaLayout::For(
         {.log_buffers = store.log_buffers_max + 2 * kBuffersAtHand});
     if (!layout.ok()) return layout.status();
-    std::vector<dsm::ServerEndpoint> endpoints;
+    const bool mapped = store_options_.fabric == ReplicationFabric::kShm;
+    if (mapped) {
+      auto memories =
+          dsm::LocalFabric::Create({.servers = static_cast<uint32_t>(store_options_.backups),
+                                    .region_bytes = BackupNode::RegionBytes(*layout),
+                                    .chunk_bytes = BackupNode::kChunkBytes});
+      if (!memories.ok()) return memories.status();
+      memories_ = std::move(*memories);
+    }
     for (uint64_t i = 1; i <= store_options_.backups; ++i) {
-      auto node =
-          BackupNode::Start({.number = static_cast<uint16_t>(i),
-                             .directory = store_options_.directory + "/backup" + std::to_string(i),
-                             .direct = DirectIo(),
-                             .layout = *layout,
-                             .mode = Mode(),
-                             .store = store},
-                            clock_, &wall_);
+      const auto server = static_cast<dsm::ServerId>(i - 1);
+      auto node = BackupNode::Start(
+          {.number = static_cast<uint16_t>(i),
+           .directory = store_options_.directory + "/backup" + std::to_string(i),
+           .region = mapped ? memories_->region_bytes(server) : std::span<std::byte>(),
+           .direct = DirectIo(),
+           .layout = *layout,
+           .mode = Mode(),
+           .store = store},
+          clock_, &wall_);
       if (!node.ok()) return node.status();
-      endpoints.push_back((*node)->endpoint());
       backups_.push_back(std::move(*node));
     }
+    if (!mapped) FARLEAF_RETURN_IF_ERROR(ConnectBackups());
+    replicas_ = std::make_unique<ReplicaSet>(&views_, Mode());
+    return Status::Ok();
+  }
+
+  Status ConnectBackups() {
+    std::vector<dsm::ServerEndpoint> endpoints;
+    for (const auto& backup : backups_) endpoints.push_back(backup->endpoint());
     const dsm::TcpLinkOptions patient{.recovery = {.connect_timeout_ms = 20'000},
                                       .stall_timeout_ms = kPatienceMs};
     auto fabric =
         dsm::TcpFabric::Connect(endpoints, std::string(BackupNode::kCluster), patient, clock_);
     if (!fabric.ok()) return fabric.status();
     fabric_ = std::move(*fabric);
-    replicas_ = std::make_unique<ReplicaSet>(&views_, Mode());
     return Status::Ok();
   }
 
@@ -406,6 +429,7 @@ class ReplicatedTarget final : public IndexTarget {
   FixedViews views_;
   // In this order: each stands on those before it.
   dsm::EpochDomain epochs_;
+  std::unique_ptr<dsm::LocalFabric> memories_;  // of the backups, where they are mapped
   std::vector<std::unique_ptr<BackupNode>> backups_;
   std::unique_ptr<dsm::TcpFabric> fabric_;
   std::unique_ptr<ReplicaSet> replicas_;

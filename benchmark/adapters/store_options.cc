@@ -1,9 +1,13 @@
 #include "benchmark/adapters/store_options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
+#include <span>
 
 namespace farleaf::ycsb {
 
@@ -25,6 +29,7 @@ struct Option {
   StoreCompression StoreOptions::*compression = nullptr;
   ReplicationMode StoreOptions::*mode = nullptr;
   StoreDurability StoreOptions::*durability = nullptr;
+  ReplicationFabric StoreOptions::*fabric = nullptr;
 };
 
 constexpr uint64_t kMiBMax = uint64_t{1} << 22;
@@ -49,18 +54,21 @@ constexpr std::array kOptions = {
     Option{"backups", kReplicated, 1, 4, &StoreOptions::backups},
     Option{.name = "mode", .engines = kReplicated, .mode = &StoreOptions::mode},
     Option{.name = "durability", .engines = kReplicated, .durability = &StoreOptions::durability},
+    Option{.name = "fabric", .engines = kReplicated, .fabric = &StoreOptions::fabric},
     Option{.name = "collect", .engines = kReplicated, .flag = &StoreOptions::collect},
 };
-using Names = std::array<std::string_view, 3>;
-constexpr Names kCompressions = {"none", "lz4", "zstd"}, kModes = {"none", "send", "build"},
-                kDurabilities = {"local", "replicated", "synced"};
+using Names = std::span<const std::string_view>;
+constexpr std::array<std::string_view, 3> kCompressions = {"none", "lz4", "zstd"},
+                                          kModes = {"none", "send", "build"},
+                                          kDurabilities = {"local", "replicated", "synced"};
+constexpr std::array<std::string_view, 2> kFabrics = {"tcp", "shm"};
 
 bool Has(StoreEngine engine, const Option& option) {
   return (option.engines >> static_cast<unsigned>(engine) & 1) != 0;
 }
 
-std::string AllowedOf(const Names& names) {
-  return std::string(names[0]) + ", " + std::string(names[1]) + " or " + std::string(names[2]);
+std::string AllowedOf(Names names) {
+  return fmt::format("{} or {}", fmt::join(names.first(names.size() - 1), ", "), names.back());
 }
 
 std::string Allowed(const Option& option) {
@@ -68,12 +76,13 @@ std::string Allowed(const Option& option) {
   if (option.compression) return AllowedOf(kCompressions);
   if (option.mode) return AllowedOf(kModes);
   if (option.durability) return AllowedOf(kDurabilities);
+  if (option.fabric) return AllowedOf(kFabrics);
   return "a number from " + std::to_string(option.min) + " to " + std::to_string(option.max);
 }
 
 /// One of an enumeration whose values are in the order of their names.
 template <typename Enum>
-bool SetByName(const Names& names, std::string_view value, Enum* to) {
+bool SetByName(Names names, std::string_view value, Enum* to) {
   const auto found = std::find(names.begin(), names.end(), value);
   if (found == names.end()) return false;
   *to = static_cast<Enum>(found - names.begin());
@@ -92,6 +101,7 @@ bool SetOption(const Option& option, std::string_view value, StoreOptions* optio
   if (option.durability) {
     return SetByName(kDurabilities, value, &(options->*option.durability));
   }
+  if (option.fabric) return SetByName(kFabrics, value, &(options->*option.fabric));
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc() || end != value.data() + value.size()) return false;

@@ -26,6 +26,9 @@ std::string_view ReplicationModeName(ReplicationMode mode);
 
 enum class StoreDurability : uint8_t { kLocal, kReplicated, kSynced };
 
+/// How a primary reaches its backups' memory. kShm: it is mapped, and whoever WRITEs copies.
+enum class ReplicationFabric : uint8_t { kTcp, kShm };
+
 struct StoreOptions {
   StoreEngine engine = StoreEngine::kRocksDb;
   std::string directory;
@@ -53,6 +56,7 @@ struct StoreOptions {
   uint64_t backups = 1;         ///< none with ReplicationMode::kNone, whatever it says
   ReplicationMode mode = ReplicationMode::kSend;
   StoreDurability durability = StoreDurability::kReplicated;
+  ReplicationFabric fabric = ReplicationFabric::kTcp;
   bool collect = true;  ///< garbage of the value log; never with ReplicationMode::kBuild
 };
 

@@ -93,23 +93,28 @@ TEST(StoreOptionsTest, OptionOfAnotherEngineIsRefusedWithThoseThereAre) {
 }
 
 TEST(StoreOptionsTest, BackupsAreOfOneEngineAndHaveAModeAndADurability) {
-  auto options = ParseStoreOptions(StoreEngine::kReplicated,
-                                   "d?backups=2&mode=build&durability=synced&collect=0&growth=12");
+  auto options =
+      ParseStoreOptions(StoreEngine::kReplicated,
+                        "d?backups=2&mode=build&durability=synced&collect=0&growth=12&fabric=shm");
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->backups, 2u);
   EXPECT_EQ(options->mode, ReplicationMode::kBuild);
   EXPECT_EQ(options->durability, StoreDurability::kSynced);
+  EXPECT_EQ(options->fabric, ReplicationFabric::kShm);
   EXPECT_FALSE(options->collect);
   options = ParseStoreOptions(StoreEngine::kReplicated, "d");
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->backups, 1u);
   EXPECT_EQ(options->mode, ReplicationMode::kSend);
   EXPECT_EQ(options->durability, StoreDurability::kReplicated);
+  EXPECT_EQ(options->fabric, ReplicationFabric::kTcp);
   EXPECT_TRUE(options->collect);
   EXPECT_EQ(Refusal(StoreEngine::kReplicated, "d?mode=ship"),
             "option 'mode=ship': expected none, send or build");
   EXPECT_EQ(Refusal(StoreEngine::kReplicated, "d?durability=disk"),
             "option 'durability=disk': expected local, replicated or synced");
+  EXPECT_EQ(Refusal(StoreEngine::kReplicated, "d?fabric=verbs"),
+            "option 'fabric=verbs': expected tcp or shm");
   EXPECT_EQ(Refusal(StoreEngine::kReplicated, "d?backups=0"),
             "option 'backups=0': expected a number from 1 to 4");
   EXPECT_NE(Refusal(StoreEngine::kReplicated, "d?sync=1"), "");
