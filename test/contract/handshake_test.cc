@@ -95,7 +95,7 @@ TEST(HandshakeFormatTest, AHelloIsWhatTheFormatSays) {
   hello.nonce = 0x1122334455667788;
   hello.cluster = "rack";
   const std::string expected(
-      "FLHS\2\0\x24\0"
+      "FLHS\3\0\x24\0"
       "\0\0\5\0\1\0\0\0"
       "\3\0\0\0\0\0\0\0"
       "\x88\x77\x66\x55\x44\x33\x22\x11"
@@ -142,7 +142,7 @@ TEST_P(HandshakeTest, AnotherVersionIsRefused) {
   Hello hello = GoodHello();
   hello.version = kProtocolVersion + 1;
   EXPECT_EQ(Refusal(hello),
-            "invalid argument: memory server 0 speaks protocol version 2, this program 3");
+            "invalid argument: memory server 0 speaks protocol version 3, this program 4");
 }
 
 TEST_P(HandshakeTest, AnotherServerIsRefused) {

@@ -31,7 +31,7 @@ TEST_F(VerbsRefusalTest, TheServerSaysWhatIsWrong) {
   hello = GoodHello();
   hello.version = kProtocolVersion + 1;
   EXPECT_EQ(refusal(hello),
-            "invalid argument: memory server 0 speaks protocol version 2, this program 3");
+            "invalid argument: memory server 0 speaks protocol version 3, this program 4");
   hello = GoodHello();
   hello.server = 5;
   EXPECT_EQ(refusal(hello),

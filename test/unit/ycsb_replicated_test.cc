@@ -158,6 +158,19 @@ TEST_F(ReplicatedTest, WhoBuildsIsSentNoTablesAndFlushesForItself) {
   EXPECT_EQ(Figure("[SETTLE], WritePathMemtableBytes"), 2 * 2 * (1 << 20));
 }
 
+TEST_F(ReplicatedTest, BackupsWhoseMemoryIsMappedHaveNoAgents) {
+  for (const char* mode : {"send", "build"}) {
+    ASSERT_EQ(Ycsb(std::string("fabric=shm&backups=2&mode=") + mode, "load"), kExitOk)
+        << error.str();
+    EXPECT_EQ(Figure("[SETTLE], CpuBackupAgents(us)"), 0);
+    EXPECT_GT(Figure("[SETTLE], LogReplicationBytes"), 2 * Figure("[STORE], UserBytesWritten"));
+    EXPECT_EQ(Figure("[SETTLE], TableShippingBytes") > 0, std::string_view(mode) == "send");
+    ASSERT_EQ(Ycsb(std::string("fabric=shm&backups=2&mode=") + mode, "run"), kExitOk)
+        << error.str();
+    std::filesystem::remove_all(directory);
+  }
+}
+
 /// Mode and backups.
 struct ReplicatedCopiesTest : ReplicatedTest,
                               ::testing::WithParamInterface<std::tuple<const char*, int>> {
