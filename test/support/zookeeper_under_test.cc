@@ -28,7 +28,8 @@ ZookeeperUnderTest::ZookeeperUnderTest(std::string folder, int tick_ms, const st
   std::ofstream(folder_ + "/zoo.cfg")
       << "dataDir=" << folder_ << "/data\nclientPortAddress=" << host
       << "\nclientPort=" << address_.substr(address_.rfind(':') + 1) << "\ntickTime=" << tick_ms
-      << "\nadmin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n";
+      << "\nmaxSessionTimeout=60000\nadmin.enableServer=false\nmaxClientCnxns=0\n4lw.commands."
+         "whitelist=srvr\n";
   Start();
 }
 
