@@ -102,7 +102,9 @@ class TreeFaultTest : public testing::TestWithParam<test::OptionsCase> {
     const uint64_t seed = 20'011;
     SCOPED_TRACE("seed " + std::to_string(seed));
     Open({.geometry = geometry,
-          .fabric = {.servers = 2, .region_bytes = 1536 << 10, .chunk_bytes = 64 << 10}});
+          .fabric = {.servers = 2,
+                     .region_bytes = test::Amount{1 << 20, 1536 << 10},
+                     .chunk_bytes = 64 << 10}});
     std::map<std::string, std::string> model;
     ASSERT_NO_FATAL_FAILURE(FillUntilFull(seed, value_bytes, &model));
     CheckReport report = Check();

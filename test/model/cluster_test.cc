@@ -861,7 +861,7 @@ class ClusterHistories : public ::testing::TestWithParam<uint64_t> {};
 constexpr uint64_t kParts = 4;
 
 TEST_P(ClusterHistories, KeepsRegionsTogether) {
-  const uint64_t seeds = test::Amount{4, 52, 1000} / kParts, rounds = test::Amount{3, 2, 5};
+  const uint64_t seeds = test::Amount{4, 52, 1000} / kParts, rounds = test::Amount{2, 2, 5};
   uint64_t acknowledged = 0, promotions = 0, crashes = 0, lives_over = 0, served = 0, whole = 0,
            alone = 0, crashed_alone = 0, all = 0, seen = 0, refused = 0, splits = 0,
            handed_over = 0, copy_reads = 0, behind = 0, staleness = 0;

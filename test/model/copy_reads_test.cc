@@ -439,7 +439,7 @@ TEST(CopyReadsTest, WhatIsReadIsAStateThatIsNoOlderThanTheProvedStamp) {
   for (uint64_t seed = first; seed < first + (only ? 1 : seeds) && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     CopyReads run(seed, &counts);
-    run.Run(3);
+    run.Run(test::Amount{2, 3});
   }
   std::printf(
       "%lu operations, %lu edits, %lu states shown, %lu segments collected, %lu kept at most, "

@@ -8,6 +8,7 @@
 
 #include "dsm/base/random.h"
 #include "test/support/index_host.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf::test {
 namespace {
@@ -251,7 +252,8 @@ TEST(KnownFaultsTest, DeletedPagesAreFreedAndReused) {
   TreeMembers members({.geometry = Geometry::Fixed8(256), .region_bytes = 16 << 20});
   Session a(&members, 0), b(&members, 1);
   constexpr uint64_t kKeys = 4000;
-  for (int cycle = 0; cycle < 60; ++cycle) {
+  const int cycles = static_cast<int>(test::Amount{8, 60});
+  for (int cycle = 0; cycle < cycles; ++cycle) {
     for (uint64_t key = 0; key < kKeys; ++key) ASSERT_TRUE(a.Insert(key, TaggedValue(key, 0)));
     for (uint64_t key = 0; key < kKeys; ++key)
       ASSERT_TRUE(b.Delete(cycle % 2 ? key : kKeys - 1 - key));
@@ -263,8 +265,9 @@ TEST(KnownFaultsTest, DeletedPagesAreFreedAndReused) {
 TEST(KnownFaultsTest, MovingWindowOfKeysUsesABoundedPool) {
   TreeMembers members({.geometry = Geometry::Fixed8(256), .region_bytes = 16 << 20});
   Session a(&members, 0), b(&members, 1);
-  constexpr uint64_t kWindow = 1000, kEnd = 150'000;
-  for (uint64_t key = 0; key < kEnd; ++key) {
+  constexpr uint64_t kWindow = 1000;
+  const uint64_t end = test::Amount{20'000, 150'000};
+  for (uint64_t key = 0; key < end; ++key) {
     ASSERT_TRUE(a.Insert(key, TaggedValue(key, 0)));
     if (key >= kWindow) {
       ASSERT_TRUE((key % 3 ? a : b).Delete(key - kWindow));

@@ -297,7 +297,7 @@ void MakeRoomByDeletes(uint64_t seed) {
 }
 
 TEST(LsmFullDeviceTest, DeletesMakeRoomForPutsAgain) {
-  const uint64_t seeds = test::Amount{2, 3, 300};
+  const uint64_t seeds = test::Amount{1, 3, 300};
   for (uint64_t seed = 0; seed < seeds && !HasFailure(); ++seed) MakeRoomByDeletes(seed);
 }
 

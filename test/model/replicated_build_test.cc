@@ -194,7 +194,7 @@ class ReplicatedBuildTest : public ::testing::Test {
   std::unique_ptr<LsmStore> store;
 };
 
-constexpr uint64_t kWrites = 60'000;
+constexpr uint64_t kWrites = 40'000;
 
 TEST_F(ReplicatedBuildTest, APromotedFollowerHasAllThatWasAcknowledged) {
   OpenPrimary();

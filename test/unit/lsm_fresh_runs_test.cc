@@ -15,6 +15,7 @@
 #include "index/lsm/store.h"
 #include "index/storage/sim_storage.h"
 #include "test/support/interleaved_workers.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf::index::lsm {
 namespace {
@@ -298,7 +299,8 @@ TEST_F(LsmFreshRunsTest, ARunThatSinksWhileAMergeEndsIsNotTakenForTheOneThatWasM
     run_while([](const Version& now) { return now.fresh > 0; });
   };
   int sunk_meanwhile = 0;
-  for (int round = 0; round < 6; ++round) {
+  const uint64_t rounds = test::Amount{3, 6};
+  for (uint64_t round = 0; round < rounds; ++round) {
     flush_and_sink(0);
     AwaitQuiet();
     flush_and_sink(kMany - 1000);

@@ -339,7 +339,8 @@ TEST_P(NativeEngineTest, ScansContinueWhereThePieceEnded) {
   Add("t");
   auto session = ConnectSession(tcp_url());
   auto tree = *session->OpenTree("t");
-  for (uint64_t i = 0; i < 6'000; ++i) {
+  const uint64_t puts = test::Amount{3'000, 6'000}, rounds = test::Amount{3, 20};
+  for (uint64_t i = 0; i < puts; ++i) {
     tree.PutAsync(KeyOf(random.Below(10'000)), std::string(random.Below(2'000), 'v'),
                   [](Result<bool>) {});
   }
@@ -367,7 +368,7 @@ TEST_P(NativeEngineTest, ScansContinueWhereThePieceEnded) {
                   expected({.limit = limit, .reverse = reverse}))
           << limit;
     }
-    for (int round = 0; round < 20; ++round) {
+    for (uint64_t round = 0; round < rounds; ++round) {
       ScanRange range{.start = KeyOf(random.Below(6'000)),
                       .end = KeyOf(4'000 + random.Below(6'000)),
                       .limit = random.OneIn(2) ? UINT64_MAX : random.Below(2'000),
@@ -386,8 +387,9 @@ TEST_P(NativeEngineTest, FixedKeyScansReachTheLargestKey) {
   auto tree = *session->OpenTree("t"), there = *others->OpenTree("t");
   Rows all;
   Status put_all;
-  for (uint64_t i = 0; i < 70'000; ++i) {
-    const uint64_t key = UINT64_MAX - 70'000 + 1 + i;
+  const uint64_t count = test::Amount{10'000, 70'000};
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t key = UINT64_MAX - count + 1 + i;
     all.push_back({Fixed8Key(key), Fixed8Key(i)});
     tree.PutAsync(all.back().key, all.back().value, [&put_all](Result<bool> put) {
       if (put_all.ok()) put_all = put.status();

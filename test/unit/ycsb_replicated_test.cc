@@ -14,6 +14,7 @@
 #include "index/lsm/log_buffer.h"
 #include "index/lsm/store.h"
 #include "index/storage/file_storage.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf::ycsb {
 namespace {
@@ -28,6 +29,7 @@ using index::storage::SegmentId;
 
 /// From here on a backup numbers tables of its own, in a store that is new.
 constexpr uint64_t kOwnNumbers = uint64_t{1} << 39;
+const uint64_t kRecords = test::Amount{40'000, 60'000};
 
 /// A directory of the target that was closed, opened as a store.
 class ClosedReplica {
@@ -96,9 +98,9 @@ struct ReplicatedTest : ::testing::Test {
         "-P",
         std::string(FARLEAF_WORKLOADS) + "/workloada",
         "-p",
-        "recordcount=60000",
+        "recordcount=" + std::to_string(kRecords),
         "-p",
-        "operationcount=20000",
+        "operationcount=" + std::to_string(test::Amount{5'000, 20'000}),
         "-p",
         "farleaf.kvmix=sd",
         "--threads",
@@ -212,7 +214,7 @@ struct ReplicatedCopiesTest : ReplicatedTest,
     ClosedReplica primary(directory + "/primary");
     ASSERT_TRUE(primary.ok());
     const std::vector<KeyValue> rows = primary.Rows();
-    EXPECT_EQ(rows.size(), 60'000u);
+    EXPECT_EQ(rows.size(), kRecords);
     for (int i = 1; i <= std::get<1>(GetParam()); ++i) {
       SCOPED_TRACE("backup " + std::to_string(i));
       ClosedReplica backup(directory + "/backup" + std::to_string(i));
