@@ -29,7 +29,6 @@ using index::storage::SegmentId;
 
 /// From here on a backup numbers tables of its own, in a store that is new.
 constexpr uint64_t kOwnNumbers = uint64_t{1} << 39;
-const uint64_t kRecords = test::Amount{40'000, 60'000};
 
 /// A directory of the target that was closed, opened as a store.
 class ClosedReplica {
@@ -85,6 +84,7 @@ class ClosedReplica {
 };
 
 struct ReplicatedTest : ::testing::Test {
+  uint64_t records = 60'000;
   MonotonicClock clock;
   std::ostringstream out, error;
   std::string directory = ::testing::TempDir() + "farleaf_replicated_" + std::to_string(::getpid());
@@ -98,7 +98,7 @@ struct ReplicatedTest : ::testing::Test {
         "-P",
         std::string(FARLEAF_WORKLOADS) + "/workloada",
         "-p",
-        "recordcount=" + std::to_string(kRecords),
+        "recordcount=" + std::to_string(records),
         "-p",
         "operationcount=" + std::to_string(test::Amount{5'000, 20'000}),
         "-p",
@@ -176,6 +176,7 @@ TEST_F(ReplicatedTest, BackupsWhoseMemoryIsMappedHaveNoAgents) {
 /// Mode and backups.
 struct ReplicatedCopiesTest : ReplicatedTest,
                               ::testing::WithParamInterface<std::tuple<const char*, int>> {
+  ReplicatedCopiesTest() { records = test::Amount{20'000, 60'000}; }
   std::string Options() const {
     return std::string("mode=") + std::get<0>(GetParam()) +
            "&backups=" + std::to_string(std::get<1>(GetParam()));
@@ -214,7 +215,7 @@ struct ReplicatedCopiesTest : ReplicatedTest,
     ClosedReplica primary(directory + "/primary");
     ASSERT_TRUE(primary.ok());
     const std::vector<KeyValue> rows = primary.Rows();
-    EXPECT_EQ(rows.size(), kRecords);
+    EXPECT_EQ(rows.size(), records);
     for (int i = 1; i <= std::get<1>(GetParam()); ++i) {
       SCOPED_TRACE("backup " + std::to_string(i));
       ClosedReplica backup(directory + "/backup" + std::to_string(i));
