@@ -138,6 +138,11 @@ Status CheckHello(const Hello& hello, const ServerIdentity& self) {
                                    std::to_string(hello.member.id) + ": ids are below " +
                                    std::to_string(kMembersMax));
   }
+  if (self.members_only && hello.member.id == 0) {
+    return Status::InvalidArgument(name +
+                                   " lets in only whom it can cut off: a process has to say who it "
+                                   "is before it attaches (Fabric::Identify)");
+  }
   if (hello.kind == HelloKind::kCutOff) return CheckCutOffTarget(self.region.server, hello.target);
   return Status::Ok();
 }

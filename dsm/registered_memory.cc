@@ -28,7 +28,8 @@ Result<std::unique_ptr<RegisteredMemory>> RegisteredMemory::Open(const Options& 
 
   const Area usable{layout->first_chunk, options.bytes - layout->first_chunk};
   std::unique_ptr<RegisteredMemory> opened(new RegisteredMemory(
-      std::move(*memory), {options.cluster, {options.server, options.bytes, *incarnation}},
+      std::move(*memory),
+      {options.cluster, {options.server, options.bytes, *incarnation}, /*members_only=*/true},
       usable));
   auto agent = opened->StartAgent(options, clock);
   if (!agent.ok()) return agent.status();

@@ -33,10 +33,10 @@ void AwaitLinks(std::span<TcpLink* const> links) {
 
 class TcpTransport final : public Transport {
  public:
-  /// `first`: of its first link; the others' differ in server and nonce.
-  TcpTransport(std::shared_ptr<const KnownServers> known, Hello first,
+  /// `hello`: of its links, but for server and nonce (HelloTo).
+  TcpTransport(std::shared_ptr<const KnownServers> known, Hello hello,
                const TcpLinkOptions& options, const Clock* clock)
-      : links_(std::move(known)), next_hello_(std::move(first)), options_(options), clock_(clock) {
+      : links_(std::move(known)), hello_(std::move(hello)), options_(options), clock_(clock) {
     Learn();
   }
 
@@ -95,15 +95,13 @@ class TcpTransport final : public Transport {
  private:
   void Learn() {
     links_.Learn([this](KnownServers::Server server) {
-      next_hello_.server = server->server();
-      auto link = std::make_unique<TcpLink>(std::move(server), next_hello_, options_, clock_);
-      ++next_hello_.nonce;
-      return link;
+      Hello hello = HelloTo(server->server(), hello_);
+      return std::make_unique<TcpLink>(std::move(server), std::move(hello), options_, clock_);
     });
   }
 
   LinkTable<std::unique_ptr<TcpLink>> links_;
-  Hello next_hello_;
+  const Hello hello_;
   const TcpLinkOptions options_;
   const Clock* clock_;
   std::vector<pollfd> waited_;
@@ -130,8 +128,7 @@ Result<Hello> TcpFabric::NewHello() const {
     hello.member = self_;
   }
   // From the system, not from a seed: two processes with one nonce would destroy each other's
-  // connections. A transport counts on from it: two that start within a few of each other are as
-  // unlikely as two that start at one.
+  // connections.
   if (::getrandom(&hello.nonce, sizeof hello.nonce, 0) != sizeof hello.nonce) {
     return OsError("no random numbers");
   }

@@ -37,7 +37,7 @@ struct TcpLinkOptions {
 
 class TcpLink {
  public:
-  /// To the life of a memory server that `server` stands for. `hello.nonce` must be unique.
+  /// To the life of a memory server that `server` stands for. `hello`: as HelloTo.
   TcpLink(std::shared_ptr<KnownServer> server, Hello hello, const TcpLinkOptions& options,
           const Clock* clock);
   TcpLink(const TcpLink&) = delete;

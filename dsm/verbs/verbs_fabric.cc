@@ -60,8 +60,7 @@ Result<Hello> VerbsFabric::NewHello() const {
     std::lock_guard lock(self_mutex_);
     hello.member = self_;
   }
-  // From the system, not from a seed: two processes with one nonce would cut each other off. A lane counts on from it:
-  // two that start within a few of each other are as unlikely as two that start at one.
+  // From the system, not from a seed: two processes with one nonce would cut each other off.
   if (::getrandom(&hello.nonce, sizeof hello.nonce, 0) != sizeof hello.nonce) {
     return OsError("no random numbers");
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include "dsm/base/check.h"
@@ -16,14 +17,14 @@ constexpr int kCompletionsPerPoll = 16;
 }  // namespace
 
 Result<std::unique_ptr<VerbsLane>> VerbsLane::Open(std::shared_ptr<const KnownServers> known,
-                                                   VerbsSources sources, Hello first,
+                                                   VerbsSources sources, Hello hello,
                                                    std::shared_ptr<VerbsDevices> devices,
                                                    const VerbsOptions& options,
                                                    const Clock* clock) {
   auto events = OpenEventChannel();
   if (!events.ok()) return events.status();
   std::unique_ptr<VerbsLane> lane(new VerbsLane(std::move(*events), std::move(known),
-                                                std::move(sources), std::move(first),
+                                                std::move(sources), std::move(hello),
                                                 std::move(devices), options, clock));
   lane->Learn();
   return lane;
@@ -38,12 +39,11 @@ void VerbsLane::Learn() {
 }
 
 std::unique_ptr<VerbsLink> VerbsLane::NewLink(KnownServers::Server server) {
-  next_hello_.server = server->server();
+  Hello hello = HelloTo(server->server(), hello_);
   std::optional<SocketAddress> source = sources_.For(server->address());
   const uint16_t index = FreeIndex();
   auto link = std::make_unique<VerbsLink>(this, index, std::move(server), std::move(source),
-                                          next_hello_, options_, clock_);
-  ++next_hello_.nonce;
+                                          std::move(hello), options_, clock_);
   by_index_[index] = link.get();
   return link;
 }
@@ -125,7 +125,8 @@ Status VerbsLane::MakeRoom(Queue* queue) const {
                                      " entries at most: too few for " + std::to_string(needed / 2) +
                                      " servers at once");
   }
-  if (ibv_resize_cq(queue->queue.get(), static_cast<int>(entries)) != 0) {
+  if (const int error = ibv_resize_cq(queue->queue.get(), static_cast<int>(entries)); error != 0) {
+    errno = error;  // the call says it in its result alone
     return VerbsError("no completion queue of " + std::to_string(entries) +
                       " entries on RDMA device " + queue->device->name());
   }
@@ -143,6 +144,7 @@ Result<VerbsLinkHost::Completions> VerbsLane::CompletionsOf(
   auto made = MakeQueue(device);
   if (!made.ok()) return made.status();
   queues_.push_back(std::move(*made));
+  ++queues_made_;
   return Completions{queues_.back().queue.get(), queues_.back().queue_depth};
 }
 

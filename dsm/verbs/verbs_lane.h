@@ -22,10 +22,10 @@ namespace farleaf::dsm {
 
 class VerbsLane final : public VerbsLinkHost {
  public:
-  /// `sources` has an answer for each server that comes to be known. `first`: of its first link; the others' differ in
-  /// server and nonce. `clock` outlives the lane.
+  /// `sources` has an answer for each server that comes to be known. `hello`: of its links, but for server and
+  /// nonce (HelloTo). `clock` outlives the lane.
   static Result<std::unique_ptr<VerbsLane>> Open(std::shared_ptr<const KnownServers> known,
-                                                 VerbsSources sources, Hello first,
+                                                 VerbsSources sources, Hello hello,
                                                  std::shared_ptr<VerbsDevices> devices,
                                                  const VerbsOptions& options, const Clock* clock);
   VerbsLane(const VerbsLane&) = delete;
@@ -44,6 +44,8 @@ class VerbsLane final : public VerbsLinkHost {
   void Arm();
   void AddDescriptors(std::vector<pollfd>* waited) const;
   uint64_t due_ns() const;
+  /// Completion queues so far. One that was made behind Arm, by Poll, is not armed, nor one of the descriptors.
+  uint64_t queues_made() const { return queues_made_; }
   /// A link is not up and has something to do.
   bool unsettled() const { return unsettled_; }
   /// Takes the events that woke the caller. True: a queue was signalled, and is no longer armed.
@@ -75,14 +77,14 @@ class VerbsLane final : public VerbsLinkHost {
   };
 
   VerbsLane(EventChannel events, std::shared_ptr<const KnownServers> known, VerbsSources sources,
-            Hello first, std::shared_ptr<VerbsDevices> devices, const VerbsOptions& options,
+            Hello hello, std::shared_ptr<VerbsDevices> devices, const VerbsOptions& options,
             const Clock* clock)
       : events_(std::move(events)),
         devices_(std::move(devices)),
         sources_(std::move(sources)),
         options_(options),
         clock_(clock),
-        next_hello_(std::move(first)),
+        hello_(std::move(hello)),
         links_(std::move(known)) {}
   void Learn();
   std::unique_ptr<VerbsLink> NewLink(KnownServers::Server server);
@@ -98,11 +100,12 @@ class VerbsLane final : public VerbsLinkHost {
   const VerbsSources sources_;
   const VerbsOptions options_;
   const Clock* clock_;
-  Hello next_hello_;
+  const Hello hello_;
   uint32_t generation_ = 0;
   std::vector<Queue> queues_;                    // one a device; mostly one
   std::vector<VerbsLink*> by_index_;             // null: free
   LinkTable<std::unique_ptr<VerbsLink>> links_;  // destroyed before what they use
+  uint64_t queues_made_ = 0;
   bool unsettled_ = true;
   uint32_t polls_ = 0;
 };

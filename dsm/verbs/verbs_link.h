@@ -52,7 +52,7 @@ class VerbsLinkHost {
 class VerbsLink {
  public:
   /// `index` tells its completions from those of the host's other links. `source` fixes device and port.
-  /// `hello.nonce` must be unique.
+  /// `hello`: as HelloTo.
   VerbsLink(VerbsLinkHost* host, uint16_t index, KnownServers::Server server,
             std::optional<SocketAddress> source, Hello hello, const VerbsOptions& options,
             const Clock* clock);

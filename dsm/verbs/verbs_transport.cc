@@ -29,7 +29,8 @@ void WaitFor(std::vector<pollfd>& waited, uint64_t timeout_ns, uint64_t due_ns,
 void VerbsTransport::Wait(int wake_fd, uint64_t timeout_ns) {
   if (lane_->stale()) return;
   lane_->Arm();
-  if (lane_->Poll() > 0) return;
+  const uint64_t armed = lane_->queues_made();
+  if (lane_->Poll() > 0 || lane_->queues_made() != armed) return;
   waited_.assign(1, {wake_fd, POLLIN, 0});
   lane_->AddDescriptors(&waited_);
   WaitFor(waited_, timeout_ns, lane_->due_ns(), *clock_);
@@ -75,7 +76,11 @@ size_t SharedVerbsTransport::Poll() {
 
 size_t SharedVerbsTransport::PollLane() {
   const bool settled = !shared_->lane->unsettled();
-  if (shared_->lane->Poll() > 0 || (settled && shared_->lane->unsettled())) WakeSleepers();
+  const uint64_t queues = shared_->lane->queues_made();
+  const bool completed_any = shared_->lane->Poll() > 0;
+  // Whoever sleeps has not got the descriptor of a queue that was made since.
+  const bool made_any = shared_->lane->queues_made() != queues;
+  if (completed_any || made_any || (settled && shared_->lane->unsettled())) WakeSleepers();
   size_t completed = 0;
   for (auto relay = relays_.begin(); relay != relays_.end();) {
     if (!relay->state.done()) {
@@ -95,7 +100,8 @@ void SharedVerbsTransport::Wait(int wake_fd, uint64_t timeout_ns) {
     std::lock_guard lock(shared_->mutex);
     if (shared_->lane->stale()) return;
     shared_->lane->Arm();
-    if (PollLane() > 0) return;
+    const uint64_t armed = shared_->lane->queues_made();
+    if (PollLane() > 0 || shared_->lane->queues_made() != armed) return;
     shared_->sleepers.push_back(wake_.get());
     waited_.assign(1, {wake_fd, POLLIN, 0});
     waited_.push_back({wake_.get(), POLLIN, 0});

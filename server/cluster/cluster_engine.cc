@@ -88,15 +88,21 @@ Status ClusterEngine::Join() {
   auto session = membership::ZookeeperMembership::Open(cluster_.membership, options, clock_);
   if (!session.ok()) return session.status();
   session_ = std::move(*session);
+  {
+    // It has no fabric yet: what a worker writes could not be cut off before this process says who it is.
+    Worker without_memory(
+        {std::make_unique<dsm::NullTransport>(), &epochs_, clock_, seed_, ++workers_});
+    FARLEAF_RETURN_IF_ERROR(without_memory.Run(BeginLife(without_memory)));
+  }
+  FARLEAF_RETURN_IF_ERROR(OpenMemory());
   FARLEAF_RETURN_IF_ERROR(OpenFabric());
+  FARLEAF_RETURN_IF_ERROR(fabric_->Identify({static_cast<dsm::MemberId>(cluster_.node), life_}));
+  peer_memories_.emplace(fabric_.get());
   for (auto* worker : {&worker_, &control_, &observer_}) {
     auto opened = OpenWorker();
     if (!opened.ok()) return opened.status();
     *worker = std::move(*opened);
   }
-  FARLEAF_RETURN_IF_ERROR(worker_->Run(BeginLife()));
-  FARLEAF_RETURN_IF_ERROR(OpenMemory());
-  FARLEAF_RETURN_IF_ERROR(fabric_->Identify({static_cast<dsm::MemberId>(cluster_.node), life_}));
   MakeParts();
   FARLEAF_LOG(info, "{} of {}: life {}, memory at {}", Name(), cluster_.membership, life_,
               memory_->endpoint().endpoint);
@@ -122,14 +128,14 @@ Status ClusterEngine::OpenFabric() {
   return Status::Ok();
 }
 
-Task<Status> ClusterEngine::BeginLife() {
+Task<Status> ClusterEngine::BeginLife(Worker& worker) {
   membership::RegionStore regions(session_.get());
-  Status status = co_await regions.Prepare(*worker_);
+  Status status = co_await regions.Prepare(worker);
   for (const char* path : {cluster::kOffersPath, cluster::kHeldPath, kElectionParent}) {
-    if (status.ok()) status = co_await membership::CreatePath(*worker_, *session_, path);
+    if (status.ok()) status = co_await membership::CreatePath(worker, *session_, path);
   }
   if (!status.ok()) co_return status;
-  auto life = co_await membership::NextNumber(*worker_, *session_, kLivesPath);
+  auto life = co_await membership::NextNumber(worker, *session_, kLivesPath);
   if (!life.ok()) co_return life.status();
   life_ = *life;
   co_return Status::Ok();
@@ -176,7 +182,9 @@ cluster::RegionDeps ClusterEngine::RegionDepsOf(RegionId region, cluster::Region
     deps.reads = {.cache_bytes = cluster_.copy_cache_bytes, .wall = &wall_, .clock = clock_};
   }
   deps.checks = &check_memory_;
-  deps.add_peer = [this](const dsm::ServerEndpoint& peer) { return fabric_->Add(peer); };
+  deps.add_peer = [this](const dsm::MemberIdentity& life, const dsm::ServerEndpoint& memory) {
+    return peer_memories_->Add(life, memory);
+  };
   cluster::RegionFiles* const files = files_.get();
   deps.storage = [files, region] { return files->StorageOf(region); };
   deps.open_store = [files, region](Worker& worker, index::lsm::Mirror* mirror) {

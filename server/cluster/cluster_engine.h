@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "server/cluster/cluster_tree_host.h"
 #include "server/cluster/master.h"
 #include "server/cluster/node_regions.h"
+#include "server/cluster/peer_memories.h"
 #include "server/cluster/region_files.h"
 #include "server/engine.h"
 #include "server/lsm/lsm_engine.h"
@@ -83,7 +85,7 @@ class ClusterEngine final : public Engine {
                 const Clock* clock, Unwanted unwanted)
       : cluster_(cluster), lsm_(lsm), seed_(seed), clock_(clock), unwanted_(std::move(unwanted)) {}
   Status Join();
-  dsm::Task<Status> BeginLife();
+  dsm::Task<Status> BeginLife(dsm::Worker& worker);
   Status OpenFabric();
   Status OpenMemory();
   void MakeParts();
@@ -114,6 +116,7 @@ class ClusterEngine final : public Engine {
   std::unique_ptr<dsm::RegisteredMemory> memory_;
   std::unique_ptr<dsm::AreaAllocator> areas_;
   std::unique_ptr<dsm::Fabric> fabric_;
+  std::optional<cluster::PeerMemories> peer_memories_;
   std::unique_ptr<dsm::Worker> control_;  // of control_thread_
   std::unique_ptr<dsm::Worker> worker_;   // of the thread that opens and closes
   std::unique_ptr<cluster::RegionFiles> files_;

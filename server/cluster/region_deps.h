@@ -44,8 +44,9 @@ struct RegionDeps {
   uint64_t seed = 1;                            ///< of tokens: drawn at random, but for simulations
   RegionGates* gates = nullptr;  ///< by which the store, or the copy, is used while it is served
 
-  /// The fabric of all workers knows that memory from now on.
-  std::function<Status(const dsm::ServerEndpoint& peer)> add_peer;
+  /// The fabric of all workers knows that memory, of that life of a node, from now on (PeerMemories::Add).
+  std::function<Status(const dsm::MemberIdentity& life, const dsm::ServerEndpoint& memory)>
+      add_peer;
   /// The region's directory, made if there is none. Good until `copy_store` or `remove`.
   std::function<Result<index::storage::Storage*>()> storage;
   /// What is in the directory, with that mirror.

@@ -367,9 +367,51 @@ struct MuteServer {
     fd = std::move(*listening);
     endpoint = {server, "tcp:" + *LocalTcpAddress(fd.get()), 0, 0};
   }
+  /// Of the next one who connects, while the client is polled.
+  Hello NextHello(TestClient& client) const {
+    UniqueFd peer;
+    std::string received;
+    for (;;) {
+      client.transport().Poll();
+      if (!peer.valid()) {
+        peer = UniqueFd(::accept4(fd.get(), nullptr, nullptr, SOCK_NONBLOCK));
+        continue;
+      }
+      std::array<char, 256> some;
+      const ssize_t bytes = ::recv(peer.get(), some.data(), some.size(), 0);
+      if (bytes > 0) received.append(some.data(), static_cast<size_t>(bytes));
+      const auto whole = HandshakeBytes(AsBytes(received));
+      FARLEAF_CHECK(whole.ok(), whole.status());
+      if (!*whole || received.size() < **whole) continue;
+      auto hello = ParseHello(AsBytes(received).first(**whole));
+      FARLEAF_CHECK(hello.ok(), hello.status());
+      return *hello;
+    }
+  }
   UniqueFd fd;
   ServerEndpoint endpoint;
 };
+
+// Its answer to the second one says that nothing of the first one's can land.
+TEST(TcpPeers, AServerThatComesBackIsGreetedWithTheNonceThatItKnows) {
+  PeersUnderTest peers(FabricKind::kTcp);
+  MuteServer mute(3), other(4);
+  ASSERT_TRUE(peers.fabric().Add(mute.endpoint).ok());
+  ASSERT_TRUE(peers.fabric().Add(other.endpoint).ok());
+  TestClient client(peers.fabric(), peers.clock());
+  Posted before(&client), behind(&client);
+  before.FetchAdd(3, kA);
+  before.FetchAdd(4, kA);
+  const uint64_t nonce = mute.NextHello(client).nonce;
+  EXPECT_NE(other.NextHello(client).nonce, nonce);
+  peers.fabric().Remove(3);
+  ASSERT_TRUE(peers.fabric().Add(mute.endpoint).ok());
+  behind.FetchAdd(3, kA);
+  EXPECT_EQ(mute.NextHello(client).nonce, nonce);
+  for (const ServerId server : {ServerId{3}, ServerId{4}}) peers.fabric().Remove(server);
+  client.Await(before.state);
+  client.Await(behind.state);
+}
 
 TEST(TcpPeers, AServerThatDoesNotAnswerKeepsNobodyWaiting) {
   ManualClock clock;  // on which no time passes unless we say so

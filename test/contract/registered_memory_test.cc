@@ -29,9 +29,15 @@ struct RegisteredMemoryTest : ::testing::TestWithParam<FabricKind> {
     FARLEAF_CHECK(memory.ok(), memory.status());
     return std::move(*memory);
   }
-  std::unique_ptr<Fabric> FabricTo(const RegisteredMemory& memory) const {
+  std::unique_ptr<Fabric> StrangersFabricTo(const RegisteredMemory& memory) const {
     auto fabric = FabricWithoutServers(GetParam(), "tested", &clock);
     FARLEAF_CHECK(fabric->Add(memory.endpoint()).ok());
+    return fabric;
+  }
+  std::unique_ptr<Fabric> FabricTo(const RegisteredMemory& memory,
+                                   MemberIdentity self = {9, 1}) const {
+    auto fabric = StrangersFabricTo(memory);
+    FARLEAF_CHECK(fabric->Identify(self).ok(), self.id);
     return fabric;
   }
 };
@@ -76,9 +82,7 @@ TEST_P(RegisteredMemoryTest, WhatOthersWriteIsThere) {
 TEST_P(RegisteredMemoryTest, WhoIsCutOffLandsNothingAnyMore) {
   const auto memory = Open(1 << 20);
   const uint64_t offset = memory->usable().offset;
-  const auto old_primary = FabricTo(*memory), new_primary = FabricTo(*memory);
-  ASSERT_TRUE(old_primary->Identify({5, 1}).ok());
-  ASSERT_TRUE(new_primary->Identify({6, 1}).ok());
+  const auto old_primary = FabricTo(*memory, {5, 1}), new_primary = FabricTo(*memory, {6, 1});
   TestClient cut(*old_primary, clock), client(*new_primary, clock);
   cut.WriteWord(77, offset, 1);
   const Status status = memory->CutOff({5, 1});
@@ -89,6 +93,26 @@ TEST_P(RegisteredMemoryTest, WhoIsCutOffLandsNothingAnyMore) {
   EXPECT_EQ(cut.Run(batch).code(), StatusCode::kFenced);
   EXPECT_EQ(client.ReadWord(77, offset), 1u);
   EXPECT_EQ(client.ReadWord(77, FenceWordOffset(5)), 1u);
+}
+
+// Also a transport that was opened before its process said who it is: no cut would reach it.
+TEST_P(RegisteredMemoryTest, StrangersAreNotLetIn) {
+  const auto memory = Open(1 << 20);
+  const uint64_t offset = memory->usable().offset;
+  const auto fabric = StrangersFabricTo(*memory);
+  TestClient stranger(*fabric, clock);
+  ASSERT_TRUE(fabric->Identify({5, 1}).ok());
+  TestClient known(*fabric, clock);
+  known.WriteWord(77, offset, 1);
+  const uint64_t two = 2;
+  Batch batch(77);
+  batch.WriteWord(offset, &two);
+  const Status refused = stranger.Run(batch);
+  EXPECT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find("lets in only whom it can cut off"), std::string::npos)
+      << refused;
+  EXPECT_EQ(known.ReadWord(77, offset), 1u);
+  EXPECT_EQ(memory->connections(), 1u);
 }
 
 TEST_P(RegisteredMemoryTest, EveryLifeHasAnIncarnationOfItsOwn) {

@@ -292,7 +292,9 @@ class Cluster {
     deps.gates = gates;
     deps.reads = {.cache_bytes = 1 << 20, .wall = &world_.clock(), .clock = &world_.clock()};
     deps.checks = &check_memory_;
-    deps.add_peer = [](const dsm::ServerEndpoint&) { return Status::Ok(); };
+    deps.add_peer = [](const dsm::MemberIdentity&, const dsm::ServerEndpoint&) {
+      return Status::Ok();
+    };
     deps.storage = [&on, number]() -> Result<index::storage::Storage*> {
       return &on.sim->storage(number);
     };
