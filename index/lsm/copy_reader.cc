@@ -3,7 +3,7 @@
 #include <mutex>
 #include <utility>
 
-#include "index/lsm/view_read.h"
+#include "index/lsm/multi_get.h"
 #include "index/lsm/wary_cursor.h"
 
 namespace farleaf::index::lsm {
@@ -83,27 +83,14 @@ Task<Status> CopyReader::ReadNewest(Read read) {
 Task<Status> CopyReader::GetFrom(OpContext& op, ShownPtr shown,
                                  std::span<const std::string_view> keys,
                                  std::vector<std::optional<std::string>>* values) {
-  const LookupPlaces places = PlacesOf(*shown);
   const ReadView* const view = shown->view.get();
-  values->assign(keys.size(), std::nullopt);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    Found found;
-    const SoughtKey sought{keys[i], kSequenceMax, Wanted::kValue};
-    auto there = co_await FindInView(op, places, sought, &found,
-                                     [view]() -> const ReadView& { return *view; });
-    if (!there.ok()) {
-      values->clear();
-      co_return there.status();
-    }
-    if (*there) (*values)[i].emplace(found.entry.value);
-  }
-  co_return Status::Ok();
+  const std::function<const ReadView&()> view_of = [view]() -> const ReadView& { return *view; };
+  Status found = co_await FindValues(op, PlacesOf(*shown), keys, view_of, values);
+  co_return found;
 }
 
 Task<Status> CopyReader::MultiGet(OpContext& op, std::span<const std::string_view> keys,
                                   std::vector<std::optional<std::string>>* values) {
-  values->clear();
-  for (const std::string_view key : keys) FARLEAF_CO_RETURN_IF_ERROR(CheckLookupKey(key));
   Status read = co_await ReadNewest(
       [this, &op, keys, values](ShownPtr shown) { return GetFrom(op, shown, keys, values); });
   co_return read;

@@ -1,4 +1,8 @@
 // Gets.
+#include <algorithm>
+#include <functional>
+
+#include "index/lsm/multi_get.h"
 #include "index/lsm/store.h"
 
 namespace farleaf::index::lsm {
@@ -63,20 +67,18 @@ Task<Result<std::optional<uint64_t>>> LsmStore::ExpiryOf(OpContext& op, std::str
   return FindExpiry(op, Places(), key, kSequenceMax);
 }
 
-// One after another: whoever waits for the device with one key has others in flight beside it.
 Task<Status> LsmStore::MultiGet(OpContext& op, std::span<const std::string_view> keys,
                                 std::vector<std::optional<std::string>>* values) {
-  values->assign(keys.size(), std::nullopt);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    std::string value;
-    auto found = co_await Get(op, keys[i], &value);
-    if (!found.ok()) {
-      values->clear();
-      co_return found.status();
-    }
-    if (*found) (*values)[i] = std::move(value);
+  const std::function<const ReadView&()> view_of = [this]() -> const ReadView& { return View(); };
+  Status found = co_await FindValues(op, Places(), keys, view_of, values);
+  // Of one key after it was read, so of all now: what was read of it is no newer than what is asked about.
+  if (found.ok() && deps_.mirror != nullptr) {
+    const bool safe = std::ranges::all_of(keys, [this](auto key) { return IsSafe(key); });
+    found = deps_.mirror->MayAnswer();
+    if (!safe) found = co_await AwaitAnswerable(op);
   }
-  co_return Status::Ok();
+  if (!found.ok()) values->clear();
+  co_return found;
 }
 
 size_t LsmStore::VisitAtOnce(OpContext& /*op*/, std::span<const std::string_view> keys,

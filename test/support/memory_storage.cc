@@ -8,6 +8,12 @@
 
 namespace farleaf::test {
 
+std::optional<std::byte> MemoryStorage::ByteAt(SegmentId id, size_t offset) const {
+  std::lock_guard lock(mutex_);
+  const auto found = segments_.find(id);
+  return found == segments_.end() ? std::nullopt : std::optional(found->second.at(offset));
+}
+
 dsm::Task<Status> MemoryStorage::Create(dsm::Worker& worker, SegmentId id, index::storage::Making) {
   if (delay_ns > 0) co_await worker.Sleep(delay_ns);
   std::lock_guard lock(mutex_);
@@ -29,8 +35,13 @@ Result<std::vector<MemoryStorage::SegmentId>> MemoryStorage::List() {
 }
 
 dsm::Task<Status> MemoryStorage::Run(dsm::Worker& worker, std::span<Io> ios) {
+  {
+    std::lock_guard lock(mutex_);
+    runs_at_once_max_ = std::max(runs_at_once_max_, ++runs_);
+  }
   if (delay_ns > 0) co_await worker.Sleep(delay_ns);
   std::lock_guard lock(mutex_);
+  --runs_;
   Status first;
   const uint64_t syncs = counts_.syncs;
   for (Io& io : ios) {
@@ -80,6 +91,11 @@ index::storage::StorageCounts MemoryStorage::counts() const {
 uint64_t MemoryStorage::syncs_of_a_run_max() const {
   std::lock_guard lock(mutex_);
   return syncs_of_a_run_max_;
+}
+
+uint64_t MemoryStorage::runs_at_once_max() const {
+  std::lock_guard lock(mutex_);
+  return runs_at_once_max_;
 }
 
 Result<index::storage::StorageSpace> MemoryStorage::Space() {

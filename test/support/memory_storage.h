@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ class MemoryStorage final : public index::storage::Storage {
 
   /// The segment's bytes, to look at and to damage; nothing runs meanwhile.
   std::vector<std::byte>& bytes(SegmentId id) { return segments_.at(id); }
+  /// One of them, whatever runs; nullopt: the segment is not there.
+  std::optional<std::byte> ByteAt(SegmentId id, size_t offset) const;
 
   dsm::Task<Status> Create(dsm::Worker& worker, SegmentId id,
                            index::storage::Making making) override;
@@ -49,6 +52,8 @@ class MemoryStorage final : public index::storage::Storage {
   index::storage::StorageCounts counts() const override;
   /// The most syncs that one Run had.
   uint64_t syncs_of_a_run_max() const;
+  /// Runs that were under way at once, at most.
+  uint64_t runs_at_once_max() const;
   Result<index::storage::StorageSpace> Space() override;
   std::string NameOf(SegmentId id) const override;
 
@@ -60,6 +65,7 @@ class MemoryStorage final : public index::storage::Storage {
   std::map<std::string, std::string> files_;
   index::storage::StorageCounts counts_;
   uint64_t syncs_of_a_run_max_ = 0;
+  uint64_t runs_ = 0, runs_at_once_max_ = 0;
 };
 
 }  // namespace farleaf::test
