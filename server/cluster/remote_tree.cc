@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "dsm/base/bytes.h"
+
 namespace farleaf::server::cluster {
 
 using client::Callback;
@@ -43,6 +45,20 @@ Task<Result<RemoteTree::Current>> RemoteTree::Read(OpContext& op, std::string_vi
   };
   auto value = co_await peers_.Ask<client::Value>(op, at_, Kind::kRead, start);
   co_return value;
+}
+
+// A get waits for nothing. An exchange that no value takes part in waits as a change does; should one have just these bytes, it keeps them.
+Task<Result<RemoteTree::Current>> RemoteTree::ReadToChange(OpContext& op, std::string_view key) {
+  if (op.durability == WriteDurability::kOfStore) {
+    auto current = co_await Read(op, key);
+    co_return current;
+  }
+  std::string nobodys(sizeof(uint64_t), '\0');
+  StoreLittle(reinterpret_cast<std::byte*>(nobodys.data()), op.worker.random().Next());
+  Current current = nobodys;
+  auto exchanged = co_await Exchange(op, key, &current, &nobodys);
+  if (!exchanged.ok()) co_return exchanged.status();
+  co_return current;
 }
 
 Task<Result<bool>> RemoteTree::Get(OpContext& op, std::string_view key, std::string* value) {
@@ -149,7 +165,7 @@ Task<Result<std::optional<bool>>> RemoteTree::TryBySide(OpContext& op, std::stri
     if (wanted.present == ModifyAction::kKeep) co_return std::optional(true);
   }
   if (wanted.present == ModifyAction::kKeep) {
-    auto current = co_await Read(op, key);
+    auto current = co_await ReadToChange(op, key);
     if (!current.ok()) co_return current.status();
     co_return std::optional(current->has_value());
   }
@@ -168,7 +184,7 @@ Task<Result<std::optional<bool>>> RemoteTree::TryBySide(OpContext& op, std::stri
 
 Task<Result<ModifyResult>> RemoteTree::ModifyByValue(OpContext& op, std::string_view key,
                                                      const ModifyFunction& modify) {
-  auto current = co_await Read(op, key);
+  auto current = co_await ReadToChange(op, key);
   if (!current.ok()) co_return current.status();
   for (uint32_t overtaken = 0; overtaken < kOvertakenMax; ++overtaken) {
     if (overtaken > 0) co_await op.worker.Sleep(PauseNs(op, overtaken));

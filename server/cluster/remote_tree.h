@@ -60,6 +60,8 @@ class RemoteTree final : public index::RangeIndex {
                                 std::string_view key, std::string_view value);
   dsm::Task<Result<bool>> Remove(dsm::OpContext& op, std::string_view key);
   dsm::Task<Result<Current>> Read(dsm::OpContext& op, std::string_view key);
+  /// What a change begins with that may change nothing: what it has seen then survives what the change would.
+  dsm::Task<Result<Current>> ReadToChange(dsm::OpContext& op, std::string_view key);
   dsm::Task<Result<index::ModifyResult>> ModifyByPresence(dsm::OpContext& op, std::string_view key,
                                                           const index::ModifyFunction& modify);
   /// One look from each side: nullopt if the key came or went in between.

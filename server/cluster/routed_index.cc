@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
+#include "dsm/together.h"
 #include "index/lsm/wary_cursor.h"
 
 namespace farleaf::server::cluster {
@@ -279,44 +281,104 @@ Task<Status> RoutedIndex::RunAt(OpContext&, const Place& place, Run run) {
   co_return status;
 }
 
-// Those of one store, or of one node, together.
+/// Of the keys of a MultiGet those of one store, or of one node. Stays where it is while it is asked for.
+struct RoutedIndex::Part {
+  std::optional<Place>
+      place;  ///< until it has answered: a region that is to move does not wait for others
+  std::vector<size_t> numbers;  ///< among all
+  std::vector<std::string_view> keys;
+  std::vector<std::optional<std::string>> values;
+  Status status;
+  dsm::FabricCounts counts;
+  std::string region;        ///< as Place::Name
+  bool left_copies = false;  ///< as LeavesCopies
+};
+
+/// Those that have to travel come first. Keys that are nowhere are one part, which is named after the first of them.
+std::vector<RoutedIndex::Part> RoutedIndex::PartsOf(const OpContext& op,
+                                                    std::span<const std::string_view> keys,
+                                                    std::span<const size_t> numbers) {
+  std::vector<Part> elsewhere, rest;
+  const auto find = [&](const auto& takes) -> Part* {
+    for (std::vector<Part>* parts : {&elsewhere, &rest}) {
+      const auto at = std::ranges::find_if(*parts, takes);
+      if (at != parts->end()) return &*at;
+    }
+    return nullptr;
+  };
+  for (const size_t number : numbers) {
+    Part* part = find(
+        [&](const Part& one) { return one.place->somewhere() && one.place->HasToo(keys[number]); });
+    if (part == nullptr) {
+      Place place = Locate(op, keys[number]);
+      if (!place.somewhere()) part = find([](const Part& one) { return !one.place->somewhere(); });
+      if (part == nullptr) {
+        part = &(place.elsewhere() ? elsewhere : rest).emplace_back();
+        part->place.emplace(std::move(place));
+      }
+    }
+    part->numbers.push_back(number);
+    part->keys.push_back(keys[number]);
+  }
+  std::ranges::move(rest, std::back_inserter(elsewhere));
+  return elsewhere;
+}
+
+Task<Status> RoutedIndex::GetPart(OpContext& op, Part& part) {
+  OpContext own{.worker = op.worker, .counts = part.counts, .deadline_ns = op.deadline_ns};
+  Status status = co_await RunAt(own, *part.place, [&own, &part](RangeIndex& tree) {
+    return tree.MultiGet(own, part.keys, &part.values);
+  });
+  part.left_copies = LeavesCopies(op, *part.place, status);
+  part.region = part.place->Name();
+  part.place.reset();
+  co_return status;
+}
+
+// What is asked for of several places is asked for at once: one round trip, however many there are.
 Task<Status> RoutedIndex::MultiGet(OpContext& op, std::span<const std::string_view> keys,
                                    std::vector<std::optional<std::string>>* values) {
   values->assign(keys.size(), std::nullopt);
-  std::vector<size_t> left(keys.size()), later;
-  for (size_t i = 0; i < left.size(); ++i) left[i] = i;
-  std::vector<std::string_view> together;
-  std::vector<size_t> numbers;
-  std::vector<std::optional<std::string>> got;
+  std::vector<size_t> left(keys.size());
+  std::iota(left.begin(), left.end(), size_t{0});
   Patience patience(&op, options_);
   while (!left.empty()) {
-    std::string region;
-    Status status;
-    {
-      const Place place = Locate(op, keys[left.front()]);
-      together.clear(), numbers.clear(), later.clear();
-      for (const size_t i : left) {
-        const bool is_of = i == left.front() || (place.somewhere() && place.HasToo(keys[i]));
-        (is_of ? numbers : later).push_back(i);
-        if (is_of) together.push_back(keys[i]);
+    patience.Begin();
+    std::vector<Part> parts = PartsOf(op, keys, left);
+    dsm::Together together(op.worker);
+    for (Part& part : parts) together.Start(GetPart(op, part), &part.status);
+    co_await together.All();
+
+    left.clear();
+    dsm::FabricCounts counts;
+    const Part* nowhere = nullptr;
+    Status failure;
+    for (Part& part : parts) {
+      const uint64_t round_trips = std::max(counts.round_trips, part.counts.round_trips);
+      counts += part.counts;
+      counts.round_trips = round_trips;
+      if (part.status.ok()) {
+        for (size_t i = 0; i < part.numbers.size(); ++i) {
+          (*values)[part.numbers[i]] = std::move(part.values[i]);
+        }
+        patience.Renew();
+        continue;
       }
-      patience.Begin();
-      status = co_await RunAt(op, place, [&op, &together, &got](RangeIndex& tree) {
-        return tree.MultiGet(op, together, &got);
-      });
-      if (LeavesCopies(op, place, status)) continue;
-      region = place.Name();
+      left.insert(left.end(), part.numbers.begin(), part.numbers.end());
+      if (part.left_copies) continue;
+      if (RoutesAnew(part.status)) {
+        nowhere = &part;
+      } else if (failure.ok()) {
+        failure = part.status;
+      }
     }
-    if (status.ok()) {
-      for (size_t i = 0; i < numbers.size(); ++i) (*values)[numbers[i]] = std::move(got[i]);
-      left.swap(later);
-      patience.Renew();
-      continue;
+    op.counts += counts;
+    if (failure.ok() && nowhere) {
+      failure = co_await patience.Wait(nowhere->region, nowhere->status);
     }
-    if (RoutesAnew(status)) status = co_await patience.Wait(region, status);
-    if (!status.ok()) {
+    if (!failure.ok()) {
       values->clear();
-      co_return status;
+      co_return failure;
     }
   }
   co_return Status::Ok();

@@ -2,7 +2,7 @@
 // node that serves them.
 //
 // An operation on a key is done at one store at one moment. A store is used only while a StoreUse of it is held, and asked only for keys that it
-// serves then (README.md, "Routing"). What spans regions (MultiGet, Scan, DeleteRange) is done region by region.
+// serves then (README.md, "Routing"). A MultiGet asks all places of its keys at once; what spans regions (Scan, DeleteRange) is done region by region.
 //
 // A read that may be stale (OpContext::max_staleness_ns) is done in this node's copy, if that is no older, and else as any other.
 //
@@ -70,6 +70,7 @@ class RoutedIndex final : public index::RangeIndex {
   class Patience;
   class Numbered;
   class RestOfScan;
+  struct Part;
 
   /// Where the key is.
   Place Locate(const dsm::OpContext& op, std::string_view key);
@@ -89,6 +90,11 @@ class RoutedIndex final : public index::RangeIndex {
   /// The same at `place`, once. Unavailable if that is nowhere.
   template <typename Run>
   dsm::Task<Status> RunAt(dsm::OpContext& op, const Place& place, Run run);
+  /// Of `keys` those with these numbers.
+  std::vector<Part> PartsOf(const dsm::OpContext& op, std::span<const std::string_view> keys,
+                            std::span<const size_t> numbers);
+  /// Asks for it, once.
+  dsm::Task<Status> GetPart(dsm::OpContext& op, Part& part);
 
   RegionRoutes& routes_;
   PeerClient& peers_;

@@ -372,6 +372,50 @@ TEST_F(ClusterRoutingTest, OperationForwardedToWhoHandsOverFollowsTheRegion) {
   EXPECT_EQ(counts.round_trips, 0u);
 }
 
+TEST_F(ClusterRoutingTest, AMultiGetAsksAllPlacesAtOnceAndHoldsNoneThatHasAnswered) {
+  StartDivided();
+  ASSERT_TRUE(nodes->Split("t"));
+  nodes->Move("t", 2);
+  RangeIndex& tree = nodes->Tree(0, "t");
+  for (const char* key : {"a", "n", "z"}) ASSERT_TRUE(Put(tree, key, key).ok());
+  const std::vector<std::string_view> keys = {"n", "z", "a", "b", "o", "y"};
+  const std::vector<std::optional<std::string>> expected = {
+      "n", "z", "a", std::nullopt, std::nullopt, std::nullopt};
+  std::vector<std::optional<std::string>> values;
+  ASSERT_TRUE(Run([&](auto& op) { return tree.MultiGet(op, keys, &values); }).ok());
+  EXPECT_EQ(values, expected);
+  EXPECT_EQ(counts.round_trips, 1u);
+  ExpectRequests(1, Opcode::kMultiGet, 1);
+  ExpectRequests(2, Opcode::kMultiGet, 1);
+
+  nodes->CloseGate("n");  // node 1 does not answer
+  Waiting waiting(nodes.get(),
+                  [&](dsm::OpContext& op) { return tree.MultiGet(op, keys, &values); });
+  ExpectRequests(2, Opcode::kMultiGet, 2);
+  nodes->Move("a", 2);  // waits for whoever uses the store
+  EXPECT_FALSE(waiting.ended());
+  nodes->OpenGate("n");
+  ASSERT_TRUE(waiting.Await().ok());
+  EXPECT_EQ(values, expected);
+}
+
+TEST_F(ClusterRoutingTest, AMultiGetAsksAgainOnlyForWhatWasNotAnswered) {
+  StartDivided();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  for (const char* key : {"a", "z"}) ASSERT_TRUE(Put(tree, key, key).ok());
+  const std::vector<std::string_view> keys = {"z", "c", "a"};
+  std::vector<std::optional<std::string>> values;
+  nodes->Depose("a");
+  Waiting waiting(nodes.get(),
+                  [&](dsm::OpContext& op) { return tree.MultiGet(op, keys, &values); });
+  ExpectRequests(1, Opcode::kMultiGet, 1);
+  nodes->Move("a", 2);
+  ASSERT_TRUE(waiting.Await().ok());
+  EXPECT_EQ(values, (std::vector<std::optional<std::string>>{"z", std::nullopt, "a"}));
+  ExpectRequests(1, Opcode::kMultiGet, 1);
+  ExpectRequests(2, Opcode::kMultiGet, 1);
+}
+
 TEST_F(ClusterRoutingTest, WhatNobodyServesEndsBehindTheWaitAndSaysWhichRegion) {
   StartDivided(30);
   RangeIndex& tree = nodes->Tree(0, "t");
@@ -508,6 +552,32 @@ TEST_F(ClusterRoutingTest, WhatAWriteIsToSurviveGoesWithItToWhereItIsDone) {
     ASSERT_TRUE(stored.ok()) << stored.status();
     EXPECT_GT(nodes->syncs(key), before) << key;
   }
+}
+
+// What it has seen would not be seen again, if that were lost.
+TEST_F(ClusterRoutingTest, AChangeThatChangesNothingWaitsForWhatItHasSeen) {
+  StartDivided();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  const index::ModifyFunction keep = [](auto, std::string*) { return ModifyAction::kKeep; };
+  for (const CurrentValue use : {CurrentValue::kRead, CurrentValue::kPresenceOnly}) {
+    for (const std::string key : {"a", "z"}) {  // here, and elsewhere
+      ASSERT_TRUE(Put(tree, key, "0").ok());
+      for (const std::string& looked_at : {key, key + "absent"}) {
+        ASSERT_TRUE(Put(tree, key + "other", "0").ok());
+        const uint64_t before = nodes->syncs(key);
+        const auto kept = Run([&](auto& op) {
+          op.durability = WriteDurability::kSynced;
+          return tree.Modify(op, looked_at, keep, use);
+        });
+        ASSERT_TRUE(kept.ok()) << kept.status();
+        EXPECT_EQ(kept->existed, looked_at == key);
+        EXPECT_EQ(kept->action, ModifyAction::kKeep);
+        EXPECT_GT(nodes->syncs(key), before) << looked_at;
+      }
+    }
+  }
+  EXPECT_EQ(Get(tree, "z"), "0");
+  EXPECT_EQ(Get(tree, "zabsent"), std::nullopt);
 }
 
 // ---- Reads that may be stale
