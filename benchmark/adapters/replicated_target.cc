@@ -41,7 +41,7 @@ constexpr uint32_t kBuffersAtHand = 4;
 /// Whoever is lost was to be compared.
 class FixedViews final : public server::replication::ViewKeeper {
  public:
-  dsm::Task<Status> Exclude(Worker& /*worker*/, NodeId node) override {
+  dsm::Task<Result<std::vector<NodeId>>> Exclude(Worker& /*worker*/, NodeId node) override {
     co_return Status::Fenced("backup " + std::to_string(node) + " was lost: the run ends");
   }
   dsm::Task<Status> Include(Worker& /*worker*/, NodeId /*node*/) override {

@@ -185,9 +185,18 @@ dsm::Task<Status> LogGroup::Sync(dsm::Worker& worker, Positions positions) {
 
 // Who has come to be a copy meanwhile was given all that was mirrored by then (LogMirror::FillFromMemory).
 dsm::Task<Status> LogGroup::Replicate(dsm::Worker& worker, Positions positions) {
+  // Before it looks for copies: whoever finds that there are none syncs behind that.
+  if (!counts_on_copies_.load(std::memory_order_acquire)) counts_on_copies_.store(true);
   Status safe = co_await mirror_->UpTo(worker, positions);
   if (safe.ok() && !mirror_->has_copies()) safe = co_await Sync(worker, positions);
   co_return safe;
+}
+
+dsm::Task<Status> LogGroup::SyncReplicated(dsm::Worker& worker) {
+  if (!counts_on_copies_.exchange(false)) co_return Status::Ok();
+  Status synced = co_await Sync(worker, ends());
+  if (!synced.ok()) counts_on_copies_.store(true);
+  co_return synced;
 }
 
 dsm::Task<Status> LogGroup::Flush(dsm::Worker& worker) {

@@ -67,6 +67,8 @@ class LogGroup {
   /// Until everything in front of these positions, and with a commit all that was committed before it, is in the memory of every copy; where no copy
   /// counts, on this disk: so that the end of this process alone takes nothing of it. A failure of the mirror is for good. REQUIRES: there is a mirror.
   dsm::Task<Status> Replicate(dsm::Worker& worker, Positions positions);
+  /// When there are no copies any more: Sync of all, if Replicate has counted on them since it last ended with Ok.
+  dsm::Task<Status> SyncReplicated(dsm::Worker& worker);
   /// At one moment: what is in front of its log's tail and not in memory is on disk as a whole.
   struct Memory {
     std::array<SegmentId, kLogsMax> tails{};  ///< kNone: there is none yet
@@ -138,6 +140,7 @@ class LogGroup {
   storage::Storage* const storage_;
   const std::vector<Log*> logs_;
   const Durability durability_;
+  std::atomic<bool> counts_on_copies_{false};
   LogCuts cuts_;
   const std::unique_ptr<LogMirror> mirror_;  // null: there are no copies
   CoroutineMutex syncing_;                   // without kSynced: of who syncs

@@ -80,6 +80,10 @@ dsm::Task<Status> RegionBackup::Follow(Worker& worker, const membership::RegionE
     Status withdrawn = co_await WithdrawHeld(worker, *deps_.session, deps_.region, deps_.self.id);
     if (!withdrawn.ok()) co_return withdrawn;
   }
+  if (backup_ && !serving_) {  // its end was begun, and has failed
+    Status ended = co_await End(worker, Why::kSentAway);
+    if (!ended.ok()) co_return ended;
+  }
   if (!backup_) {
     Status opened = co_await Open(worker);
     if (!opened.ok()) co_return opened;

@@ -189,10 +189,8 @@ dsm::Task<Status> RegionPrimary::KeepSafe(Worker& worker, const RegionEntry& reg
     if (!removed.ok()) co_return removed;
   }
   const bool alone = !replicas_.has_copies() || region.in_sync.size() == 1;
-  if (!alone || store_->options().durability != index::lsm::Durability::kReplicated) {
-    co_return Status::Ok();
-  }
-  Status synced = co_await store_->SyncLogs(worker);
+  if (!alone) co_return Status::Ok();
+  Status synced = co_await store_->SyncReplicated(worker);
   co_return synced;
 }
 
@@ -230,11 +228,11 @@ dsm::Task<Status> RegionPrimary::FillBackups(Worker& worker, const RegionEntry& 
 
 dsm::Task<void> RegionPrimary::Fill(Worker& worker, NodeEntry node, Offer offer) {
   const uint64_t begun_ns = deps_.clock->NowNs();
-  const dsm::ServerEndpoint peer{.server = offer.server, .endpoint = node.fabric_endpoint};
-  written_.lives[offer.server] = {node.id, offer.life};
+  const dsm::MemberIdentity life{node.id, offer.life};
+  written_.lives[offer.server] = life;
   views_.Expect(node.id, offer.life);
-  Status status = deps_.add_peer(peer);
-  if (status.ok() || status.code() == StatusCode::kAlreadyExists) {
+  Status status = deps_.add_peer(life, {.server = offer.server, .endpoint = node.fabric_endpoint});
+  if (status.ok()) {
     const ChannelAddress address{offer.server, offer.area, offer.token};
     const ChannelOptions options{.backup = "node " + std::to_string(node.id)};
     dsm::FabricCounts counts;
@@ -242,6 +240,8 @@ dsm::Task<void> RegionPrimary::Fill(Worker& worker, NodeEntry node, Offer offer)
     status = channel.status();
     if (channel.ok()) {
       const auto port = std::make_shared<ChannelPort>(std::move(*channel));
+      // Those that nobody uses any more have ended.
+      std::erase_if(ports_, [](const auto& one) { return one.use_count() == 1; });
       ports_.push_back(port);
       worker.Spawn(ChannelPort::Run(worker, port));
       const auto link = std::make_shared<BackupLink>(node.id, port);

@@ -65,15 +65,18 @@ dsm::Task<Status> RegionViews::Change(dsm::Worker& worker, NodeId lives, const C
   }
 }
 
-dsm::Task<Status> RegionViews::Exclude(dsm::Worker& worker, NodeId node) {
-  const Changing take_out = [node](RegionEntry* region) -> Result<bool> {
+dsm::Task<Result<std::vector<NodeId>>> RegionViews::Exclude(dsm::Worker& worker, NodeId node) {
+  std::vector<NodeId> members;
+  const Changing take_out = [node, &members](RegionEntry* region) -> Result<bool> {
     const bool there = Contains(region->in_sync, node) || Contains(region->filling, node);
     Erase(&region->in_sync, node);
     Erase(&region->filling, node);
+    members = region->in_sync;
     return there;
   };
   Status changed = co_await Change(worker, membership::kNoNode, take_out);
-  co_return changed;
+  if (!changed.ok()) co_return changed;
+  co_return members;
 }
 
 dsm::Task<Status> RegionViews::Include(dsm::Worker& worker, NodeId node) {

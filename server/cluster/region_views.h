@@ -25,7 +25,7 @@ class RegionViews final : public replication::ViewKeeper {
       : session_(session), store_(session), clock_(clock), region_(region), self_(self) {}
 
   /// Tried until it is known, or the session is over, or Stop.
-  dsm::Task<Status> Exclude(dsm::Worker& worker, NodeId node) override;
+  dsm::Task<Result<std::vector<NodeId>>> Exclude(dsm::Worker& worker, NodeId node) override;
   /// NotFound also: the life of Expect is over. What the entry says then is of the node's next one.
   dsm::Task<Status> Include(dsm::Worker& worker, NodeId node) override;
   /// This life of the node is being filled. By whoever calls Include then.

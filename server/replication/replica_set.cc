@@ -39,14 +39,15 @@ dsm::Task<Status> ReplicaSet::Exclude(Worker& worker, Link link, Status why) {
   if (std::ranges::find(now, link) == now.end()) co_return Status::Ok();
   FARLEAF_LOG(warn, "{}: it is excluded", why.ToString());
   NoteIncluded(link, false);  // whoever acknowledges from here on does not count on it
-  Status excluded = co_await views_->Exclude(worker, link->node());
-  if (!excluded.ok()) co_return excluded;
+  auto members = co_await views_->Exclude(worker, link->node());
+  if (!members.ok()) co_return members.status();
+  NoteMembers(*members);
   link->port().Stop();
   std::lock_guard lock(mutex_);
   std::erase(links_, link);
   sent_to_lost_ += link->counts();
   ++counts_.excluded;
-  co_return excluded;
+  co_return Status::Ok();
 }
 
 dsm::Task<Status> ReplicaSet::OfEach(Worker& worker, const OfOne& of_one) {
@@ -213,11 +214,13 @@ dsm::Task<void> ReplicaSet::Stamp(Worker& worker) {
 
 namespace {
 
-/// Fills one link, and makes it count with the end of Install.
+/// Fills one link, and makes it count with the end of Install, which begins if `may_join` says so, in the turn of who appends.
 class Joining final : public index::lsm::CopySink {
  public:
-  using Done = std::function<dsm::Task<Status>()>;
-  Joining(BackupLink* link, Done done) : link_(link), done_(std::move(done)) {}
+  using MayJoin = std::function<Status()>;
+  using Done = std::function<void()>;
+  Joining(BackupLink* link, MayJoin may_join, Done done)
+      : link_(link), may_join_(std::move(may_join)), done_(std::move(done)) {}
 
   dsm::Task<Result<std::set<SegmentId>>> Inventory(dsm::Worker& worker) override {
     return link_->Inventory(worker);
@@ -230,14 +233,15 @@ class Joining final : public index::lsm::CopySink {
     return link_->WriteOpen(worker, piece);
   }
   dsm::Task<Status> Install(dsm::Worker& worker, const index::lsm::StoreState& state) override {
+    FARLEAF_CO_RETURN_IF_ERROR(may_join_());
     Status installed = co_await link_->Install(worker, state);
-    if (!installed.ok()) co_return installed;
-    installed = co_await done_();
+    if (installed.ok()) done_();
     co_return installed;
   }
 
  private:
   BackupLink* const link_;
+  const MayJoin may_join_;
   const Done done_;
 };
 
@@ -246,23 +250,23 @@ class Joining final : public index::lsm::CopySink {
 // It counts as soon as it holds all: in the same moment, for the store, as Install. The view comes behind that: whoever is in
 // it has everything.
 dsm::Task<Status> ReplicaSet::Add(Worker& worker, std::shared_ptr<BackupLink> link) {
-  const Joining::Done join = [this, link]() -> dsm::Task<Status> {
+  const Joining::Done join = [this, link] {
     std::lock_guard lock(mutex_);
     links_.push_back(link);
-    co_return Status::Ok();
+  };
+  const Joining::MayJoin settled = [this, link] {
+    if (!unsettled_->Contains(link->port().address().server)) return Status::Ok();
+    return Status::Unavailable("node " + std::to_string(link->node()) +
+                               ": what was written to it before may arrive yet");
   };
   {
     std::lock_guard lock(mutex_);
     std::erase_if(added_, [](const auto& each) { return each.expired(); });
     added_.push_back(link);
-    if (unsettled_->Contains(link->port().address().server)) {
-      link->port().Stop();
-      co_return Status::Unavailable("node " + std::to_string(link->node()) +
-                                    ": what was written to it before may arrive yet");
-    }
   }
-  Joining joining(link.get(), join);
-  Status filled = co_await store_->FillCopy(worker, joining);
+  Joining joining(link.get(), settled, join);
+  Status filled = settled();
+  if (filled.ok()) filled = co_await store_->FillCopy(worker, joining);
   if (!filled.ok()) {
     // Its open segments went to buffers, too.
     if (filled.code() == StatusCode::kUnknown) {
@@ -296,6 +300,14 @@ void ReplicaSet::NoteIncluded(const Link& link, bool included) {
   std::lock_guard lock(mutex_);
   std::erase(included_, link);
   if (included) included_.push_back(link);
+  has_copies_.store(!included_.empty(), std::memory_order_release);
+}
+
+void ReplicaSet::NoteMembers(const std::vector<NodeId>& members) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(included_, [&members](const Link& link) {
+    return std::ranges::find(members, link->node()) == members.end();
+  });
   has_copies_.store(!included_.empty(), std::memory_order_release);
 }
 

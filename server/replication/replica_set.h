@@ -7,6 +7,7 @@
 //
 // What an Append has WRITTEN may land after the call has failed as Unknown, into a buffer that holds another segment by then. So a backup is
 // filled again only when each worker with such a failure has reached that memory server since: then the old connection is gone (dsm/transport.h, 5).
+// That is looked at before it is filled, and once more before it counts, in the turn of who appends: the end of an Append that was under way is known then.
 //
 // Costs: an Append is one round trip to all backups together, of WRITEs only; a message to each in parallel for all else.
 //
@@ -35,9 +36,9 @@ namespace farleaf::server::replication {
 class ViewKeeper {
  public:
   virtual ~ViewKeeper() = default;
-  /// Ok: the committed view is without the node (perhaps since before). Fenced: another process is the primary by now. Unavailable: it is not known,
+  /// Ok: the committed view is without the node (perhaps since before), and has these members, the primary perhaps among them. Fenced: another process is the primary by now. Unavailable: it is not known,
   /// and the call was tried for as long as it makes sense: the primary acknowledges nothing more.
-  virtual dsm::Task<Status> Exclude(dsm::Worker& worker, NodeId node) = 0;
+  virtual dsm::Task<Result<std::vector<NodeId>>> Exclude(dsm::Worker& worker, NodeId node) = 0;
   /// Ok: the committed view is with the node. NotFound: it is not wanted any more.
   virtual dsm::Task<Status> Include(dsm::Worker& worker, NodeId node) = 0;
 };
@@ -110,6 +111,8 @@ class ReplicaSet final : public index::lsm::Mirror {
     return links_;
   }
   void NoteIncluded(const Link& link, bool included);
+  /// Others may have been taken out of the view, and not by this process.
+  void NoteMembers(const std::vector<NodeId>& members);
   using OfOne = std::function<dsm::Task<Status>(BackupLink& link)>;
   /// Of each in parallel; then those that failed are excluded.
   dsm::Task<Status> OfEach(Worker& worker, const OfOne& of_one);

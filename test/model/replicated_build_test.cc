@@ -54,7 +54,9 @@ std::vector<KeyValue> RowsOf(Worker& worker, LsmStore& store) {
 
 class AnyViews final : public ViewKeeper {
  public:
-  Task<Status> Exclude(Worker&, NodeId) override { co_return Status::Ok(); }
+  Task<Result<std::vector<NodeId>>> Exclude(Worker&, NodeId) override {
+    co_return std::vector<NodeId>();
+  }
   Task<Status> Include(Worker&, NodeId) override { co_return Status::Ok(); }
 };
 

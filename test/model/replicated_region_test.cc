@@ -57,11 +57,11 @@ struct View {
 class PrimaryViews final : public ViewKeeper {
  public:
   PrimaryViews(View* view, Random* random) : view_(view), random_(random), epoch_(view->epoch) {}
-  dsm::Task<Status> Exclude(Worker& worker, NodeId node) override {
+  dsm::Task<Result<std::vector<NodeId>>> Exclude(Worker& worker, NodeId node) override {
     co_await worker.Sleep(random_->Below(kNsPerMs));
     if (view_->epoch != epoch_) co_return Status::Fenced("another node is the primary");
     view_->members.erase(node);
-    co_return Status::Ok();
+    co_return std::vector<NodeId>(view_->members.begin(), view_->members.end());
   }
   dsm::Task<Status> Include(Worker& worker, NodeId node) override {
     co_await worker.Sleep(random_->Below(kNsPerMs));

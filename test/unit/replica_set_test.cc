@@ -33,9 +33,9 @@ class ViewsInMemory final : public ViewKeeper {
   bool holds_include = false;  ///< until it is false again
   bool including = false;
 
-  Task<Status> Exclude(Worker&, NodeId node) override {
+  Task<Result<std::vector<NodeId>>> Exclude(Worker&, NodeId node) override {
     members.erase(node);
-    co_return Status::Ok();
+    co_return std::vector<NodeId>(members.begin(), members.end());
   }
   Task<Status> Include(Worker& worker, NodeId node) override {
     including = true;
@@ -54,14 +54,18 @@ class ReplicaSetTest : public ::testing::Test {
   };
 
   void SetUp() override {
+    OpenStore();
+    for (size_t i = 0; i < kBackups; ++i) worker_.Run(OpenBackup(i));
+  }
+  void OpenStore() {
     index::lsm::LsmOptions options = test::TinyStore();
-    options.durability = index::lsm::Durability::kReplicated;
+    options.durability = durability_;
+    store_ = nullptr;
     auto opened = worker_.Run(LsmStore::Open(worker_, {&disk_, &epochs_, &clock_, 1, &replicas_},
                                              options, LsmStore::IfMissing::kCreate));
-    ASSERT_TRUE(opened.ok()) << opened.status();
+    FARLEAF_CHECK(opened.ok(), opened.status());
     store_ = std::move(*opened);
     replicas_.set_store(store_.get());
-    for (size_t i = 0; i < kBackups; ++i) worker_.Run(OpenBackup(i));
   }
   void TearDown() override {
     for (const NodeId node : replicas_.members()) {
@@ -104,9 +108,11 @@ class ReplicaSetTest : public ::testing::Test {
       ASSERT_TRUE(added.ok()) << added;
     }
   }
-  void Put(const std::string& key, const std::string& value) {
+  void Put(const std::string& key, const std::string& value,
+           WriteDurability durability = WriteDurability::kOfStore) {
     dsm::FabricCounts counts;
     index::OpContext op{worker_, counts};
+    op.durability = durability;
     const Change change{.kind = ChangeKind::kPut, .key = key, .value = value};
     const Status put = worker_.Run(store_->Write(op, {&change, 1}));
     ASSERT_TRUE(put.ok()) << put;
@@ -139,7 +145,9 @@ class ReplicaSetTest : public ::testing::Test {
   Worker worker_{{std::move(*fabric_->OpenTransport()), &epochs_, &clock_}};
   test::MemoryStorage disk_;
   ViewsInMemory views_;
-  ReplicaSet replicas_{&views_};
+  const std::shared_ptr<UnsettledMemory> unsettled_ = std::make_shared<UnsettledMemory>();
+  ReplicaSet replicas_{&views_, IndexMode::kSend, {}, unsettled_};
+  index::lsm::Durability durability_ = index::lsm::Durability::kReplicated;
   index::lsm::CheckMemory check_memory_{2};
   std::array<Backup, kBackups> backups_;
   std::unique_ptr<LsmStore> store_;
@@ -235,6 +243,43 @@ TEST_F(ReplicaSetTest, OnlyAMemberOfTheViewIsACopy) {
   EXPECT_GT(syncs_of_a_put("alone again"), 0u);
 }
 
+// An Append to a link of before may end while the new one is filled, and what it has WRITTEN land behind that.
+TEST_F(ReplicaSetTest, WhoMayGetOldBytesYetDoesNotJoin) {
+  for (int i = 0; i < 100; ++i) Put("key" + std::to_string(i), std::string(100, 'v'));
+  ASSERT_TRUE(worker_.Run(store_->Close(worker_)).ok());  // what it has goes to its disk
+  OpenStore();
+  bool filling = false;
+  backups_[0].disk.fail = [this, &filling](const test::MemoryStorage::Io&) {
+    if (!std::exchange(filling, true)) unsettled_->Add(0);
+    return Status::Ok();
+  };
+  Status added;
+  worker_.Run(Add(0, &added));
+  EXPECT_TRUE(filling) << "nothing of the fill is written to the backup's disk";
+  EXPECT_EQ(added.code(), StatusCode::kUnavailable) << added;
+  EXPECT_TRUE(replicas_.members().empty());
+  EXPECT_TRUE(views_.members.empty());
+  unsettled_->Settle(0);
+  worker_.Run(backups_[0].region->Expect(1));
+  worker_.Run(Add(0, &added));
+  EXPECT_TRUE(added.ok()) << added;
+  EXPECT_TRUE(replicas_.has_copies());
+}
+
+// The master takes one out; this process has not looked at that yet when the other one fails.
+TEST_F(ReplicaSetTest, WhoIsNotInTheViewThatIsCommittedIsNoCopy) {
+  AddAll();
+  Put("a", "1");
+  ASSERT_TRUE(replicas_.has_copies());
+  views_.members.erase(1);
+  EXPECT_TRUE(replicas_.has_copies());
+  EXPECT_TRUE(worker_.Run(replicas_.Remove(worker_, 2)).ok());
+  EXPECT_FALSE(replicas_.has_copies());
+  const uint64_t before = disk_.counts().syncs;
+  Put("b", "1");
+  EXPECT_GT(disk_.counts().syncs, before);
+}
+
 TEST_F(ReplicaSetTest, WhoIsExcludedWhileTheViewTakesHimInStaysOut) {
   views_.holds_include = true;
   Status added;
@@ -263,6 +308,26 @@ TEST_F(ReplicaSetTest, WhoIsExcludedWhileTheViewTakesHimInStaysOut) {
   EXPECT_TRUE(removed.ok()) << removed;
   EXPECT_TRUE(replicas_.members().empty());
   EXPECT_TRUE(views_.members.empty()) << "a member to which nothing is written";
+}
+
+struct LocalReplicaSetTest : ReplicaSetTest {
+  LocalReplicaSetTest() { durability_ = index::lsm::Durability::kLocal; }
+  uint64_t SyncsOfWhoIsAlone() {
+    const uint64_t before = disk_.counts().syncs;
+    EXPECT_TRUE(worker_.Run(store_->SyncReplicated(worker_)).ok());
+    return disk_.counts().syncs - before;
+  }
+};
+
+TEST_F(LocalReplicaSetTest, WhatWasAskedToBeReplicatedIsSyncedByWhoIsLeftAlone) {
+  AddAll();
+  Put("a", "1");
+  EXPECT_EQ(SyncsOfWhoIsAlone(), 0u) << "it was promised to nobody";
+  Put("a", "2", WriteDurability::kReplicated);
+  for (const NodeId node : {1, 2}) ASSERT_TRUE(worker_.Run(replicas_.Remove(worker_, node)).ok());
+  EXPECT_GT(SyncsOfWhoIsAlone(), 0u);
+  Put("a", "3");
+  EXPECT_EQ(SyncsOfWhoIsAlone(), 0u);
 }
 
 TEST(StampsTest, TheNewestWhoseSequenceIsFlushedIsProved) {
