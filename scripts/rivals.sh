@@ -62,17 +62,21 @@ await_port() {
 
 # Three trees of leaves that are two thirds full, and room for chunks partly used.
 start_memory "$((128 + KEYS / 1000 * 45 / 100))" --fabric shm
-redis_port=$(free_port) memcached_port=$(free_port) own_redis_port=$(free_port) own_memcached_port=$(free_port)
 start farleaf "${on_last[@]}" "$bin/compute_server" --bootstrap "$bootstrap" --memory-servers-min 2 --threads 1 \
-  --listen 127.0.0.1:0 --redis-listen "127.0.0.1:$own_redis_port" \
-  --memcached-listen "127.0.0.1:$own_memcached_port" --ready-file "$work/farleaf.ready"
+  --listen 127.0.0.1:0 --redis-listen 127.0.0.1:0 --memcached-listen 127.0.0.1:0 \
+  --ready-file "$work/farleaf.ready"
 wait_for farleaf "$work/farleaf.ready"
 farleaf=${started[-1]}
 native=$(grep -m 1 -o 'farleaf://.*' "$work/farleaf.ready")
+own_redis=$(sed -n 's,^redis://,,p' "$work/farleaf.ready")
+own_memcached=$(sed -n 's,^memcached://,,p' "$work/farleaf.ready")
+# Neither can be asked where it listens: their ports are taken right behind the choice.
+redis_port=$(free_port)
 start redis-server "${on_last[@]}" redis-server --bind 127.0.0.1 --port "$redis_port" --save "" --appendonly no \
   --io-threads 1 --dir "$work"
 redis=${started[-1]}
 await_port redis-server "$redis_port"
+memcached_port=$(free_port)
 start memcached "${on_last[@]}" memcached -l 127.0.0.1 -p "$memcached_port" -U 0 -t 1 -m "$((64 + KEYS / 1000))" \
   -u "$(id -un)"
 memcached=${started[-1]}
@@ -84,9 +88,9 @@ echo "$KEYS keys of 16 bytes, values of 100, uniform, $ROUNDS rounds of $ROUND_M
 taskset -c 0 "$bin/rivals" --keys "$KEYS" --rounds "$ROUNDS" --round-ms "$ROUND_MS" --depths "$DEPTHS" --seed "$SEED" \
   --json "$results/rivals.json" \
   --server "redis=redis,127.0.0.1:$redis_port,$redis" \
-  --server "farleaf-redis=redis,127.0.0.1:$own_redis_port,$farleaf,redis" \
+  --server "farleaf-redis=redis,$own_redis,$farleaf,redis" \
   --server "memcached=memcached,127.0.0.1:$memcached_port,$memcached" \
-  --server "farleaf-memcached=memcached,127.0.0.1:$own_memcached_port,$farleaf,memcached" \
+  --server "farleaf-memcached=memcached,$own_memcached,$farleaf,memcached" \
   --server "farleaf-native=native,$native,$farleaf,redis,64" 2>"$results/rivals.log" || {
   cat "$results/rivals.log" >&2
   exit 1

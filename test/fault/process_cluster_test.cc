@@ -595,7 +595,9 @@ TEST_F(ProcessClusterTest, AllNodesEndWhileTheMembershipIsAwayAndNothingAcknowle
               load.failed(), load.first_failure().c_str());
 }
 
-TEST_F(ProcessClusterTest, ABackupAnswersReadsThatMayBeStaleAlsoWhileNobodyServes) {
+// No session ends meanwhile.
+TEST_F(PlannedChangeTest, ABackupAnswersReadsThatMayBeStaleAlsoWhileNobodyServes) {
+  constexpr uint32_t kStoppedMs = 1'500;
   const std::string key = "key0";
   const size_t primary = PrimaryOf(key);
   ASSERT_LT(primary, kNodes);
@@ -621,15 +623,13 @@ TEST_F(ProcessClusterTest, ABackupAnswersReadsThatMayBeStaleAlsoWhileNobodyServe
   // The primary can answer nothing; the copy grows older.
   nodes_[primary]->Signal(SIGSTOP);
   const uint64_t stopped_ns = clock_.NowNs();
-  uint32_t oldest_ms = 0;
-  for (int reads = 0; clock_.NowNs() - stopped_ns < kSessionMs * kNsPerMs / 2; ++reads) {
+  for (uint32_t oldest_ms = 0; oldest_ms < kStoppedMs; oldest_ms = staleness_ms) {
+    ASSERT_LT(clock_.NowNs() - stopped_ns, kPatienceMs * kNsPerMs);
     auto rows = tree->Scan({.start = key, .limit = 1}, stale);
     ASSERT_TRUE(rows.ok()) << rows.status();
     ASSERT_EQ(rows->size(), 1u);
     EXPECT_EQ(rows->front().value, "1");
-    oldest_ms = std::max(oldest_ms, staleness_ms);
   }
-  EXPECT_GT(oldest_ms, kSessionMs / 4);
   nodes_[primary]->Signal(SIGCONT);
   // On a slow machine its lease has ended meanwhile: of what it is asked then it may not know whether it is done.
   auto put = tree->Put(key, "2");
@@ -655,7 +655,15 @@ TEST_F(ProcessClusterTest, WhoIsStoppedAndContinuedAnswersNothingOldAndLosesNoth
   ASSERT_TRUE(client.ok()) << client.status();
   auto tree = (*client)->OpenTree("tested");
   ASSERT_TRUE(tree.ok()) << tree.status();
+  // It waits for the session's end. On a slow machine others end as well: then it may not know whether it is done.
   auto put = tree->Put(key, "2");
+  for (const uint64_t begun_ns = clock_.NowNs();
+       !put.ok() && clock_.NowNs() - begun_ns < kPatienceMs * kNsPerMs;) {
+    ASSERT_TRUE(put.status().code() == StatusCode::kUnknown ||
+                put.status().code() == StatusCode::kUnavailable)
+        << put.status();
+    put = tree->Put(key, "2");
+  }
   ASSERT_TRUE(put.ok()) << put.status();
   // What waits at the old one when it goes on it neither does by itself nor answers from what it has: it asks who serves by now, or fails.
   std::vector<std::future<Result<client::Value>>> reads;

@@ -10,7 +10,8 @@
 namespace farleaf {
 namespace {
 
-constexpr uint64_t kFencedDeadlineMs = 1'000;
+/// Of what waits for a page that a process locked which is no more.
+constexpr uint64_t kLockedDeadlineMs = 1'000;
 
 struct FencingTest : ::testing::TestWithParam<std::string> {
   // Chunks are small, so that even a small tree lies on both memory servers. Without leases nobody
@@ -45,8 +46,9 @@ struct FencingTest : ::testing::TestWithParam<std::string> {
           << cluster.memory_server(std::stoi(server)).Output();
     }
   }
-  static std::unique_ptr<client::Client> Connect(const ComputeServerProcess& server) {
-    return ConnectTo(server, kFencedDeadlineMs);
+  /// Who is cut off and lives tells of it at once.
+  std::unique_ptr<client::Client> Connect(const ComputeServerProcess& server) const {
+    return ConnectTo(server, kills() ? kLockedDeadlineMs : kPatienceMs);
   }
 };
 

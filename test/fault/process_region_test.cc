@@ -126,7 +126,7 @@ TEST_F(ProcessRegionTest, RegionsAreListedAndWishesAreWritten) {
   ended = Region({"split", "2", "--at", "\\x00\\x01u"});
   EXPECT_EQ(ended.code, 1);
   EXPECT_TRUE(ended.says(R"(is to be split at "\x00\x01t" already, by node 1)")) << ended.output;
-  ended = Region({"split", "1", "--at", "\\x00\\x01a", "--deadline-ms", "500"});
+  ended = Region({"split", "1", "--at", "\\x00\\x01a", "--deadline-ms", "4000"});
   EXPECT_EQ(ended.code, 1);
   EXPECT_TRUE(ended.says("region 1 is not split yet by its primary, node 1")) << ended.output;
   EXPECT_EQ(Region({"split", "1", "--at", "\\x00\\x01z"}).code, 2);

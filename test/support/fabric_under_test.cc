@@ -69,8 +69,8 @@ std::unique_ptr<Fabric> FabricUnderTest::Connect(SharedFabric::Options local) {
   }
   const OpenFabricOptions patient{
       .servers_min = options_.servers,
-      .tcp = {.recovery = {.connect_timeout_ms = 5'000}, .stall_timeout_ms = 60'000},
-      .shm = {.connect_timeout_ms = 20'000},
+      .tcp = {.recovery = {.connect_timeout_ms = 60'000}, .stall_timeout_ms = 60'000},
+      .shm = {.connect_timeout_ms = 60'000},
       .verbs = {.recovery = {.connect_timeout_ms = 20'000}, .ack_timeout_ms = 500}};
   auto fabric = OpenFabric(directory_, patient, &clock_);
   FARLEAF_CHECK(fabric.ok(), fabric.status());

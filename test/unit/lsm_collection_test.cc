@@ -73,7 +73,7 @@ class LsmCollectionTest : public ::testing::Test {
     constexpr size_t kLogKindAt = 8;
     const std::vector<SegmentId> segments = *host_.storage().List();
     for (const SegmentId id : segments) {
-      if (host_.storage().bytes(id)[kLogKindAt] == std::byte{2}) return id;
+      if (host_.storage().ByteAt(id, kLogKindAt) == std::byte{2}) return id;
     }
     return std::nullopt;
   }

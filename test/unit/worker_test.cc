@@ -258,14 +258,16 @@ TEST_F(WorkerTest, ALockIsNotHandedToWhoExpectsAnotherPage) {
 }
 
 TEST_F(WorkerTest, SleepEndsInOrder) {
-  auto worker = NewWorker();
+  ManualClock time;  // no time passes between their beginnings
+  Worker worker({std::move(*fabric->OpenTransport()), &epochs, &time, 1});
   std::vector<int> order;
   auto sleeper = [](Worker& w, std::vector<int>& out, int i) -> Task<void> {
     co_await w.Sleep(static_cast<uint64_t>(i) * kNsPerMs);
     out.push_back(i);
   };
-  for (int i : {3, 1, 2}) worker->Spawn(sleeper(*worker, order, i));
-  worker->RunUntilIdle();
+  for (int i : {3, 1, 2}) worker.Spawn(sleeper(worker, order, i));
+  time.AdvanceNs(3 * kNsPerMs);
+  worker.RunUntilIdle();
   EXPECT_EQ(order, (std::vector{1, 2, 3}));
 }
 
