@@ -22,10 +22,10 @@ TEST_F(ClientFaultTest, StalledServerEndsReadsAtTheirDeadlineAndLeavesWritesUnkn
   });
   auto client = *Client::Connect(stalled.url(), Patient());
   auto tree = *client->OpenTree("t");
-  const auto read = tree.Get("k", {.deadline_ms = 50});
+  const auto read = tree.Get("k", {.deadline_ms = 1'000});
   EXPECT_EQ(read.status().ToString(),
             "deadline exceeded: " + stalled.url() + ": get: no answer by its deadline");
-  const auto write = tree.Put("k", "v", {.deadline_ms = 50});
+  const auto write = tree.Put("k", "v", {.deadline_ms = 1'000});
   EXPECT_EQ(write.status().ToString(), "unknown outcome: " + stalled.url() +
                                            ": put: no answer by its deadline; it may or may not "
                                            "have taken effect");

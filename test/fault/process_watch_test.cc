@@ -87,7 +87,7 @@ TEST_F(WatchProcessTest, TopShowsEachServerAndTurnsOnlyOnceWhereItIsTold) {
   const Load load(busy);
   const Ended ended =
       cluster.Run("farleafctl", {"--server", busy.url(), "--server", idle.url(), "top", "--once",
-                                 "--json", "--interval-ms", "300"});
+                                 "--json", "--interval-ms", "1500"});
   const Json json = Json::parse(ended.output, nullptr, false);
   ASSERT_TRUE(json.is_array() && json.size() == 2) << ended.output;
   EXPECT_EQ(json[0]["server"], busy.url());
@@ -97,7 +97,7 @@ TEST_F(WatchProcessTest, TopShowsEachServerAndTurnsOnlyOnceWhereItIsTold) {
   EXPECT_GT(json[0]["cache"]["hits"].get<uint64_t>(), 0u) << ended.output;
   EXPECT_EQ(json[1]["cache"]["hits"].get<uint64_t>(), 0u) << ended.output;
   const Ended table =
-      cluster.Run("farleafctl", {"--server", busy.url(), "top", "--once", "--interval-ms", "300"});
+      cluster.Run("farleafctl", {"--server", busy.url(), "top", "--once", "--interval-ms", "1500"});
   EXPECT_EQ(table.code, 0);
   EXPECT_TRUE(table.says("operations/s") && table.says("cache: ")) << table.output;
   EXPECT_FALSE(table.says("\x1b")) << table.output;  // it is no terminal
