@@ -91,6 +91,8 @@ Task<Status> CopyReader::GetFrom(OpContext& op, ShownPtr shown,
 
 Task<Status> CopyReader::MultiGet(OpContext& op, std::span<const std::string_view> keys,
                                   std::vector<std::optional<std::string>>* values) {
+  values->clear();
+  for (const std::string_view key : keys) FARLEAF_CO_RETURN_IF_ERROR(CheckLookupKey(key));
   Status read = co_await ReadNewest(
       [this, &op, keys, values](ShownPtr shown) { return GetFrom(op, shown, keys, values); });
   co_return read;

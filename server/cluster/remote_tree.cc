@@ -55,10 +55,21 @@ Task<Result<RemoteTree::Current>> RemoteTree::ReadToChange(OpContext& op, std::s
   }
   std::string nobodys(sizeof(uint64_t), '\0');
   StoreLittle(reinterpret_cast<std::byte*>(nobodys.data()), op.worker.random().Next());
-  Current current = nobodys;
-  auto exchanged = co_await Exchange(op, key, &current, &nobodys);
-  if (!exchanged.ok()) co_return exchanged.status();
-  co_return current;
+  const StartFunction<client::CompareAndSetResult> start =
+      [key, &nobodys](SessionTree& tree, Callback<client::CompareAndSetResult> done,
+                      CallOptions call) {
+        tree.CompareAndSetAsync(key, nobodys, nobodys, std::move(done), call);
+      };
+  auto read = co_await peers_.Ask<client::CompareAndSetResult>(op, at_, Kind::kRead, start);
+  // Done or not, it has changed nothing.
+  if (read.status().code() == StatusCode::kUnknown) {
+    const std::string why(read.status().message());
+    if (op.expired()) co_return Status::DeadlineExceeded(why);
+    co_return Status::Unavailable(why);
+  }
+  if (!read.ok()) co_return read.status();
+  if (read->outcome == ConditionOutcome::kDone) co_return Current(std::move(nobodys));
+  co_return std::move(read->current);
 }
 
 Task<Result<bool>> RemoteTree::Get(OpContext& op, std::string_view key, std::string* value) {
@@ -232,7 +243,7 @@ Task<Result<bool>> RemoteTree::Exchange(OpContext& op, std::string_view key, Cur
     if (!inserted.ok()) co_return inserted.status();
     if (*inserted) co_return true;
   }
-  auto now = co_await Read(op, key);
+  auto now = co_await ReadToChange(op, key);
   if (!now.ok()) co_return now.status();
   *current = std::move(*now);
   co_return false;

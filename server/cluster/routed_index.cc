@@ -289,7 +289,6 @@ struct RoutedIndex::Part {
   std::vector<std::string_view> keys;
   std::vector<std::optional<std::string>> values;
   Status status;
-  dsm::FabricCounts counts;
   std::string region;        ///< as Place::Name
   bool left_copies = false;  ///< as LeavesCopies
 };
@@ -325,9 +324,8 @@ std::vector<RoutedIndex::Part> RoutedIndex::PartsOf(const OpContext& op,
 }
 
 Task<Status> RoutedIndex::GetPart(OpContext& op, Part& part) {
-  OpContext own{.worker = op.worker, .counts = part.counts, .deadline_ns = op.deadline_ns};
-  Status status = co_await RunAt(own, *part.place, [&own, &part](RangeIndex& tree) {
-    return tree.MultiGet(own, part.keys, &part.values);
+  Status status = co_await RunAt(op, *part.place, [&op, &part](RangeIndex& tree) {
+    return tree.MultiGet(op, part.keys, &part.values);
   });
   part.left_copies = LeavesCopies(op, *part.place, status);
   part.region = part.place->Name();
@@ -345,18 +343,17 @@ Task<Status> RoutedIndex::MultiGet(OpContext& op, std::span<const std::string_vi
   while (!left.empty()) {
     patience.Begin();
     std::vector<Part> parts = PartsOf(op, keys, left);
+    const uint64_t round_trips = op.counts.round_trips;
     dsm::Together together(op.worker);
     for (Part& part : parts) together.Start(GetPart(op, part), &part.status);
     co_await together.All();
 
+    op.counts.round_trips = std::min(op.counts.round_trips, round_trips + 1);  // it was one wait
+
     left.clear();
-    dsm::FabricCounts counts;
     const Part* nowhere = nullptr;
     Status failure;
     for (Part& part : parts) {
-      const uint64_t round_trips = std::max(counts.round_trips, part.counts.round_trips);
-      counts += part.counts;
-      counts.round_trips = round_trips;
       if (part.status.ok()) {
         for (size_t i = 0; i < part.numbers.size(); ++i) {
           (*values)[part.numbers[i]] = std::move(part.values[i]);
@@ -372,7 +369,6 @@ Task<Status> RoutedIndex::MultiGet(OpContext& op, std::span<const std::string_vi
         failure = part.status;
       }
     }
-    op.counts += counts;
     if (failure.ok() && nowhere) {
       failure = co_await patience.Wait(nowhere->region, nowhere->status);
     }

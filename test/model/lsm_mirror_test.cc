@@ -238,6 +238,25 @@ TEST_F(MirroredStore, WithoutCopiesWhatIsAnsweredIsOnTheDisk) {
   worker_->Run(Put(*worker_, "with again", "value"));
   get("with again");
   EXPECT_EQ(syncs(), before);
+  // Of many keys, one that is not safe.
+  const std::vector<std::string_view> keys = {"without", "with again", "absent"};
+  std::vector<std::optional<std::string>> values;
+  const auto multi_get = [&] {
+    dsm::FabricCounts counts;
+    OpContext op{*worker_, counts};
+    return worker_->Run(store_->MultiGet(op, keys, &values));
+  };
+  mirror_.set_has_copies(false);
+  EXPECT_TRUE(multi_get().ok());
+  EXPECT_EQ(values, (std::vector<std::optional<std::string>>{"value", "value", std::nullopt}));
+  EXPECT_GT(syncs(), before);
+  before = syncs();
+  EXPECT_TRUE(multi_get().ok());
+  EXPECT_EQ(syncs(), before);
+  mirror_.set_looks_left(0);
+  EXPECT_EQ(multi_get().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(values.empty());
+  mirror_.set_looks_left(-1);
 }
 
 // Whoever may serve no more refuses a write that it has not begun, so that it can be done elsewhere, and does not acknowledge one that it has.

@@ -39,10 +39,12 @@ struct ClusterRoutingTest : ::testing::Test {
   std::unique_ptr<RoutedNodes> nodes;
   std::unique_ptr<dsm::Worker> worker;
   dsm::FabricCounts counts;  ///< of the last call
+  uint64_t read_attempt_ms = server::cluster::PeerOptions().read_attempt_ms;
 
   void Start(uint64_t wait_ms = 60'000) {
     RoutedNodes::Options options;
     options.host.routing.wait_ms = wait_ms;
+    options.host.peers.read_attempt_ms = read_attempt_ms;
     options.host.peers.session.deadline_ms = 60'000;
     nodes = std::make_unique<RoutedNodes>(options);
     worker = nodes->OpenWorker();
@@ -373,6 +375,7 @@ TEST_F(ClusterRoutingTest, OperationForwardedToWhoHandsOverFollowsTheRegion) {
 }
 
 TEST_F(ClusterRoutingTest, AMultiGetAsksAllPlacesAtOnceAndHoldsNoneThatHasAnswered) {
+  read_attempt_ms = 600'000;  // nobody is given up
   StartDivided();
   ASSERT_TRUE(nodes->Split("t"));
   nodes->Move("t", 2);
@@ -747,6 +750,23 @@ TEST_F(StaleReadsTest, AClientIsAnsweredByItsServerAlsoWhereAnotherOneServesAllK
     EXPECT_EQ(told, 2u);
     EXPECT_EQ(there->Scan({}, stale)->front().value, "1");
   }
+}
+
+TEST_F(LostPeerTest, AChangeThatChangesNothingIsRepeatedAsAReadIs) {
+  StartLost();
+  RangeIndex& tree = nodes->Tree(0, "t");
+  ASSERT_TRUE(Put(nodes->Tree(1, "t"), "z", "1").ok());
+  const index::ModifyFunction keep = [](auto, std::string*) { return ModifyAction::kKeep; };
+  Waiting kept(nodes.get(), [&tree, &keep](dsm::OpContext& op) -> dsm::Task<Status> {
+    op.durability = WriteDurability::kSynced;
+    auto result = co_await tree.ReadModifyWrite(op, "z", keep);
+    EXPECT_TRUE(result.ok() && result->existed);
+    co_return result.status();
+  });
+  while (taken < 3 && !kept.ended()) std::this_thread::yield();
+  nodes->Move("z", 2);
+  const Status status = kept.Await();
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(LostPeerTest, ReadIsRepeatedUntilSomebodyAnswers) {
