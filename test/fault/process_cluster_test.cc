@@ -397,6 +397,7 @@ TEST_F(VerbsClusterTest, ABackupsProcessorHasNoPartInWhatIsAcknowledged) {
   auto tree = (*client)->OpenTree("tested");
   ASSERT_TRUE(tree.ok()) << tree.status();
   ASSERT_TRUE(tree->Put(key, "0").ok());
+  AwaitWhole();  // who has just been handed the region over is alone in sync before it serves
   for (size_t node = 0; node < kNodes; ++node) {
     if (node != primary) nodes_[node]->Signal(SIGSTOP);
   }
@@ -649,6 +650,7 @@ TEST_F(ProcessClusterTest, WhoIsStoppedAndContinuedAnswersNothingOldAndLosesNoth
   auto stale = (*stale_client)->OpenTree("tested");
   ASSERT_TRUE(stale.ok()) << stale.status();
   ASSERT_TRUE(stale->Put(key, "1").ok());
+  AwaitWhole();  // who has just been handed the region over is alone in sync before it serves
   nodes_[old]->Signal(SIGSTOP);
   const size_t other = (old + 1) % kNodes;
   auto client = client::Client::Connect("farleaf://" + addresses_[other], options);
