@@ -15,8 +15,9 @@
 // Kind 1, attach: the connection carries verbs from then on. Kind 2, cut off: the Welcome says that
 // the compute server named is cut off, or why that could not be confirmed, and ends the connection.
 //
-// The nonce names one transport's connections to one memory server for ever, also behind its removal and return (HelloTo): before the
-// Welcome is sent, the server has destroyed an older connection with the same nonce, so that nothing from it can land any more.
+// The nonce names one transport's connections to one memory server for ever, also behind its removal
+// and return (HelloTo): before the Welcome is sent, the server has destroyed an older connection with
+// the same nonce, so that nothing from it can land any more.
 //
 // Thread rule: pure functions and value types. Bytes from outside never fail a check.
 #pragma once
@@ -70,8 +71,8 @@ struct Welcome {
 std::string EncodeHello(const Hello& hello);
 std::string EncodeWelcome(const Welcome& welcome);
 
-/// The Hello of a transport, whose own one has a nonce that was drawn at random, to one of its memory servers: always with the same nonce. (Two transports whose
-/// nonces are as near as ids are as unlikely as two with the same.)
+/// A transport's Hello to one of its memory servers, always with the same nonce. `hello`: its own, with a nonce that was
+/// drawn at random. (Two transports whose nonces are as near as ids are about as unlikely as two with the same one.)
 inline Hello HelloTo(ServerId server, Hello hello) {
   hello.server = server;
   hello.nonce += server;

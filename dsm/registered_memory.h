@@ -1,7 +1,8 @@
 // RegisteredMemory: memory of this process that others of a cluster READ and WRITE over tcp or RDMA, as a memory server's: a region with header,
 // fence and lease words (dsm/region_layout.h), whose chunks nobody grants. What is behind the tables is for its owner to
-// divide (dsm/area_allocator.h). Only processes that say who they are are let in (Fabric::Identify), since all of them may have to be cut off. A life of it is a memory server of its own: with an id that is used for no other life, and an
-// incarnation that is drawn here.
+// divide (dsm/area_allocator.h). A life of it is a memory server of its own: with an id that is used for no other life, and an
+// incarnation that is drawn here. Whoever may write there may have to be cut off, so only those are let in who say who they are
+// (Fabric::Identify).
 //
 // What its owner may do with bytes that others WRITE: the agent's threads store them (dsm/tcp/batch_executor.h), or the NIC. Who has
 // learned by an acquiring load of a word that stands behind them in the same batch, or by a message that was

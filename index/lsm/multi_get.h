@@ -21,7 +21,8 @@ namespace farleaf::index::lsm {
 /// Lookups of one MultiGet that wait for the device at a time.
 inline constexpr size_t kLookupsTogether = 32;
 
-/// The newest value of each key, looked for as by FindInView, at a moment of its own. InvalidArgument: no key can be like one of them. On failure there are no values.
+/// The newest value of each key, looked for as by FindInView, at a moment of its own. InvalidArgument: no key can be like one of
+/// them. On failure there are no values.
 Task<Status> FindValues(OpContext& op, LookupPlaces places, std::span<const std::string_view> keys,
                         const std::function<const ReadView&()>& view_of,
                         std::vector<std::optional<std::string>>* values);

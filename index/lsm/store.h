@@ -108,9 +108,8 @@ class LsmStore final : public RangeIndex {
   Task<Result<std::optional<uint64_t>>> ExpiryAt(OpContext& op, const Snapshot& snapshot,
                                                  std::string_view key);
 
-  /// Until all that was appended so far is on this disk, and on those of all copies.
-  Task<Status> SyncLogs(dsm::Worker& worker) { return logs_->Sync(worker, logs_->ends()); }
-  /// The same, if anything was acknowledged because copies have it: for whoever finds that there are none any more.
+  /// For whoever finds that there are no copies any more: if anything was acknowledged because copies have it, until all that was appended so far
+  /// is on this disk.
   Task<Status> SyncReplicated(dsm::Worker& worker) { return logs_->SyncReplicated(worker); }
 
   /// What is committed now: for GetAt, ScanAt and SnapshotIterator, until the last copy of it is gone.

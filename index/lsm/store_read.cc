@@ -74,8 +74,11 @@ Task<Status> LsmStore::MultiGet(OpContext& op, std::span<const std::string_view>
   // Of one key after it was read, so of all now: what was read of it is no newer than what is asked about.
   if (found.ok() && deps_.mirror != nullptr) {
     const bool safe = std::ranges::all_of(keys, [this](auto key) { return IsSafe(key); });
-    found = deps_.mirror->MayAnswer();
-    if (!safe) found = co_await AwaitAnswerable(op);
+    if (safe) {
+      found = deps_.mirror->MayAnswer();
+    } else {
+      found = co_await AwaitAnswerable(op);
+    }
   }
   if (!found.ok()) values->clear();
   co_return found;

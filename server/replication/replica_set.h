@@ -36,8 +36,8 @@ namespace farleaf::server::replication {
 class ViewKeeper {
  public:
   virtual ~ViewKeeper() = default;
-  /// Ok: the committed view is without the node (perhaps since before), and has these members, the primary perhaps among them. Fenced: another process is the primary by now. Unavailable: it is not known,
-  /// and the call was tried for as long as it makes sense: the primary acknowledges nothing more.
+  /// The members of the committed view, which is without the node (perhaps since before); the primary may be among them. Fenced: another process is
+  /// the primary by now. Unavailable: it is not known, and the call was tried for as long as it makes sense: the primary acknowledges nothing more.
   virtual dsm::Task<Result<std::vector<NodeId>>> Exclude(dsm::Worker& worker, NodeId node) = 0;
   /// Ok: the committed view is with the node. NotFound: it is not wanted any more.
   virtual dsm::Task<Status> Include(dsm::Worker& worker, NodeId node) = 0;

@@ -77,10 +77,10 @@ class LsmMultiGetTest : public ::testing::Test {
       ASSERT_EQ(values_[i], ValueOf(static_cast<size_t>(at - keys_.begin()))) << keys[i];
     }
   }
-  uint64_t reads() const { return host_.storage().counts().reads; }
+  uint64_t reads() { return host_.storage().counts().reads; }
 
   static constexpr size_t kKeys = 6'000;
-  mutable LsmHost host_{{LsmHost::SmallStore()}};
+  LsmHost host_{{LsmHost::SmallStore()}};
   std::unique_ptr<dsm::Worker> worker_;
   dsm::FabricCounts counts_;
   std::vector<std::string> keys_;
@@ -112,17 +112,17 @@ TEST_F(LsmMultiGetTest, ReadsAreOnTheirWayTogetherAndNoneTwice) {
 }
 
 TEST_F(LsmMultiGetTest, KeysOfOneLeafReadItOnce) {
-  std::vector<std::string_view> absent;
-  for (size_t number = 1; number < 20; number += 2) absent.push_back(keys_[number]);
+  // Their values are in the leaf.
+  const std::vector<std::string_view> keys = {keys_[2], keys_[4], keys_[8], keys_[10], keys_[14]};
   const uint64_t cold = reads();
-  ASSERT_TRUE(MultiGet(absent).ok());
-  ExpectValues(absent);
+  ASSERT_TRUE(MultiGet(keys).ok());
+  ExpectValues(keys);
   const uint64_t together = reads() - cold;
   OpenCold();
   const uint64_t before = reads();
-  for (const std::string_view key : absent) ASSERT_TRUE(MultiGet({key}).ok());
-  EXPECT_EQ(together, reads() - before);
-  EXPECT_LT(together, absent.size());
+  ASSERT_TRUE(MultiGet({keys_[2]}).ok());
+  EXPECT_EQ(together, reads() - before) << "as one of them alone";
+  EXPECT_GT(together, 0u);
 }
 
 TEST_F(LsmMultiGetTest, OneThatCannotReadAllReturnsNothingAndBeginsNoMore) {
