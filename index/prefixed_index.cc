@@ -129,6 +129,20 @@ Task<Result<ModifyResult>> PrefixedIndex::Modify(OpContext& op, std::string_view
   co_return modified;
 }
 
+Task<size_t> PrefixedIndex::ModifyTogether(OpContext& op, std::span<const std::string_view> keys,
+                                           CurrentValue use, KeyChanges& changes) {
+  if (limits_.sizes == Sizes::kFixed8) co_return 0;
+  std::vector<std::string> whole;
+  whole.reserve(keys.size());
+  for (const std::string_view key : keys) {
+    if (!CheckKey(key).ok()) break;
+    whole.push_back(Whole(key));
+  }
+  const std::vector<std::string_view> views(whole.begin(), whole.end());
+  const size_t done = co_await whole_->ModifyTogether(op, views, use, changes);
+  co_return done;
+}
+
 Task<Status> PrefixedIndex::BlindPut(OpContext& op, std::string_view key, std::string_view value) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
   if (limits_.sizes == Sizes::kFixed8 && value.size() != 8) co_return WrongFixed8(value.size());

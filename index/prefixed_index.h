@@ -37,6 +37,9 @@ class PrefixedIndex final : public RangeIndex {
                      ValueVisitor& visitor) override;
   Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
                                     const ModifyFunction& modify, CurrentValue current) override;
+  /// Nothing of a fixed8 tree.
+  Task<size_t> ModifyTogether(OpContext& op, std::span<const std::string_view> keys,
+                              CurrentValue use, KeyChanges& changes) override;
   Task<Status> BlindPut(OpContext& op, std::string_view key, std::string_view value) override;
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
   Task<Status> DeleteRange(OpContext& op, std::string_view start, std::string_view end) override;

@@ -28,6 +28,12 @@ Task<Status> RangeIndex::VisitValues(OpContext& op, std::span<const std::string_
   co_return got;
 }
 
+Task<size_t> RangeIndex::ModifyTogether(OpContext& /*op*/,
+                                        std::span<const std::string_view> /*keys*/,
+                                        CurrentValue /*use*/, KeyChanges& /*changes*/) {
+  co_return 0;
+}
+
 Task<Status> RangeIndex::DeleteRange(OpContext& /*op*/, std::string_view /*start*/,
                                      std::string_view /*end*/) {
   co_return Status::Unimplemented("deleting a range at once");

@@ -100,7 +100,7 @@ class KeyChanges {
   /// What is to become of the key of this number: as a ModifyFunction.
   virtual ModifyAction Decide(size_t number, std::optional<std::string_view> current,
                               std::string* replacement) = 0;
-  /// It is done, or has failed: told of each before the next is decided.
+  /// It is done, or has failed: told of each in their order, by ModifyAtOnce before the next is decided.
   virtual void Done(size_t number, const Result<ModifyResult>& result) = 0;
 
  private:
@@ -136,6 +136,11 @@ class RangeIndex {
                               CurrentValue /*use*/, KeyChanges& /*changes*/) {
     return 0;
   }
+  /// Modify of some keys, from the first on, in their order: nobody sees one of these changes without those before it. What has to be waited for so that
+  /// they survive is waited for once, behind all of them. Returns how many are done, or may be: nothing was done for the next one, which may have been
+  /// decided; why that is, Modify of it says. 0 also where an index does not do that.
+  virtual Task<size_t> ModifyTogether(OpContext& op, std::span<const std::string_view> keys,
+                                      CurrentValue use, KeyChanges& changes);
   /// An operation on the key is about to run: what it will look at may be fetched meanwhile.
   virtual void Expect(OpContext& /*op*/, std::string_view /*key*/) {}
 

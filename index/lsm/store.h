@@ -93,6 +93,8 @@ class LsmStore final : public RangeIndex {
   /// With kRead the key keeps its expiry; else it has none afterwards, as behind a put.
   Task<Result<ModifyResult>> Modify(OpContext& op, std::string_view key,
                                     const ModifyFunction& modify, CurrentValue use) override;
+  Task<size_t> ModifyTogether(OpContext& op, std::span<const std::string_view> keys,
+                              CurrentValue use, KeyChanges& changes) override;
   /// Reads nothing.
   Task<Status> BlindPut(OpContext& op, std::string_view key, std::string_view value) override;
   Task<Status> Scan(OpContext& op, ScanRange range, std::vector<KeyValue>* rows) override;
@@ -334,7 +336,22 @@ class LsmStore final : public RangeIndex {
   void CountUserBytes(std::span<const Change> changes);
   Task<Status> AwaitDurable(OpContext& op, LogGroup::Positions positions);
   Task<Status> AfterCommit(OpContext& op, const Committed& committed);
+  /// The first half of AfterCommit; true: it is to be others' turn, if only for a moment. And the second half: until all that was appended up to there is as durable
+  /// as is asked for, and may be answered.
+  bool NoteCommit(const Committed& committed);
+  Task<Status> AwaitAcknowledged(OpContext& op, LogGroup::Positions positions);
   Task<Status> AfterNoChange(OpContext& op, std::string_view key);
+  /// What changes that are made together are to wait for, behind the last of them.
+  struct Together {
+    std::optional<LogGroup::Positions> committed;
+    bool unchanged = false;  ///< of some it was seen that they need no change
+    void Note(const Committed& one);
+  };
+  Task<Status> Settle(OpContext& op, const Together& together);
+  /// As ModifyEntry. `together`: what is to be waited for is noted there, and the change not acknowledged yet; null: it is waited for.
+  Task<Result<ModifyResult>> ModifyOne(OpContext& op, std::string_view key,
+                                       ModifyEntryFunction modify, CurrentValue use,
+                                       Together* together);
   /// The checked changes, whatever is there. Large values are taken out of them.
   Task<Status> CommitBlindly(OpContext& op, std::span<Change> changes);
   Sequence NewestInMemory(const ReadView& view, std::string_view key) const;

@@ -1,4 +1,7 @@
 // Read-modify-writes.
+#include <algorithm>
+#include <utility>
+
 #include "index/lsm/store.h"
 
 namespace farleaf::index::lsm {
@@ -39,6 +42,12 @@ Task<Result<ModifyResult>> LsmStore::Modify(OpContext& op, std::string_view key,
 
 Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view key,
                                                  ModifyEntryFunction modify, CurrentValue use) {
+  return ModifyOne(op, key, std::move(modify), use, nullptr);
+}
+
+Task<Result<ModifyResult>> LsmStore::ModifyOne(OpContext& op, std::string_view key,
+                                               ModifyEntryFunction modify, CurrentValue use,
+                                               Together* together) {
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
   const Wanted wanted = use == CurrentValue::kRead ? Wanted::kValue : Wanted::kPresence;
   NewEntry replacement;
@@ -65,6 +74,10 @@ Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view
       result.action = modify(current, &replacement);
       const bool deletes_nothing = result.action == ModifyAction::kDelete && !*there;
       if (result.action == ModifyAction::kKeep || deletes_nothing) {
+        if (together != nullptr) {
+          together->unchanged = true;
+          co_return result;
+        }
         Status safe = co_await AfterNoChange(op, key);
         if (!safe.ok()) co_return safe;
         co_return result;
@@ -108,10 +121,61 @@ Task<Result<ModifyResult>> LsmStore::ModifyEntry(OpContext& op, std::string_view
     }
     CountUserBytes({&change, 1});
     open.End();
+    if (together != nullptr) {
+      if (NoteCommit(committed)) co_await op.worker.Sleep(0);
+      together->Note(committed);
+      co_return result;
+    }
     Status after = co_await AfterCommit(op, committed);
     if (!after.ok()) co_return after;
     co_return result;
   }
+}
+
+void LsmStore::Together::Note(const Committed& one) {
+  if (!committed) committed.emplace();
+  (*committed)[0] = std::max((*committed)[0], one.recovery.end);
+  (*committed)[1] = std::max((*committed)[1], one.values_end);
+}
+
+// They are committed one by one, so in their order. Whoever reads one of them meanwhile waits as any reader does; what is durable of them after a crash is
+// a prefix, as of the log.
+Task<size_t> LsmStore::ModifyTogether(OpContext& op, std::span<const std::string_view> keys,
+                                      CurrentValue use, KeyChanges& changes) {
+  const bool keeps_expiry = use == CurrentValue::kRead;
+  Together together;
+  std::vector<ModifyResult> results;
+  results.reserve(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const ModifyEntryFunction modify = [&changes, i, keeps_expiry](
+                                           const std::optional<CurrentEntry>& current,
+                                           NewEntry* replacement) {
+      if (!keeps_expiry) replacement->expires_ms = 0;
+      return changes.Decide(i, current ? std::optional(current->value) : std::nullopt,
+                            &replacement->value);
+    };
+    const auto modified = co_await ModifyOne(op, keys[i], modify, use, &together);
+    if (!modified.ok()) break;
+    results.push_back(*modified);
+  }
+  const Status settled = co_await Settle(op, together);
+  for (size_t i = 0; i < results.size(); ++i) {
+    changes.Done(i, settled.ok() ? Result<ModifyResult>(results[i]) : settled);
+  }
+  co_return results.size();
+}
+
+Task<Status> LsmStore::Settle(OpContext& op, const Together& together) {
+  Status settled;
+  const bool waits = DurabilityOf(op) != Durability::kLocal || deps_.mirror != nullptr;
+  if (together.committed && waits) settled = co_await AwaitAcknowledged(op, *together.committed);
+  if (!together.unchanged) co_return settled;
+  // As AfterNoChange, of all keys.
+  if (settled.ok() && op.durability != WriteDurability::kOfStore) {
+    settled = co_await AwaitDurable(op, logs_->ends());
+  }
+  if (settled.ok() && deps_.mirror != nullptr) settled = co_await AwaitAnswerable(op);
+  co_return settled;
 }
 
 }  // namespace farleaf::index::lsm

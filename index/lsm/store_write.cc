@@ -176,12 +176,21 @@ Task<Status> LsmStore::AwaitDurable(OpContext& op, LogGroup::Positions positions
   co_return done;
 }
 
-Task<Status> LsmStore::AfterCommit(OpContext& op, const Committed& committed) {
-  // Writes that never wait would hold back each memtable that was flushed: its memory is freed behind a quiescent point.
-  if (RotateIfFull()) co_await op.worker.Sleep(0);
+// Writes that never wait would hold back each memtable that was flushed: its memory is freed behind a quiescent point.
+bool LsmStore::NoteCommit(const Committed& committed) {
   if (committed.sealed) log_work_.Notify();
+  return RotateIfFull();
+}
+
+Task<Status> LsmStore::AfterCommit(OpContext& op, const Committed& committed) {
+  if (NoteCommit(committed)) co_await op.worker.Sleep(0);
   if (DurabilityOf(op) == Durability::kLocal && deps_.mirror == nullptr) co_return Status::Ok();
-  Status done = co_await AwaitDurable(op, {committed.recovery.end, committed.values_end});
+  Status done = co_await AwaitAcknowledged(op, {committed.recovery.end, committed.values_end});
+  co_return done;
+}
+
+Task<Status> LsmStore::AwaitAcknowledged(OpContext& op, LogGroup::Positions positions) {
+  Status done = co_await AwaitDurable(op, positions);
   // It may have waited, or been stopped, for longer than this process is the one to answer.
   if (done.ok() && deps_.mirror != nullptr) done = deps_.mirror->MayAnswer();
   if (done.ok()) co_return done;

@@ -266,6 +266,20 @@ Task<Status> RoutedIndex::BlindPut(OpContext& op, std::string_view key, std::str
 
 // ---- Several keys
 
+// Its region stays until they all are acknowledged, as for one.
+Task<size_t> RoutedIndex::ModifyTogether(OpContext& op, std::span<const std::string_view> keys,
+                                         CurrentValue use, index::KeyChanges& changes) {
+  if (keys.empty()) co_return 0;
+  const Place place = Locate(op, keys.front());
+  if (!place.here() || place.is_copy()) co_return 0;
+  const auto behind =
+      std::ranges::find_if_not(keys, [&place](auto key) { return place.HasToo(key); });
+  const auto here = keys.first(static_cast<size_t>(behind - keys.begin()));
+  PrefixedIndex tree = LocalTree(place);
+  const size_t done = co_await tree.ModifyTogether(op, here, use, changes);
+  co_return done;
+}
+
 template <typename Run>
 Task<Status> RoutedIndex::RunAt(OpContext&, const Place& place, Run run) {
   Status status;

@@ -58,6 +58,9 @@ class RoutedIndex final : public index::RangeIndex {
   /// Leading keys that are served here.
   size_t VisitAtOnce(dsm::OpContext& op, std::span<const std::string_view> keys,
                      index::ValueVisitor& visitor) override;
+  /// Of those that are in one store here; 0: the first one is elsewhere.
+  dsm::Task<size_t> ModifyTogether(dsm::OpContext& op, std::span<const std::string_view> keys,
+                                   index::CurrentValue use, index::KeyChanges& changes) override;
   dsm::Task<Status> Scan(dsm::OpContext& op, index::ScanRange range,
                          std::vector<index::KeyValue>* rows) override;
   /// Not at one moment: what is stored meanwhile may stay.

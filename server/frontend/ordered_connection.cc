@@ -131,7 +131,7 @@ Task<void> OrderedConnection::Pump(Gathered begun) {
       if (thread.stopping()) {
         RefuseSets(&sets);
       } else if (sets.waits) {
-        co_await RunWaitingSet(op, sets);
+        co_await RunWaitingSets(op, &sets);
       } else {
         DoSomeSets(op, &sets);
       }
@@ -255,7 +255,7 @@ void OrderedConnection::MakeKeys(KeyOf what, size_t begin, size_t end) {
 }
 
 void OrderedConnection::GatherAllSets(Gathered* sets) {
-  sets->took_next = GatherSets(AtOnce::kMax, &sets->count);
+  sets->took_next = GatherSets(kGatheredSetsMax, &sets->count);
   MakeKeys(KeyOf::kSet, 0, sets->count);
 }
 
@@ -280,14 +280,21 @@ void OrderedConnection::RefuseSets(Gathered* sets) {
   sets->waits = false;
 }
 
-Task<void> OrderedConnection::RunWaitingSet(dsm::OpContext& op, Gathered& sets) {
-  first_ended_set_ = sets.done;
+Task<void> OrderedConnection::RunWaitingSets(dsm::OpContext& op, Gathered* sets) {
+  first_ended_set_ = sets->done;
   op.deadline_ns = environment_->DeadlineNs();
-  const auto updated =
-      co_await environment_->store().Update(op, keys_[sets.done], RuleOfSet(sets.done));
-  AnswerSet(sets.done, updated.ok() ? Status::Ok() : updated.status());
-  ++sets.done;
-  sets.waits = false;
+  const RecordStore& store = environment_->store();
+  sets->waits = false;
+  const auto left = std::span(keys_).subspan(sets->done, sets->count - sets->done);
+  if (left.size() > 1) {
+    SetAnswerer answerer(this, sets->done);
+    const size_t done = co_await store.UpdateTogether(op, left, answerer);
+    sets->done += done;
+    if (done > 0) co_return;
+  }
+  const auto updated = co_await store.Update(op, left.front(), RuleOfSet(sets->done));
+  AnswerSet(sets->done, updated.ok() ? Status::Ok() : updated.status());
+  ++sets->done;
 }
 
 Task<void> OrderedConnection::RetrieveTogether(dsm::OpContext& op, size_t begin, size_t end) {

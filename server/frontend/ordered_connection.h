@@ -6,7 +6,8 @@
 // in flight for each connection; other connections' commands run meanwhile anyway.
 //
 // Sets that follow one another are looked at together before the first is made, so that their cache misses overlap;
-// they are made and answered in their order. Sets and reads run without a coroutine as far as none has to wait.
+// they are made and answered in their order. Those that have to wait until they survive are waited for once (RangeIndex::ModifyTogether, where the
+// index does that): one sync, or one round trip to the backups, for up to 64. Sets and reads run without a coroutine as far as none has to wait.
 //
 // One coroutine, the pump, runs all else that has arrived, and ends when there is nothing: no allocation for
 // each command. It waits where more than `out_bytes_max` is unsent, also within the answers to many reads.
@@ -86,7 +87,7 @@ class OrderedConnection : public Connection {
   /// command was taken, as of GatherRetrievals.
   virtual bool GatherSets(size_t max, size_t* count) = 0;
   virtual std::string_view SetKey(size_t i) const = 0;
-  /// Good until the next call.
+  /// Good until it is answered.
   virtual RecordRule& RuleOfSet(size_t i) = 0;
   /// Behind the rule of this set: what has come of it.
   virtual void AnswerSet(size_t i, const Status& status) = 0;
@@ -126,6 +127,7 @@ class OrderedConnection : public Connection {
  private:
   static constexpr size_t kReadAheadBytes = 64 << 10;
   static constexpr size_t kBatchKeysMax = 256;
+  static constexpr size_t kGatheredSetsMax = 64;
 
   /// Suspends until output has room.
   struct [[nodiscard]] Room {
@@ -215,8 +217,8 @@ class OrderedConnection : public Connection {
   void DoSomeSets(dsm::OpContext& op, Gathered* sets);
   /// The server is stopping: answers those that are not done.
   void RefuseSets(Gathered* sets);
-  /// Does the first that is not done, which has to wait.
-  dsm::Task<void> RunWaitingSet(dsm::OpContext& op, Gathered& sets);
+  /// Does the first that is not done, which has to wait, and those behind it that are waited for with it.
+  dsm::Task<void> RunWaitingSets(dsm::OpContext& op, Gathered* sets);
   /// Makes keys_ of the tree's keys of what is wanted, or of sets, from begin to end.
   void MakeKeys(KeyOf what, size_t begin, size_t end);
   dsm::Task<void> RetrieveTogether(dsm::OpContext& op, size_t begin, size_t end);

@@ -128,7 +128,40 @@ class Updates final : public index::KeyChanges {
   Attempt attempt_;
 };
 
+/// As Updates, where all are decided before the first is done.
+class UpdatesTogether final : public index::KeyChanges {
+ public:
+  UpdatesTogether(RecordChanges& changes, size_t count, uint64_t now_ns)
+      : KeyChanges(&changes.room()),
+        changes_(changes),
+        attempts_(count, Attempt{nullptr, now_ns, {}, {}}) {}
+
+  ModifyAction Decide(size_t number, std::optional<std::string_view> current,
+                      std::string* replacement) override {
+    Attempt& attempt = attempts_[number];
+    attempt.rule = &changes_.RuleOf(number);
+    attempt.now_ns += ++decided_;  // no two have the same cas
+    return attempt.Run(current, replacement);
+  }
+  void Done(size_t number, const Result<index::ModifyResult>& result) override {
+    changes_.Done(number, result.ok() ? OutcomeOf(attempts_[number]) : result.status());
+  }
+
+ private:
+  RecordChanges& changes_;
+  std::vector<Attempt> attempts_;
+  uint64_t decided_ = 0;
+};
+
 }  // namespace
+
+Task<size_t> RecordStore::UpdateTogether(OpContext& op, std::span<const std::string_view> keys,
+                                         RecordChanges& changes) const {
+  UpdatesTogether updates(changes, keys.size(), wall_->NowNs());
+  const size_t done =
+      co_await tree_->ModifyTogether(op, keys, index::CurrentValue::kRead, updates);
+  co_return done;
+}
 
 size_t RecordStore::UpdateAtOnce(OpContext& op, std::span<const std::string_view> keys,
                                  RecordChanges& changes) const {

@@ -45,7 +45,7 @@ class RecordVisitor {
   virtual void Visit(size_t number, const Record* record, const Status& why) = 0;
 };
 
-/// Changes of some keys, one after the other.
+/// Changes of some keys, one after the other. Each is Done in its turn, of UpdateTogether behind all RuleOf.
 class RecordChanges {
  public:
   /// `room`: as of index::KeyChanges.
@@ -87,6 +87,10 @@ class RecordStore {
   /// The same of some keys, from the first on, without waiting. Returns how many are done (index/range_index.h).
   size_t UpdateAtOnce(dsm::OpContext& op, std::span<const std::string_view> keys,
                       RecordChanges& changes) const;
+  /// The same of some keys, from the first on, in their order, waiting once for all of them. Returns how many are done, or may be: what keeps the next one
+  /// from it, Update of it says.
+  dsm::Task<size_t> UpdateTogether(dsm::OpContext& op, std::span<const std::string_view> keys,
+                                   RecordChanges& changes) const;
   /// Deletes the record if it is there and has expired.
   dsm::Task<Status> DeleteExpired(dsm::OpContext& op, std::string_view key) const;
 

@@ -6,7 +6,7 @@
 
 namespace farleaf::test {
 
-LsmTrees::LsmTrees() : store_({.store = LsmHost::SmallStore(), .flush_every_us = 5'000}) { Load(); }
+LsmTrees::LsmTrees(LsmHost::Options options) : store_(std::move(options)) { Load(); }
 
 LsmTrees::~LsmTrees() = default;
 

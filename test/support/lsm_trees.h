@@ -12,7 +12,8 @@ namespace farleaf::test {
 
 class LsmTrees {
  public:
-  LsmTrees();
+  LsmTrees() : LsmTrees({.store = LsmHost::SmallStore(), .flush_every_us = 5'000}) {}
+  explicit LsmTrees(LsmHost::Options options);
   ~LsmTrees();
 
   server::LsmTreeHost& host() { return *host_; }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "client/client.h"
+#include "test/support/noted_changes.h"
 #include "test/support/routed_nodes.h"
 #include "test/support/scripted_native_server.h"
 
@@ -400,6 +401,23 @@ TEST_F(ClusterRoutingTest, AMultiGetAsksAllPlacesAtOnceAndHoldsNoneThatHasAnswer
   nodes->OpenGate("n");
   ASSERT_TRUE(waiting.Await().ok());
   EXPECT_EQ(values, expected);
+}
+
+TEST_F(ClusterRoutingTest, ChangesAreMadeTogetherAsFarAsTheyAreInOneStoreHere) {
+  StartDivided();
+  const std::vector<std::string_view> keys = {"a", "b", "z", "c"};
+  for (const size_t node : {0, 1}) {
+    NotedChanges changes({"1", "2", "3", "4"});
+    RangeIndex& tree = nodes->Tree(node, "t");
+    const size_t done = Run([&](auto& op) {
+      return tree.ModifyTogether(op, keys, index::CurrentValue::kRead, changes);
+    });
+    EXPECT_EQ(done, node == 0 ? 2u : 0u);
+    EXPECT_EQ(changes.done.size(), done);
+    EXPECT_EQ(counts.round_trips, 0u);
+  }
+  EXPECT_EQ(Get(nodes->Tree(1, "t"), "b"), "2");
+  EXPECT_EQ(Get(nodes->Tree(1, "t"), "z"), std::nullopt);
 }
 
 TEST_F(ClusterRoutingTest, AMultiGetAsksAgainOnlyForWhatWasNotAnswered) {

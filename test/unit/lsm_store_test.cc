@@ -11,6 +11,7 @@
 
 #include "dsm/base/random.h"
 #include "test/support/lsm_host.h"
+#include "test/support/noted_changes.h"
 #include "test/support/test_scale.h"
 
 namespace farleaf::test {
@@ -190,6 +191,104 @@ TEST_F(LsmStoreTest, ABatchIsLookedAtAsAWholeBeforeAnyOfItIsDone) {
   model_["a"] = large;
   Reopen();
   ExpectAll(index::ScanDirection::kForward);
+  worker_ = nullptr;
+}
+
+struct ChangesTogetherTest : LsmStoreTest {
+  using CurrentValue = index::CurrentValue;
+  static LsmHost::Options Synced() {
+    LsmHost::Options options{LsmHost::SmallStore()};
+    options.store.durability = index::lsm::Durability::kSynced;
+    return options;
+  }
+  size_t Run(const std::vector<std::string>& keys, NotedChanges& changes,
+             CurrentValue use = CurrentValue::kRead) {
+    const std::vector<std::string_view> views(keys.begin(), keys.end());
+    dsm::OpContext op{*worker_, counts_};
+    return worker_->Run(synced_.store().ModifyTogether(op, views, use, changes));
+  }
+  std::optional<std::string> Get(const std::string& key) {
+    dsm::OpContext op{*worker_, counts_};
+    std::string value;
+    const auto found = worker_->Run(synced_.store().Get(op, key, &value));
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found.ok() && *found ? std::optional(value) : std::nullopt;
+  }
+  uint64_t rounds() { return synced_.storage().counts().syncs; }
+
+  LsmHost synced_{Synced()};
+};
+
+TEST_F(ChangesTogetherTest, AreMadeInTheirOrderAndSyncedOnce) {
+  worker_ = synced_.OpenWorker();
+  NotedChanges first({"1"});
+  const uint64_t before_first = rounds();
+  ASSERT_EQ(Run({"a"}, first), 1u);
+  const uint64_t of_one = rounds() - before_first;
+  ASSERT_GT(of_one, 0u);
+
+  const std::string large(700, 'v');
+  std::vector<std::string> keys;
+  NotedChanges::Wanted wanted;
+  for (int i = 0; i < 60; ++i) {
+    keys.push_back("k" + std::to_string(i));
+    wanted.push_back(i % 7 == 0 ? large : std::to_string(i));
+  }
+  // What is named twice has what came last; each sees what those before it have left.
+  keys.insert(keys.end(), {"a", "k1", "a", "absent", "a"});
+  wanted.insert(wanted.end(), {"2", "again", std::nullopt, std::nullopt, "3"});
+  NotedChanges many(wanted);
+  const uint64_t before = rounds();
+  ASSERT_EQ(Run(keys, many), keys.size());
+  // One for each log: the values' is synced, too, where there are values.
+  EXPECT_LE(rounds() - before, of_one + 1);
+  ASSERT_EQ(many.done.size(), keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    EXPECT_EQ(many.decided[i], i);
+    EXPECT_EQ(many.done[i], i);
+    EXPECT_TRUE(many.results[i].ok()) << many.results[i].status();
+  }
+  EXPECT_EQ(many.found[60], "1");
+  EXPECT_EQ(many.found[62], "2");
+  EXPECT_EQ(many.found[64], std::nullopt);
+  EXPECT_TRUE(many.results[62]->existed);
+  EXPECT_FALSE(many.results[63]->existed);
+  EXPECT_FALSE(many.results[64]->existed);
+  EXPECT_EQ(Get("a"), "3");
+  EXPECT_EQ(Get("k1"), "again");
+  EXPECT_EQ(Get("k7"), large);
+  EXPECT_EQ(Get("absent"), std::nullopt);
+  worker_ = nullptr;
+}
+
+TEST_F(ChangesTogetherTest, EndBeforeOneThatCannotBeMade) {
+  worker_ = synced_.OpenWorker();
+  NotedChanges refused({"1", "2", std::string(index::lsm::kValueBytesMax + 1, 'v'), "4"});
+  EXPECT_EQ(Run({"a", "b", "c", "d"}, refused), 2u);
+  EXPECT_EQ(refused.done, (std::vector<size_t>{0, 1}));
+  EXPECT_TRUE(refused.results[1].ok());
+  EXPECT_EQ(Get("b"), "2");
+  EXPECT_EQ(Get("d"), std::nullopt);
+  NotedChanges wrong({"1", "2"});
+  EXPECT_EQ(Run({"", "b"}, wrong), 0u);
+  EXPECT_TRUE(wrong.done.empty());
+  worker_ = nullptr;
+}
+
+TEST_F(ChangesTogetherTest, AreAllInDoubtWhereTheDeviceDoesNotSync) {
+  worker_ = synced_.OpenWorker();
+  NotedChanges first({"1"});
+  ASSERT_EQ(Run({"a"}, first), 1u);
+  synced_.storage().fail = [](const MemoryStorage::Io& io) {
+    return io.kind == MemoryStorage::IoKind::kSync ? Status::IoError("no sync") : Status::Ok();
+  };
+  NotedChanges lost({"2", "3", "4"});
+  EXPECT_EQ(Run({"a", "b", "a"}, lost), 3u);
+  ASSERT_EQ(lost.results.size(), 3u);
+  for (const auto& result : lost.results) {
+    EXPECT_EQ(result.status().code(), StatusCode::kUnknown) << result.status();
+  }
+  synced_.storage().fail = nullptr;
   worker_ = nullptr;
 }
 

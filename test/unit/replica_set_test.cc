@@ -11,6 +11,7 @@
 #include "server/replication/backup_region.h"
 #include "server/replication/replica_set.h"
 #include "test/support/memory_storage.h"
+#include "test/support/noted_changes.h"
 #include "test/support/tiny_store.h"
 
 namespace farleaf::server::replication {
@@ -180,6 +181,28 @@ TEST_F(ReplicaSetTest, AnAcknowledgedWriteIsOneRoundTripAndNoWorkForTheBackups) 
     EXPECT_LT(cost.bytes_written, kBackups * (value + commit + pieces * 2 * 8));
   }
   EXPECT_EQ(Messages(), messages);
+}
+
+TEST_F(ReplicaSetTest, ChangesThatAreMadeTogetherAreOneRoundTrip) {
+  AddAll();
+  Put("a", "1");
+  Put("a", std::string(64, 'v'));
+  std::vector<std::string> keys;
+  test::NotedChanges::Wanted wanted;
+  for (size_t i = 0; i < 40; ++i) {
+    keys.push_back("k" + std::to_string(i));
+    wanted.push_back(std::string(i % 3 == 0 ? 64 : 8, 'v'));
+  }
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  test::NotedChanges changes(wanted);
+  const ReplicaSet::Counts before = replicas_.counts();
+  dsm::FabricCounts counts;
+  index::OpContext op{worker_, counts};
+  ASSERT_EQ(worker_.Run(store_->ModifyTogether(op, views, index::CurrentValue::kRead, changes)),
+            keys.size());
+  for (const auto& result : changes.results) EXPECT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(replicas_.counts().appends, before.appends + 1);
+  EXPECT_EQ(replicas_.counts().verbs.round_trips, before.verbs.round_trips + 1);
 }
 
 TEST_F(ReplicaSetTest, BackupsKeepNothingOfTablesThatAreDropped) {

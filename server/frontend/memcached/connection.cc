@@ -173,7 +173,13 @@ bool Connection::GatherSets(size_t max, size_t* count) {
   sets_.clear();
   bool took_another = false;
   do {
-    sets_.push_back({next_.key, next_.value, next_.exptime, next_.flags, next_.quiet});
+    Stored& set = sets_.emplace_back();
+    set.key = next_.key;
+    set.exptime = next_.exptime;
+    set.quiet = next_.quiet;
+    set.rule.flags = next_.flags;
+    set.rule.data = next_.value;
+    set.rule.data_bytes_max = limits_.value_bytes_max;
     took_another = sets_.size() < max && TakeAnother();
   } while (took_another && NextIsSet());
   Counters::Add(environment_->counters().commands[static_cast<size_t>(Verb::kSet)], sets_.size());
@@ -182,13 +188,9 @@ bool Connection::GatherSets(size_t max, size_t* count) {
 }
 
 RecordRule& Connection::RuleOfSet(size_t i) {
-  const Stored& stored = sets_[i];
-  set_rule_.flags = stored.flags;
-  set_rule_.expiry_ms =
-      stored.exptime == 0 ? 0 : ExpiryMs(stored.exptime, environment_->store().NowMs());
-  set_rule_.data = stored.value;
-  set_rule_.data_bytes_max = limits_.value_bytes_max;
-  return set_rule_;
+  Stored& set = sets_[i];
+  if (set.exptime != 0) set.rule.expiry_ms = ExpiryMs(set.exptime, environment_->store().NowMs());
+  return set.rule;
 }
 
 void Connection::AnswerSet(size_t i, const Status& status) {
@@ -196,7 +198,7 @@ void Connection::AnswerSet(size_t i, const Status& status) {
   if (!status.ok()) Counters::Add(environment_->counters().failed);
   if (sets_[i].quiet) return;
   if (!status.ok()) return AppendFailure(status, &out());
-  AppendLine(StoreAnswer(set_rule_.outcome), &out());
+  AppendLine(StoreAnswer(sets_[i].rule.outcome), &out());
 }
 
 Call Connection::CallOf(dsm::OpContext& op) {

@@ -69,10 +69,10 @@ class Connection final : public OrderedConnection {
 
   /// What a `set` stores.
   struct Stored {
-    std::string_view key, value;
-    int64_t exptime;
-    uint32_t flags;
-    bool quiet;
+    std::string_view key;
+    int64_t exptime = 0;
+    bool quiet = false;
+    StoreRule rule;
   };
 
   bool TakeInput() override;
@@ -129,7 +129,6 @@ class Connection final : public OrderedConnection {
   std::string key_, value_;
   std::vector<Wanted> wanted_;
   std::vector<Stored> sets_;
-  StoreRule set_rule_;
 };
 
 }  // namespace farleaf::server::memcached

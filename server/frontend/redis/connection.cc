@@ -159,23 +159,22 @@ bool Connection::GatherSets(size_t max, size_t* count) {
   set_command_ = IndexOf(*next_command_);
   bool took_another = false;
   do {
-    const Stored set{reader_.arguments()[1], reader_.arguments()[2]};
-    const bool stays = Stays(set.key) && Stays(set.value);
+    const std::string_view key = reader_.arguments()[1], value = reader_.arguments()[2];
+    const bool stays = Stays(key) && Stays(value);
     if (!stays && !sets_.empty()) {  // by itself
       took_another = true;
       break;
     }
-    sets_.push_back(set);
+    Stored& set = sets_.emplace_back();
+    set.key = key;
+    set.rule.data = value;
     took_another = stays && sets_.size() < max && TakeAnother();
   } while (took_another && NextIsSet());
   *count = sets_.size();
   return took_another;
 }
 
-RecordRule& Connection::RuleOfSet(size_t i) {
-  set_rule_.data = sets_[i].value;
-  return set_rule_;
-}
+RecordRule& Connection::RuleOfSet(size_t i) { return sets_[i].rule; }
 
 void Connection::AnswerSet(size_t, const Status& status) {
   NoteEnded(set_command_, status);

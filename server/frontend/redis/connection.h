@@ -55,7 +55,8 @@ class Connection final : public OrderedConnection {
 
   /// What a SET without options stores.
   struct Stored {
-    std::string_view key, value;
+    std::string_view key;
+    SetRule rule;
   };
   /// Whether what the reader has given stays where it is when the next request is read.
   bool Stays(std::string_view argument) const;
@@ -83,7 +84,6 @@ class Connection final : public OrderedConnection {
   size_t wanted_command_ = 0;  // its place in the table
   std::vector<Stored> sets_;
   size_t set_command_ = 0;  // likewise
-  SetRule set_rule_;
   std::string reply_;
   // Room that is used again from one command to the next.
   std::string key_, value_;
