@@ -270,6 +270,8 @@ class Session {
 
   // Connecting.
   void StartConnecting(uint64_t now_ns);
+  /// There is a connection from which answers may come.
+  bool Talks() const;
   void ConnectingFailed(const Status& why);
   void HelloDone();
   void TreesAreOpen();

@@ -466,10 +466,18 @@ inline size_t Session::Poll(uint64_t timeout_ms, int wake_fd) {
   return ended_;
 }
 
+inline bool Session::Talks() const {
+  using State = internal::Connection::State;
+  return connection_.state() == State::kHello || connection_.state() == State::kRing ||
+         connection_.state() == State::kOpen;
+}
+
 inline bool Session::Advance() {
   using State = internal::Connection::State;
   ended_ = 0;
   const uint64_t now_ns = turn_ns_ = clock_->NowNs();
+  // What is answered has not missed its deadline, however long this process stood still.
+  if (now_ns >= earliest_deadline_ns_ && Talks()) ReceiveAll();
   ExpireDeadlines(now_ns);
   if (connection_.state() == State::kClosed && now_ns >= retry_at_ns_) StartConnecting(now_ns);
   if (!ready_ && connection_.state() != State::kClosed && now_ns >= handshake_end_ns_) {
@@ -478,9 +486,7 @@ inline bool Session::Advance() {
   }
   EndHoldIfClear();
   Flush();
-  const bool talking = connection_.state() == State::kHello ||
-                       connection_.state() == State::kRing || connection_.state() == State::kOpen;
-  const bool received = talking && ReceiveAll();
+  const bool received = Talks() && ReceiveAll();
   return received || ended_ > 0;
 }
 

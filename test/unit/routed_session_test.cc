@@ -1,6 +1,7 @@
 // Sessions whose caller routes: by which view batches go, and what becomes of operations that a server refuses.
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <optional>
 #include <string>
@@ -91,6 +92,29 @@ TEST_F(RoutedSessionTest, OperationsOfOneRefusedBatchAllComeBackAndMayBeStartedA
   EXPECT_EQ(done, kPuts);
   EXPECT_EQ(puts, kPuts);
   EXPECT_EQ(fenced, kPuts) << "all were sent before the first refusal came";
+}
+
+TEST_F(RoutedSessionTest, WhatIsAnsweredHasNotMissedItsDeadlineHoweverLongTheProcessStoodStill) {
+  ManualClock clock;
+  clock.AdvanceNs(kNsPerSecond);
+  client::Options options;
+  options.clock = &clock;
+  options.routed_by_caller = true;
+  options.deadline_ms = 1'000;
+  options.connect_timeout_ms = 1'000;
+  auto session = Session::Connect(scripted->url(), options);
+  ASSERT_TRUE(session.ok()) << session.status();
+  auto tree = *(*session)->OpenTree("t");
+  (*session)->set_view(5);
+  std::optional<Result<bool>> answered;
+  tree.PutAsync("k", "v", [&answered](Result<bool> result) { answered = std::move(result); });
+  (*session)->Flush();
+  pollfd waited{};
+  ASSERT_TRUE((*session)->BeginWait(&waited));
+  ASSERT_EQ(::poll(&waited, 1, 60'000), 1);
+  clock.AdvanceNs(10 * kNsPerSecond);
+  while (!answered) (*session)->Poll(1'000);
+  EXPECT_TRUE(answered->ok()) << answered->status();
 }
 
 TEST_F(RoutedSessionTest, ViewIsKeptOverALostConnection) {
