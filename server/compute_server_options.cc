@@ -332,6 +332,10 @@ void AddClusterOptions(ConfigSchema& schema, ClusterOptions* cluster) {
                    &cluster->advertise);
   schema.AddInteger("replicas", "how many nodes hold each region, the one that serves it included",
                     &cluster->replicas, 1, 16);
+  schema.AddInteger("min_in_sync",
+                    "of these, how many have to have a write before it is acknowledged: writes "
+                    "wait while fewer are in sync; the same at all nodes",
+                    &cluster->min_in_sync, 1, 16);
   schema.AddInteger("regions_max",
                     "how many regions of others this node has room to keep copies of",
                     &cluster->regions_max, 1, 1024);
@@ -373,6 +377,12 @@ Status CheckClusterOptions(const ConfigSchema& schema, const ComputeServerOption
     return Status::InvalidArgument(
         "--peer-rdma-device (key peer_rdma_device) is for --peer-fabric verbs: give that too, or "
         "leave it out");
+  }
+  if (options.cluster.min_in_sync > options.cluster.replicas) {
+    return Status::InvalidArgument(
+        "--min-in-sync (key min_in_sync) is " + std::to_string(options.cluster.min_in_sync) +
+        ": no more than --replicas (" + std::to_string(options.cluster.replicas) +
+        ") are ever in sync, so that no write would end");
   }
   // Of each log the tail and two that are ready, beside full ones.
   const uint32_t least = options.lsm.store.log_buffers_max + 6;

@@ -19,8 +19,8 @@ void DescribeWork(const index::lsm::StoreMetrics& done, Json* json) {
   (*json)["MergedBytesRead"] = done.merged_bytes_read;
   (*json)["MergedBytesWritten"] = done.merged_bytes_written;
   (*json)["ValueBytesMoved"] = done.moved_bytes;
-  constexpr std::array<std::string_view, index::lsm::kWaitsFor> kNames = {"Collection", "Merges",
-                                                                          "Flushes", "Logs"};
+  constexpr std::array<std::string_view, index::lsm::kWaitsFor> kNames = {
+      "Collection", "Merges", "Flushes", "Logs", "Copies"};
   for (size_t i = 0; i < kNames.size(); ++i) {
     const std::string name = "WaitedFor" + std::string(kNames[i]);
     (*json)[name] = done.waits[i].count;

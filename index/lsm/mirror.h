@@ -72,6 +72,9 @@ class Mirror {
   /// Someone else than this process has all whose Append has ended, and whoever comes after it will be one who has. If not, what is to be acknowledged goes to
   /// this disk first. Thread-safe, and cheap.
   virtual bool has_copies() const = 0;
+  /// Ok: as many others have all whose Append has ended as are to have a write before it is acknowledged. Else Unavailable, which says how many those are: no write
+  /// that asks for more than this process's memory begins then. Thread-safe, and cheap.
+  virtual Status EnoughCopies() const = 0;
   /// Ok: what was read or written may be answered: nobody else serves these keys yet. No write begins without that. Thread-safe, and cheap.
   virtual Status MayAnswer() const = 0;
 };

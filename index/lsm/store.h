@@ -308,7 +308,9 @@ class LsmStore final : public RangeIndex {
   /// not keep up.
   /// `from`: kLogs for deletes, which are taken also while the device is full. Else ResourceExhausted, then.
   using From = std::optional<storage::Reserve>;
-  Task<Status> Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes, From from);
+  Task<Status> Admit(OpContext& op, size_t changes, From from);
+  /// Admit of a put might wait for more than its turn, or refuse.
+  bool MayHaveToWait() const;
   /// WritePace::Pressure, as it is now.
   double Pressure() const;
   /// For the sake of merges.
@@ -335,19 +337,21 @@ class LsmStore final : public RangeIndex {
   Durability DurabilityOf(const OpContext& op) const;
   void CountUserBytes(std::span<const Change> changes);
   Task<Status> AwaitDurable(OpContext& op, LogGroup::Positions positions);
+  /// Of what is durable, until as many copies have it as are to. REQUIRES: deps_.mirror.
+  Task<Status> AwaitCopies(OpContext& op);
   Task<Status> AfterCommit(OpContext& op, const Committed& committed);
   /// The first half of AfterCommit; true: it is to be others' turn, if only for a moment. And the second half: until all that was appended up to there is as durable
   /// as is asked for, and may be answered.
   bool NoteCommit(const Committed& committed);
   Task<Status> AwaitAcknowledged(OpContext& op, LogGroup::Positions positions);
-  Task<Status> AfterNoChange(OpContext& op, std::string_view key);
+  /// `key`: that was looked at; nullopt: several.
+  Task<Status> AfterNoChange(OpContext& op, std::optional<std::string_view> key);
   /// What changes that are made together are to wait for, behind the last of them.
   struct Together {
     std::optional<LogGroup::Positions> committed;
-    bool unchanged = false;  ///< of some it was seen that they need no change
+    bool unchanged = false;  ///< of the last one it was seen that it needs no change
     void Note(const Committed& one);
   };
-  Task<Status> Settle(OpContext& op, const Together& together);
   /// As ModifyEntry. `together`: what is to be waited for is noted there, and the change not acknowledged yet; null: it is waited for.
   Task<Result<ModifyResult>> ModifyOne(OpContext& op, std::string_view key,
                                        ModifyEntryFunction modify, CurrentValue use,

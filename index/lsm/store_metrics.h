@@ -13,9 +13,9 @@
 namespace farleaf::index::lsm {
 
 /// What a writer waits for before its change is made: that garbage of the value log is collected, that fresh runs are merged, that a
-/// memtable is flushed, that full segments of a log are written.
-enum class WaitsFor : uint8_t { kCollection, kMerges, kFlush, kLogs };
-inline constexpr size_t kWaitsFor = 4;
+/// memtable is flushed, that full segments of a log are written; or before it is acknowledged: that enough copies have it.
+enum class WaitsFor : uint8_t { kCollection, kMerges, kFlush, kLogs, kCopies };
+inline constexpr size_t kWaitsFor = 5;
 
 struct StoreMetrics {
   struct Waits {

@@ -8,6 +8,9 @@ namespace farleaf::index::lsm {
 
 namespace {
 
+/// For the rest of several changes, while the first is done: as long as many reads of a device take.
+constexpr uint64_t kTogetherNsMax = 10 * kNsPerMs;
+
 /// Whether it comes to the same if the key is there, whatever its expiry, and if it is not, and that is a change: then it is decided, and
 /// nothing has to be known.
 bool DecidesBlindly(const ModifyEntryFunction& modify, ModifyAction* action,
@@ -53,7 +56,7 @@ Task<Result<ModifyResult>> LsmStore::ModifyOne(OpContext& op, std::string_view k
   NewEntry replacement;
   for (;;) {
     // It may turn out to be a delete.
-    Status admitted = co_await Admit(op.worker, op.deadline_ns, 1, storage::Reserve::kLogs);
+    Status admitted = co_await Admit(op, 1, storage::Reserve::kLogs);
     if (!admitted.ok()) co_return admitted;
     Found found;
     const uint64_t flushes_before = View().flushes;
@@ -132,6 +135,8 @@ Task<Result<ModifyResult>> LsmStore::ModifyOne(OpContext& op, std::string_view k
   }
 }
 
+// ---- Several
+
 void LsmStore::Together::Note(const Committed& one) {
   if (!committed) committed.emplace();
   (*committed)[0] = std::max((*committed)[0], one.recovery.end);
@@ -139,14 +144,20 @@ void LsmStore::Together::Note(const Committed& one) {
 }
 
 // They are committed one by one, so in their order. Whoever reads one of them meanwhile waits as any reader does; what is durable of them after a crash is
-// a prefix, as of the log.
+// a prefix, as of the log. Those that are done are not kept waiting for one that would wait before it is made.
 Task<size_t> LsmStore::ModifyTogether(OpContext& op, std::span<const std::string_view> keys,
                                       CurrentValue use, KeyChanges& changes) {
   const bool keeps_expiry = use == CurrentValue::kRead;
+  const uint64_t end_ns = op.worker.clock().NowNs() + kTogetherNsMax;
   Together together;
-  std::vector<ModifyResult> results;
-  results.reserve(keys.size());
+  struct Made {
+    ModifyResult result;
+    bool unchanged;
+  };
+  std::vector<Made> made;
+  made.reserve(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
+    if (i > 0 && (MayHaveToWait() || op.worker.clock().NowNs() >= end_ns)) break;
     const ModifyEntryFunction modify = [&changes, i, keeps_expiry](
                                            const std::optional<CurrentEntry>& current,
                                            NewEntry* replacement) {
@@ -154,28 +165,25 @@ Task<size_t> LsmStore::ModifyTogether(OpContext& op, std::span<const std::string
       return changes.Decide(i, current ? std::optional(current->value) : std::nullopt,
                             &replacement->value);
     };
+    together.unchanged = false;
     const auto modified = co_await ModifyOne(op, keys[i], modify, use, &together);
     if (!modified.ok()) break;
-    results.push_back(*modified);
+    made.push_back({*modified, together.unchanged});
   }
-  const Status settled = co_await Settle(op, together);
-  for (size_t i = 0; i < results.size(); ++i) {
-    changes.Done(i, settled.ok() ? Result<ModifyResult>(results[i]) : settled);
-  }
-  co_return results.size();
-}
-
-Task<Status> LsmStore::Settle(OpContext& op, const Together& together) {
-  Status settled;
+  Status acknowledged, seen;
   const bool waits = DurabilityOf(op) != Durability::kLocal || deps_.mirror != nullptr;
-  if (together.committed && waits) settled = co_await AwaitAcknowledged(op, *together.committed);
-  if (!together.unchanged) co_return settled;
-  // As AfterNoChange, of all keys.
-  if (settled.ok() && op.durability != WriteDurability::kOfStore) {
-    settled = co_await AwaitDurable(op, logs_->ends());
+  if (together.committed && waits) {
+    acknowledged = co_await AwaitAcknowledged(op, *together.committed);
   }
-  if (settled.ok() && deps_.mirror != nullptr) settled = co_await AwaitAnswerable(op);
-  co_return settled;
+  const bool some_unchanged = std::ranges::any_of(made, &Made::unchanged);
+  if (some_unchanged) seen = co_await AfterNoChange(op, std::nullopt);
+  // Nothing was done: whoever asks for the first by itself hears why, or asks another node.
+  if (!together.committed && !seen.ok()) co_return 0;
+  for (size_t i = 0; i < made.size(); ++i) {
+    const Status& settled = made[i].unchanged ? seen : acknowledged;
+    changes.Done(i, settled.ok() ? Result<ModifyResult>(made[i].result) : settled);
+  }
+  co_return made.size();
 }
 
 }  // namespace farleaf::index::lsm

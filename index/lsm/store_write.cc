@@ -21,6 +21,9 @@ constexpr uint64_t kGarbageDelayNsMax = 20 * kNsPerMs;
 /// On a device that is full, until a flush has given room back to the recovery log; and between two looks.
 constexpr uint64_t kDeletesWaitNsMax = 5 * kNsPerSecond;
 constexpr uint64_t kDeletesSliceNs = 5 * kNsPerMs;
+/// For copies, of a write that is done: whoever is to hand its store over waits for it.
+constexpr uint64_t kCopiesWaitNsMax = 2 * kNsPerSecond;
+constexpr uint64_t kCopiesSliceNs = 5 * kNsPerMs;
 }  // namespace
 
 Sequence LsmStore::NewestInMemory(const ReadView& view, std::string_view key) const {
@@ -173,7 +176,29 @@ Task<Status> LsmStore::AwaitDurable(OpContext& op, LogGroup::Positions positions
       done = co_await logs_->Replicate(op.worker, positions);
       break;
   }
+  if (!done.ok() || deps_.mirror == nullptr || DurabilityOf(op) == Durability::kLocal) {
+    co_return done;
+  }
+  done = deps_.mirror->EnoughCopies();
+  if (!done.ok()) [[unlikely]]
+    done = co_await AwaitCopies(op);
   co_return done;
+}
+
+// Who comes to be a copy is filled with all that was appended by then: so who counts has what this one waits with. It began when there were enough; if there are
+// not again for long, it is in doubt.
+Task<Status> LsmStore::AwaitCopies(OpContext& op) {
+  WriterWait wait(&counters_, WaitsFor::kCopies, op.worker.clock());
+  wait.Begin();
+  const uint64_t end_ns = std::min(op.deadline_ns, op.worker.clock().NowNs() + kCopiesWaitNsMax);
+  for (;;) {
+    Status enough = deps_.mirror->EnoughCopies();
+    if (enough.ok()) co_return enough;
+    FARLEAF_CO_RETURN_IF_ERROR(deps_.mirror->MayAnswer());
+    const uint64_t now_ns = op.worker.clock().NowNs();
+    if (stopping_ || now_ns >= end_ns) co_return enough;
+    co_await op.worker.Sleep(std::min(kCopiesSliceNs, end_ns - now_ns));
+  }
 }
 
 // Writes that never wait would hold back each memtable that was flushed: its memory is freed behind a quiescent point.
@@ -198,13 +223,18 @@ Task<Status> LsmStore::AwaitAcknowledged(OpContext& op, LogGroup::Positions posi
 }
 
 // What was found, be it that there is nothing, is answered when it survives what a change would.
-Task<Status> LsmStore::AfterNoChange(OpContext& op, std::string_view key) {
+Task<Status> LsmStore::AfterNoChange(OpContext& op, std::optional<std::string_view> key) {
   if (op.durability != WriteDurability::kOfStore) {
     Status durable = co_await AwaitDurable(op, logs_->ends());
     if (!durable.ok()) co_return durable;
   }
-  if (deps_.mirror == nullptr) co_return Status::Ok();
-  Status answerable = co_await AwaitAnswerable(op, key);
+  Status answerable;
+  if (deps_.mirror == nullptr) co_return answerable;
+  if (key) {
+    answerable = co_await AwaitAnswerable(op, *key);
+  } else {
+    answerable = co_await AwaitAnswerable(op);
+  }
   co_return answerable;
 }
 
@@ -300,22 +330,35 @@ Task<Status> LsmStore::AwaitCollection(dsm::Worker& worker, uint64_t deadline_ns
   co_return Status::Ok();
 }
 
-Task<Status> LsmStore::Admit(dsm::Worker& worker, uint64_t deadline_ns, size_t changes, From from) {
+Task<Status> LsmStore::Admit(OpContext& op, size_t changes, From from) {
+  dsm::Worker& worker = op.worker;
+  const bool asks_copies = deps_.mirror != nullptr && DurabilityOf(op) != Durability::kLocal;
+  if (asks_copies) {  // first as well: who is refused takes nobody's turn
+    FARLEAF_CO_RETURN_IF_ERROR(deps_.mirror->EnoughCopies());
+  }
   if (room_.closed()) [[unlikely]] {
     if (!from) co_return room_.Refuse();  // deletes make no garbage that was not there
   } else if (options_.collect_values && garbage_.share() > kGarbageSlow * options_.garbage_limit())
       [[unlikely]] {
-    Status collected = co_await AwaitCollection(worker, deadline_ns);
+    Status collected = co_await AwaitCollection(worker, op.deadline_ns);
     if (!collected.ok()) co_return collected;
   }
   if (const double pressure = changes > 0 ? Pressure() : 0; pressure > 0) [[unlikely]] {
     const uint64_t delay_ns = pace_.DelayNs(worker.clock().NowNs(), pressure, changes);
-    if (delay_ns > 0) co_await WaitItsTurn(worker, deadline_ns, delay_ns);
+    if (delay_ns > 0) co_await WaitItsTurn(worker, op.deadline_ns, delay_ns);
   }
-  Status admitted = co_await AwaitMemtableRoom(worker, deadline_ns);
+  Status admitted = co_await AwaitMemtableRoom(worker, op.deadline_ns);
   // Whoever cannot acknowledge it does not begin it: another one may, or this one a little later.
-  if (admitted.ok() && deps_.mirror != nullptr) admitted = deps_.mirror->MayAnswer();
+  if (!admitted.ok() || deps_.mirror == nullptr) co_return admitted;
+  admitted = deps_.mirror->MayAnswer();
+  if (admitted.ok() && asks_copies) admitted = deps_.mirror->EnoughCopies();
   co_return admitted;
+}
+
+bool LsmStore::MayHaveToWait() const {
+  const ReadView& view = View();
+  return room_.closed() || (view.flushing && IsFull(*view.active)) ||
+         (options_.collect_values && garbage_.share() > kGarbageSlow * options_.garbage_limit());
 }
 
 Status LsmStore::CheckChange(const Change& change) const {
@@ -344,7 +387,7 @@ Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
   const bool deletes = std::ranges::all_of(
       changes, [](const Change& change) { return change.kind != ChangeKind::kPut; });
   const From from = deletes ? From(storage::Reserve::kLogs) : std::nullopt;
-  Status admitted = co_await Admit(op.worker, op.deadline_ns, changes.size(), from);
+  Status admitted = co_await Admit(op, changes.size(), from);
   if (!admitted.ok()) co_return admitted;
   OpenValues::Use open;
   for (Change& change : changes) {
@@ -366,7 +409,7 @@ Task<Status> LsmStore::CommitChanges(OpContext& op, std::span<Change> changes,
     if (outcome == CommitOutcome::kFailed) co_return recovery_log_->failure();
     Status room = co_await AwaitCommitRoom(op.worker, op.deadline_ns, from);
     if (!room.ok()) co_return room;
-    admitted = co_await Admit(op.worker, op.deadline_ns, 0, from);  // they have had their wait
+    admitted = co_await Admit(op, 0, from);  // they have had their wait
     if (!admitted.ok()) co_return admitted;
   }
 }

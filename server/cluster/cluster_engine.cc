@@ -176,6 +176,7 @@ cluster::RegionDeps ClusterEngine::RegionDepsOf(RegionId region, cluster::Region
   deps.memory.areas = areas_.get();
   deps.memory.bytes = [this](dsm::Area area) { return memory_->Bytes(area); };
   deps.memory.cut_off = [this](const dsm::MemberIdentity& life) { return memory_->CutOff(life); };
+  deps.min_in_sync = cluster_.min_in_sync;
   deps.seed = seed_ ^ life_ ^ Mix64(static_cast<uint64_t>(region));
   deps.gates = gates;
   if (cluster_.copy_staleness_ms > 0) {

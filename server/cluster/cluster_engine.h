@@ -48,6 +48,7 @@ struct ClusterOptions {
   std::string
       advertise;  ///< HOST:PORT of the native protocol, for clients and nodes; empty: as it listens
   uint32_t replicas = 2;      ///< of each region, the primary included
+  uint32_t min_in_sync = 1;   ///< of these, to have a write before it is acknowledged
   uint32_t regions_max = 32;  ///< that this node is a backup of, at any time in one life
   uint32_t session_timeout_ms = 2'000;
   uint32_t log_buffers =

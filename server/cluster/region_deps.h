@@ -41,7 +41,8 @@ struct RegionDeps {
   replication::ChannelServerOptions channel = {};
   replication::BackupRegion::Reads reads = {};  ///< of the copy, while this node is a backup
   index::lsm::CheckMemory* checks = nullptr;    ///< of the node: replication::BackupRegion::Deps
-  uint64_t seed = 1;                            ///< of tokens: drawn at random, but for simulations
+  uint32_t min_in_sync = 1;      ///< so many nodes have a write before it is acknowledged
+  uint64_t seed = 1;             ///< of tokens: drawn at random, but for simulations
   RegionGates* gates = nullptr;  ///< by which the store, or the copy, is used while it is served
 
   /// The fabric of all workers knows that memory, of that life of a node, from now on (PeerMemories::Add).

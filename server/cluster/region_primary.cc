@@ -62,7 +62,7 @@ RegionPrimary::RegionPrimary(const RegionDeps* deps, WrittenMemory* written)
                 NameOf(deps->region) +
                 ": the membership does not answer, and another node may serve it");
           },
-          written->unsettled) {}
+          written->unsettled, deps->min_in_sync) {}
 
 RegionPrimary::~RegionPrimary() {
   if (store_ && !closed_) store_->Abandon();
@@ -114,6 +114,9 @@ dsm::Task<Status> RegionPrimary::Open(Worker& worker, const RegionEntry& region)
   serves_.store(true);
   FARLEAF_LOG(info, "{}: node {} is the primary, and serves after {} ms", NameOf(deps_.region),
               deps_.self.id, (deps_.clock->NowNs() - begun_ns) / kNsPerMs);
+  // These are writes, too.
+  drops_later_ = !replicas_.EnoughCopies().ok();
+  if (drops_later_) co_return Status::Ok();
   Status dropped = co_await DropOutside(worker, region);
   co_return dropped;
 }
@@ -139,6 +142,16 @@ dsm::Task<Status> RegionPrimary::DropOutside(Worker& worker, const RegionEntry& 
   }
 }
 
+// Nothing waits for it: if it fails, the next who opens the store drops it.
+dsm::Task<void> RegionPrimary::DropLater(Worker& worker, const RegionEntry& region) {
+  if (!serves_.load() || !replicas_.EnoughCopies().ok()) co_return;
+  Status dropped = co_await DropOutside(worker, region);
+  drops_later_ = !replicas_.EnoughCopies().ok();  // it was lost meanwhile
+  if (dropped.ok() || drops_later_) co_return;
+  FARLEAF_LOG(warn, "{}: what a split has left of another region's keys stays for now: {}",
+              NameOf(deps_.region), dropped.ToString());
+}
+
 // ---- It serves
 
 dsm::Task<Status> RegionPrimary::Look(Worker& worker, StoredRegion seen) {
@@ -155,6 +168,7 @@ dsm::Task<Status> RegionPrimary::Look(Worker& worker, StoredRegion seen) {
   if (serves_.load()) safe = co_await KeepSafe(worker, seen.region);
   if (!splits && !hands_over) {
     status = co_await FillBackups(worker, seen.region);
+    if (drops_later_) co_await DropLater(worker, seen.region);
     co_return safe.ok() ? status : safe;
   }
   if (!safe.ok()) co_return safe;

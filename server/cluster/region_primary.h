@@ -72,6 +72,7 @@ class RegionPrimary {
   dsm::Task<Status> HandOver(Worker& worker);
   dsm::Task<Status> Split(Worker& worker);
   dsm::Task<Status> DropOutside(Worker& worker, const RegionEntry& region);
+  dsm::Task<void> DropLater(Worker& worker, const RegionEntry& region);
   dsm::Task<void> EndServing(Worker& worker);
   dsm::Task<void> EndBackground(Worker& worker, bool* ended);
   dsm::Task<void> EndFills(Worker& worker);
@@ -90,7 +91,8 @@ class RegionPrimary {
   std::unique_ptr<index::lsm::LsmStore> store_;
   std::atomic<bool> serves_{false}, stopping_{false};
   bool closed_ = false, background_ = false, stamping_ = false;
-  std::set<NodeId> fills_;  // under way
+  bool drops_later_ = false;  // DropOutside, which waits for enough copies
+  std::set<NodeId> fills_;    // under way
   std::vector<std::shared_ptr<replication::ChannelPort>> ports_;
 };
 

@@ -232,8 +232,7 @@ Task<void> OrderedConnection::RunRetrievals(dsm::OpContext& op, size_t begin, si
 Task<void> OrderedConnection::DeleteExpired(dsm::OpContext& op) {
   for (const size_t number : expired_) {
     key_.assign(1, kUserKeySpace).append(WantedKey(number));
-    // Whatever comes of this, the sweep comes by.
-    [[maybe_unused]] const Status deleted = co_await environment_->store().DeleteExpired(op, key_);
+    co_await environment_->store().DeleteInPassing(op, key_);
   }
   expired_.clear();
 }

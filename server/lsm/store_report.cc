@@ -17,8 +17,8 @@ constexpr std::array<std::string_view, index::lsm::kBlockKinds> kBlockNames = {"
                                                                                "value"};
 
 /// By index::lsm::WaitsFor.
-constexpr std::array<std::string_view, index::lsm::kWaitsFor> kWaitNames = {"collection", "merges",
-                                                                            "flushes", "logs"};
+constexpr std::array<std::string_view, index::lsm::kWaitsFor> kWaitNames = {
+    "collection", "merges", "flushes", "logs", "copies"};
 
 MetricLabels With(MetricLabels base, MetricLabel label) {
   base.push_back(std::move(label));

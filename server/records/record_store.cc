@@ -10,10 +10,12 @@ using index::ModifyAction;
 
 namespace {
 
+constexpr uint64_t kDeleteInPassingNs = 50 * kNsPerMs;
+
 /// One attempt after the other, with what the last one came to.
 struct Attempt {
-  RecordRule* rule;
-  uint64_t now_ns;
+  RecordRule* rule = nullptr;
+  uint64_t now_ns = 0;
   RecordUpdate update;
   Status failure;
 
@@ -132,15 +134,14 @@ class Updates final : public index::KeyChanges {
 class UpdatesTogether final : public index::KeyChanges {
  public:
   UpdatesTogether(RecordChanges& changes, size_t count, uint64_t now_ns)
-      : KeyChanges(&changes.room()),
-        changes_(changes),
-        attempts_(count, Attempt{nullptr, now_ns, {}, {}}) {}
+      : KeyChanges(&changes.room()), changes_(changes), count_(count), now_ns_(now_ns) {}
 
   ModifyAction Decide(size_t number, std::optional<std::string_view> current,
                       std::string* replacement) override {
+    attempts_.resize(count_);  // not before: many an index does nothing of this
     Attempt& attempt = attempts_[number];
     attempt.rule = &changes_.RuleOf(number);
-    attempt.now_ns += ++decided_;  // no two have the same cas
+    attempt.now_ns = ++now_ns_;  // no two have the same cas
     return attempt.Run(current, replacement);
   }
   void Done(size_t number, const Result<index::ModifyResult>& result) override {
@@ -149,8 +150,9 @@ class UpdatesTogether final : public index::KeyChanges {
 
  private:
   RecordChanges& changes_;
+  const size_t count_;
+  uint64_t now_ns_;
   std::vector<Attempt> attempts_;
-  uint64_t decided_ = 0;
 };
 
 }  // namespace
@@ -158,8 +160,7 @@ class UpdatesTogether final : public index::KeyChanges {
 Task<size_t> RecordStore::UpdateTogether(OpContext& op, std::span<const std::string_view> keys,
                                          RecordChanges& changes) const {
   UpdatesTogether updates(changes, keys.size(), wall_->NowNs());
-  const size_t done =
-      co_await tree_->ModifyTogether(op, keys, index::CurrentValue::kRead, updates);
+  const size_t done = co_await tree_->ModifyTogether(op, keys, index::CurrentValue::kRead, updates);
   co_return done;
 }
 
@@ -175,6 +176,12 @@ Task<Status> RecordStore::DeleteExpired(OpContext& op, std::string_view key) con
   co_return done.ok() ? Status::Ok() : done.status();
 }
 
+Task<void> RecordStore::DeleteInPassing(OpContext& op, std::string_view key) const {
+  OpContext brief{op.worker, op.counts,
+                  std::min(op.deadline_ns, op.worker.clock().NowNs() + kDeleteInPassingNs)};
+  [[maybe_unused]] const Status deleted = co_await DeleteExpired(brief, key);
+}
+
 Task<Result<bool>> RecordStore::Get(OpContext& op, std::string_view key, std::string* value,
                                     Record* record) const {
   const Result<bool> found = co_await tree_->Get(op, key, value);
@@ -182,8 +189,7 @@ Task<Result<bool>> RecordStore::Get(OpContext& op, std::string_view key, std::st
   auto parsed = ParseRecord(*value);
   if (!parsed.ok()) co_return parsed.status();
   if (parsed->expiry_ms != 0 && IsExpired(*parsed, NowMs())) {
-    // The answer is known. Whatever comes of this, the sweep comes by.
-    [[maybe_unused]] const Status deleted = co_await DeleteExpired(op, key);
+    co_await DeleteInPassing(op, key);
     co_return false;
   }
   *record = *parsed;
@@ -229,7 +235,7 @@ Task<Status> RecordStore::Visit(OpContext& op, std::span<const std::string_view>
   Reader reader(visitor, *this, &expired);
   const Status visited = co_await tree_->VisitValues(op, keys, reader);
   for (const size_t number : expired) {
-    [[maybe_unused]] const Status deleted = co_await DeleteExpired(op, keys[number]);
+    co_await DeleteInPassing(op, keys[number]);
   }
   co_return visited;
 }
@@ -252,7 +258,7 @@ Task<Status> RecordStore::MultiGet(OpContext& op, std::span<const std::string_vi
     auto parsed = ParseRecord(*(*values)[i]);
     if (!parsed.ok()) co_return parsed.status();
     if (IsExpired(*parsed, now_ms)) {
-      [[maybe_unused]] const Status deleted = co_await DeleteExpired(op, keys[i]);
+      co_await DeleteInPassing(op, keys[i]);
     } else {
       (*records)[i] = *parsed;
     }

@@ -26,6 +26,14 @@ std::vector<NodeId> ReplicaSet::members() const {
   return nodes;
 }
 
+Status ReplicaSet::EnoughCopies() const {
+  const size_t in_sync = 1 + copies_.load(std::memory_order_acquire);
+  if (in_sync >= min_in_sync_) return Status::Ok();
+  return Status::Unavailable("nodes in sync: " + std::to_string(in_sync) + " of the " +
+                             std::to_string(min_in_sync_) +
+                             " that are to have a write (--min-in-sync)");
+}
+
 BackupLink::Counts ReplicaSet::sent() const {
   std::lock_guard lock(mutex_);
   BackupLink::Counts sent = sent_to_lost_;
@@ -300,7 +308,7 @@ void ReplicaSet::NoteIncluded(const Link& link, bool included) {
   std::lock_guard lock(mutex_);
   std::erase(included_, link);
   if (included) included_.push_back(link);
-  has_copies_.store(!included_.empty(), std::memory_order_release);
+  copies_.store(included_.size(), std::memory_order_release);
 }
 
 void ReplicaSet::NoteMembers(const std::vector<NodeId>& members) {
@@ -308,7 +316,7 @@ void ReplicaSet::NoteMembers(const std::vector<NodeId>& members) {
   std::erase_if(included_, [&members](const Link& link) {
     return std::ranges::find(members, link->node()) == members.end();
   });
-  has_copies_.store(!included_.empty(), std::memory_order_release);
+  copies_.store(included_.size(), std::memory_order_release);
 }
 
 dsm::Task<Status> ReplicaSet::Remove(Worker& worker, NodeId node) {

@@ -3,7 +3,8 @@
 // Which backups count: the members of the last view that the membership has taken. A backup that cannot be written to is excluded: the
 // next view, without it, is committed before the call that found it ends, and before any other call ends that it is missing in. So what ends with Ok is at all
 // members of a view that is committed by then. Only members are promoted; so nothing that was acknowledged is lost with any of the others. While the view
-// has no member but the primary, what is acknowledged is on its disk (Mirror::has_copies).
+// has no member but the primary, what is acknowledged is on its disk (Mirror::has_copies). With `min_in_sync` of 2 or more no write is acknowledged then: it
+// waits until so many are in the view (Mirror::EnoughCopies).
 //
 // What an Append has WRITTEN may land after the call has failed as Unknown, into a buffer that holds another segment by then. So a backup is
 // filled again only when each worker with such a failure has reached that memory server since: then the old connection is gone (dsm/transport.h, 5).
@@ -48,14 +49,17 @@ class ReplicaSet final : public index::lsm::Mirror {
   using Worker = dsm::Worker;
   using MayAnswerFunction = std::function<Status()>;
   /// `views` outlives it, as whoever it is that `may_answer` asks (null: always). `mode`: of all backups.
-  /// `unsettled`: of all that write to the region's backups in this process, one after another.
+  /// `unsettled`: of all that write to the region's backups in this process, one after another. `min_in_sync`: how many nodes, the primary included, are to
+  /// have a write before it is acknowledged; 1: the primary alone will do, if there is nobody else.
   explicit ReplicaSet(
       ViewKeeper* views, IndexMode mode = IndexMode::kSend, MayAnswerFunction may_answer = {},
-      std::shared_ptr<UnsettledMemory> unsettled = std::make_shared<UnsettledMemory>())
+      std::shared_ptr<UnsettledMemory> unsettled = std::make_shared<UnsettledMemory>(),
+      uint32_t min_in_sync = 1)
       : views_(views),
         mode_(mode),
         may_answer_(std::move(may_answer)),
-        unsettled_(std::move(unsettled)) {}
+        unsettled_(std::move(unsettled)),
+        min_in_sync_(min_in_sync) {}
   /// Whose mirror this is. Before anything is added, and once.
   void set_store(index::lsm::LsmStore* store) { store_ = store; }
 
@@ -67,7 +71,8 @@ class ReplicaSet final : public index::lsm::Mirror {
   /// Those that are written to.
   std::vector<NodeId> members() const;
   /// One of them is in the view.
-  bool has_copies() const override { return has_copies_.load(std::memory_order_acquire); }
+  bool has_copies() const override { return copies_.load(std::memory_order_acquire) > 0; }
+  Status EnoughCopies() const override;
 
   dsm::Task<Status> Open(Worker& worker, index::lsm::LogKind log,
                          index::storage::SegmentId segment) override;
@@ -132,10 +137,11 @@ class ReplicaSet final : public index::lsm::Mirror {
   index::lsm::LsmStore* store_ = nullptr;
   index::lsm::CoroutineMutex changing_;  // of who changes the view
   const std::shared_ptr<UnsettledMemory> unsettled_;
-  std::atomic<bool> has_copies_{false};
-  mutable std::mutex mutex_;  // guards all below
-  Links links_;               // that are written to
-  Links included_;            // of these: in the view
+  const uint32_t min_in_sync_;
+  std::atomic<size_t> copies_{0};  ///< included_.size()
+  mutable std::mutex mutex_;       // guards all below
+  Links links_;                    // that are written to
+  Links included_;                 // of these: in the view
   std::vector<std::weak_ptr<BackupLink>>
       added_;  // whether they count or not, as long as calls on them run
   Counts counts_;

@@ -87,6 +87,7 @@ class Cluster {
  public:
   explicit Cluster(uint64_t seed)
       : random_(seed),
+        min_in_sync_(seed % 3 == 0 ? 2 : 1),
         layout_(*AreaLayout::For({.slots = 4, .payload_bytes = 64 << 10, .log_buffers = 12})),
         world_({.seed = random_.Next(),
                 .servers = kNodes * kLivesMax,
@@ -158,11 +159,12 @@ class Cluster {
 
   uint64_t acknowledged = 0, promotions = 0, crashes = 0, lives_over = 0;
   uint64_t splits = 0,
-           handed_over = 0;     ///< that were wished for while all was whole, and came true
-  uint64_t alone_crashes = 0;   ///< of a region's only node in sync
-  uint64_t crashed_alone = 0;   ///< of these, by CrashAlone
-  uint64_t crashes_of_all = 0;  ///< of the last of several that were, one after another too fast
-  uint64_t refused_begins = 0;  ///< of lives, before the last one's session had expired
+           handed_over = 0;        ///< that were wished for while all was whole, and came true
+  uint64_t alone_crashes = 0;      ///< of a region's only node in sync
+  uint64_t crashed_alone = 0;      ///< of these, by CrashAlone
+  uint64_t crashes_of_all = 0;     ///< of the last of several that were, one after another too fast
+  uint64_t waited_for_copies = 0;  ///< writes that were not begun, too few being in sync
+  uint64_t refused_begins = 0;     ///< of lives, before the last one's session had expired
   uint64_t copy_reads = 0, copy_reads_behind = 0;
   uint64_t copy_staleness_ns_max = 0;
   uint64_t seen_unacknowledged = 0;  ///< by reads, of what was not answered to its writer yet
@@ -313,6 +315,7 @@ class Cluster {
       return CopyDisk(worker, on.sim->storage(number), on.sim->storage(static_cast<uint32_t>(to)));
     };
     deps.remove = [] { return Status::Ok(); };
+    deps.min_in_sync = min_in_sync_;
     deps.seed = random_.Next();
     return deps;
   }
@@ -384,14 +387,24 @@ class Cluster {
   }
   /// Whether its primary writes to nobody else.
   bool IsAlone(const LsmStore& store) {
-    bool alone = false;
+    const RegionPrimary* const primary = PrimaryWith(store);
+    return primary != nullptr && primary->serves() && primary->replicas().members().empty();
+  }
+  /// Whether somebody else is in the view.
+  bool HasCopies(const LsmStore& store) {
+    const RegionPrimary* const primary = PrimaryWith(store);
+    return primary != nullptr && primary->replicas().has_copies();
+  }
+  const RegionPrimary* PrimaryWith(const LsmStore& store) {
+    const RegionPrimary* found = nullptr;
     for (const Node& each : nodes_) {
       if (!each.sim || !each.regions) continue;
       each.regions->ForEach([&](const RegionNode& region) {
-        alone |= IsAlone(region) && region.primary()->store() == &store;
+        const RegionPrimary* const primary = region.primary();
+        if (primary != nullptr && primary->store() == &store) found = primary;
       });
     }
-    return alone;
+    return found;
   }
 
   void Crash(Node& crashed) {
@@ -491,11 +504,20 @@ class Cluster {
         model.durable = std::max(model.durable, count);
         acknowledged_at_[client].push_back({count, world_.now_ns()});
         if (alone && IsAlone(store)) NoteOnDisk(client, count);
+        EXPECT_TRUE(min_in_sync_ == 1 || HasCopies(store))
+            << "acknowledged by one node, and no other";
         ++acknowledged;
         ++acknowledged_[client];
       } else {
         // What failed may have been committed: that is looked at.
-        EXPECT_FALSE(calm_) << "a request has failed, and nothing else had: " << written;
+        const bool waits = written.code() == StatusCode::kUnavailable &&
+                           written.message().find("--min-in-sync") != std::string::npos;
+        EXPECT_TRUE(!waits || min_in_sync_ > 1) << written;
+        waited_for_copies += waits;
+        // Nothing was done: whoever looks does not find it.
+        const bool is_last = serving_[client] == epoch && model.operations.size() == count;
+        if (waits && is_last) model.operations.pop_back();
+        EXPECT_FALSE(calm_ && !waits) << "a request has failed, and nothing else had: " << written;
         worker.Spawn(ServeAgain(worker, gate, opening, client));
         co_return;
       }
@@ -815,6 +837,7 @@ class Cluster {
   }
 
   Random random_;
+  const uint32_t min_in_sync_;
   const AreaLayout layout_;
   SimWorld world_;
   std::unique_ptr<dsm::SimFabric> driver_fabric_;
@@ -866,7 +889,7 @@ TEST_P(ClusterHistories, KeepsRegionsTogether) {
   const uint64_t seeds = test::Amount{4, 52, 1000} / kParts, rounds = test::Amount{2, 2, 5};
   uint64_t acknowledged = 0, promotions = 0, crashes = 0, lives_over = 0, served = 0, whole = 0,
            alone = 0, crashed_alone = 0, all = 0, seen = 0, refused = 0, splits = 0,
-           handed_over = 0, copy_reads = 0, behind = 0, staleness = 0;
+           handed_over = 0, copy_reads = 0, behind = 0, staleness = 0, waited = 0;
   for (uint64_t i = 1; i <= seeds; ++i) {
     const uint64_t seed = GetParam() * seeds + i;
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -878,6 +901,7 @@ TEST_P(ClusterHistories, KeepsRegionsTogether) {
     lives_over += cluster.lives_over;
     seen += cluster.seen_unacknowledged;
     refused += cluster.refused_begins;
+    waited += cluster.waited_for_copies;
     splits += cluster.splits;
     handed_over += cluster.handed_over;
     alone += cluster.alone_crashes;
@@ -909,6 +933,7 @@ TEST_P(ClusterHistories, KeepsRegionsTogether) {
   EXPECT_GT(handed_over, 0u);
   EXPECT_GT(seen, 0u);
   EXPECT_GT(refused, 0u);
+  EXPECT_GT(waited, 0u);
   EXPECT_GT(alone, 0u);
   EXPECT_GT(crashed_alone, 0u);
 }

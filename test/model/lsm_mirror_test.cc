@@ -14,6 +14,7 @@
 #include "index/lsm/store.h"
 #include "test/support/checking_mirror.h"
 #include "test/support/memory_storage.h"
+#include "test/support/noted_changes.h"
 #include "test/support/test_scale.h"
 #include "test/support/tiny_store.h"
 
@@ -268,6 +269,38 @@ TEST_F(MirroredStore, WhoMayNotAnswerBeginsNoWrite) {
 TEST_F(MirroredStore, WhoMayNotAnswerBeginsNoWriteOfWhatIsLocalEither) {
   Open(Durability::kLocal);
   ExpectNoWriteUnlessItMayAnswer();
+}
+
+// Of changes that are made together each is told what became of it: Unavailable says that nothing was done.
+TEST_F(MirroredStore, WhoMayNotAnswerTellsOfEachChangeWhatBecameOfIt) {
+  Open(Durability::kReplicated);
+  const std::vector<std::string_view> keys = {"a", "b"};
+  using Codes = std::vector<StatusCode>;
+  const auto codes = [&](test::NotedChanges::Wanted wanted, int looks) {
+    test::NotedChanges changes(std::move(wanted));
+    dsm::FabricCounts counts;
+    OpContext op{*worker_, counts};
+    mirror_.set_looks_left(looks);
+    const size_t done =
+        worker_->Run(store_->ModifyTogether(op, keys, CurrentValue::kRead, changes));
+    mirror_.set_looks_left(-1);
+    EXPECT_EQ(changes.results.size(), done);
+    Codes told;
+    for (const auto& result : changes.results) told.push_back(result.status().code());
+    return told;
+  };
+  constexpr auto kOk = StatusCode::kOk, kUnknown = StatusCode::kUnknown,
+                 kUnavailable = StatusCode::kUnavailable;
+  // One look before each, one when they are durable, and one for what was seen.
+  EXPECT_EQ(codes({"0", "0"}, -1), (Codes{kOk, kOk}));  // has segments of the logs be opened
+  EXPECT_EQ(codes({"1", "1"}, 0), Codes{});
+  EXPECT_EQ(codes({"2", "2"}, 1), (Codes{kUnknown}));
+  EXPECT_EQ(codes({"3", "3"}, 2), (Codes{kUnknown, kUnknown}));
+  EXPECT_EQ(codes({"4", "4"}, 3), (Codes{kOk, kOk}));
+  EXPECT_EQ(codes({std::nullopt, std::nullopt}, -1), (Codes{kOk, kOk}));
+  EXPECT_EQ(codes({std::nullopt, std::nullopt}, 2), Codes{}) << "nothing was to be done";
+  EXPECT_EQ(codes({"5", std::nullopt}, 2), (Codes{kUnknown, kUnavailable}));
+  EXPECT_EQ(codes({"6", std::nullopt}, 3), (Codes{kOk, kUnavailable}));
 }
 
 // A merge or a flush that fails has shipped part of what it made.

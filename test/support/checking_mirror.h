@@ -96,6 +96,7 @@ class CheckingMirror final : public index::lsm::Mirror {
   bool has_copies() const override { return has_copies_; }
   /// Whether it counts as somebody who survives this process.
   void set_has_copies(bool has_copies) { has_copies_ = has_copies; }
+  Status EnoughCopies() const override { return Status::Ok(); }
   Status MayAnswer() const override {
     if (looks_left_ == 0) return Status::Unavailable("another one may serve");
     if (looks_left_ > 0) --looks_left_;

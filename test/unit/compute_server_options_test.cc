@@ -100,6 +100,20 @@ TEST(ComputeServerOptionsTest, ADeviceOfRdmaIsForNodesThatUseIt) {
   EXPECT_TRUE(Has(far, "--insecure")) << far;
 }
 
+TEST(ComputeServerOptionsTest, NoMoreNodesAreToBeInSyncThanThereAre) {
+  const auto error = [](const std::string& replicas, const std::string& min_in_sync) {
+    return Error({"--engine", "lsm", "--data-dir", "d", "--cluster", "zookeeper://h:2181/c",
+                  "--node", "1", "--peer-listen", "10.0.0.1:7500", "--insecure", "--listen",
+                  "10.0.0.1:7400", "--durability", "replicated", "--replicas", replicas,
+                  "--min-in-sync", min_in_sync});
+  };
+  EXPECT_EQ(error("3", "3"), "ok");
+  const std::string beyond = error("2", "3");
+  EXPECT_TRUE(Has(beyond, "--min-in-sync (key min_in_sync) is 3")) << beyond;
+  EXPECT_TRUE(Has(beyond, "--replicas (2)")) << beyond;
+  EXPECT_TRUE(Has(error("2", "0"), "--min-in-sync: 0")) << error("2", "0");
+}
+
 // Each bound is taken by the store, and what is beyond it is not.
 TEST(ComputeServerOptionsTest, RangesAreThoseOfTheStore) {
   using index::lsm::LsmOptions;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -48,6 +49,8 @@ class ViewsInMemory final : public ViewKeeper {
 
 class ReplicaSetTest : public ::testing::Test {
  protected:
+  explicit ReplicaSetTest(uint32_t min_in_sync = 1)
+      : replicas_(&views_, IndexMode::kSend, {}, unsettled_, min_in_sync) {}
   struct Backup {
     test::MemoryStorage disk;
     std::unique_ptr<BackupRegion> region;
@@ -109,13 +112,19 @@ class ReplicaSetTest : public ::testing::Test {
       ASSERT_TRUE(added.ok()) << added;
     }
   }
-  void Put(const std::string& key, const std::string& value,
-           WriteDurability durability = WriteDurability::kOfStore) {
+  Task<Status> Write(std::string key, std::string value, WriteDurability durability,
+                     uint64_t wait_ns = 0) {
     dsm::FabricCounts counts;
     index::OpContext op{worker_, counts};
     op.durability = durability;
+    if (wait_ns > 0) op.deadline_ns = clock_.NowNs() + wait_ns;
     const Change change{.kind = ChangeKind::kPut, .key = key, .value = value};
-    const Status put = worker_.Run(store_->Write(op, {&change, 1}));
+    Status written = co_await store_->Write(op, {&change, 1});
+    co_return written;
+  }
+  void Put(const std::string& key, const std::string& value,
+           WriteDurability durability = WriteDurability::kOfStore) {
+    const Status put = worker_.Run(Write(key, value, durability));
     ASSERT_TRUE(put.ok()) << put;
   }
   uint64_t Messages() const {
@@ -147,7 +156,7 @@ class ReplicaSetTest : public ::testing::Test {
   test::MemoryStorage disk_;
   ViewsInMemory views_;
   const std::shared_ptr<UnsettledMemory> unsettled_ = std::make_shared<UnsettledMemory>();
-  ReplicaSet replicas_{&views_, IndexMode::kSend, {}, unsettled_};
+  ReplicaSet replicas_;
   index::lsm::Durability durability_ = index::lsm::Durability::kReplicated;
   index::lsm::CheckMemory check_memory_{2};
   std::array<Backup, kBackups> backups_;
@@ -331,6 +340,92 @@ TEST_F(ReplicaSetTest, WhoIsExcludedWhileTheViewTakesHimInStaysOut) {
   EXPECT_TRUE(removed.ok()) << removed;
   EXPECT_TRUE(replicas_.members().empty());
   EXPECT_TRUE(views_.members.empty()) << "a member to which nothing is written";
+}
+
+struct TwoInSyncTest : ReplicaSetTest {
+  TwoInSyncTest() : ReplicaSetTest(2) {}
+  std::string Get(const std::string& key) {
+    dsm::FabricCounts counts;
+    index::OpContext op{worker_, counts};
+    std::string value;
+    const auto found = worker_.Run(store_->Get(op, key, &value));
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found.ok() && *found ? value : "(absent)";
+  }
+  void ExpectRefused(const std::string& key) {
+    const uint64_t before = store_->metrics().user_bytes;
+    const Status put = worker_.Run(Write(key, "refused", WriteDurability::kOfStore));
+    EXPECT_EQ(
+        put.ToString(),
+        Status::Unavailable("nodes in sync: 1 of the 2 that are to have a write (--min-in-sync)")
+            .ToString());
+    EXPECT_EQ(store_->metrics().user_bytes, before);
+  }
+  void AddOne(size_t i) {
+    Status added;
+    worker_.Run(Add(i, &added));
+    ASSERT_TRUE(added.ok()) << added;
+  }
+  static Task<void> Note(Task<Status> task, std::optional<Status>* ended) {
+    *ended = co_await std::move(task);
+  }
+  /// A write that was begun with a backup, which is lost before it ends.
+  void BeginAndLoseTheBackup(std::optional<Status>* ended, uint64_t wait_ns) {
+    disk_.delay_ns = 20 * kNsPerMs;
+    worker_.Spawn(Note(Write("a", "2", WriteDurability::kSynced, wait_ns), ended));
+    EXPECT_TRUE(worker_.Run(replicas_.Remove(worker_, 1)).ok());
+    EXPECT_FALSE(replicas_.has_copies());
+    EXPECT_FALSE(*ended) << "it has ended before the backup was lost";
+    const auto synced = [this]() -> Task<void> {
+      const uint64_t before = disk_.counts().syncs;
+      while (disk_.counts().syncs == before) co_await worker_.Sleep(kNsPerMs);
+      co_await worker_.Sleep(20 * kNsPerMs);
+    };
+    worker_.Run(synced());
+    disk_.delay_ns = 0;
+  }
+  void Await(const std::optional<Status>& ended) {
+    const auto until = [this, &ended]() -> Task<void> {
+      while (!ended) co_await worker_.Sleep(kNsPerMs);
+    };
+    worker_.Run(until());
+  }
+};
+
+TEST_F(TwoInSyncTest, NoWriteBeginsWhileThereIsOnlyOne) {
+  ExpectRefused("a");
+  EXPECT_EQ(Get("a"), "(absent)");
+  AddOne(0);
+  Put("a", "1");
+  ASSERT_TRUE(worker_.Run(replicas_.Remove(worker_, 1)).ok());
+  ExpectRefused("a");
+  ExpectRefused("b");
+  EXPECT_EQ(Get("a"), "1");
+  AddOne(1);
+  Put("b", "1");
+}
+
+TEST_F(TwoInSyncTest, AWriteThatHasBegunWaitsForAnother) {
+  AddOne(0);
+  Put("a", "1");
+  std::optional<Status> ended;
+  BeginAndLoseTheBackup(&ended, 0);
+  EXPECT_FALSE(ended) << *ended;
+  AddOne(1);
+  Await(ended);
+  EXPECT_TRUE(ended->ok()) << *ended;
+  EXPECT_EQ(Get("a"), "2");
+  EXPECT_EQ(store_->metrics().waits[static_cast<size_t>(index::lsm::WaitsFor::kCopies)].count, 1u);
+}
+
+TEST_F(TwoInSyncTest, AWriteThatHasBegunIsInDoubtWhereNobodyComes) {
+  AddOne(0);
+  Put("a", "1");
+  std::optional<Status> ended;
+  BeginAndLoseTheBackup(&ended, 300 * kNsPerMs);
+  Await(ended);
+  EXPECT_EQ(ended->code(), StatusCode::kUnknown) << *ended;
+  EXPECT_NE(ended->message().find("--min-in-sync"), std::string::npos) << *ended;
 }
 
 struct LocalReplicaSetTest : ReplicaSetTest {
