@@ -8,8 +8,8 @@ namespace farleaf::index::lsm {
 
 namespace {
 
-/// For the rest of several changes, while the first is done: as long as many reads of a device take.
-constexpr uint64_t kTogetherNsMax = 10 * kNsPerMs;
+/// Of several changes, while each waits its turn for the sake of merges.
+constexpr size_t kPacedTogetherMax = 8;
 
 /// Whether it comes to the same if the key is there, whatever its expiry, and if it is not, and that is a change: then it is decided, and
 /// nothing has to be known.
@@ -148,7 +148,6 @@ void LsmStore::Together::Note(const Committed& one) {
 Task<size_t> LsmStore::ModifyTogether(OpContext& op, std::span<const std::string_view> keys,
                                       CurrentValue use, KeyChanges& changes) {
   const bool keeps_expiry = use == CurrentValue::kRead;
-  const uint64_t end_ns = op.worker.clock().NowNs() + kTogetherNsMax;
   Together together;
   struct Made {
     ModifyResult result;
@@ -157,7 +156,8 @@ Task<size_t> LsmStore::ModifyTogether(OpContext& op, std::span<const std::string
   std::vector<Made> made;
   made.reserve(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
-    if (i > 0 && (MayHaveToWait() || op.worker.clock().NowNs() >= end_ns)) break;
+    if (i > 0 && MayHaveToWait()) break;
+    if (i >= kPacedTogetherMax && Pressure() > 0) break;
     const ModifyEntryFunction modify = [&changes, i, keeps_expiry](
                                            const std::optional<CurrentEntry>& current,
                                            NewEntry* replacement) {

@@ -343,6 +343,7 @@ TEST_F(ReplicaSetTest, WhoIsExcludedWhileTheViewTakesHimInStaysOut) {
 }
 
 struct TwoInSyncTest : ReplicaSetTest {
+  static constexpr uint64_t kSyncNs = 200 * kNsPerMs;  ///< within that the backup is lost
   TwoInSyncTest() : ReplicaSetTest(2) {}
   std::string Get(const std::string& key) {
     dsm::FabricCounts counts;
@@ -371,7 +372,7 @@ struct TwoInSyncTest : ReplicaSetTest {
   }
   /// A write that was begun with a backup, which is lost before it ends.
   void BeginAndLoseTheBackup(std::optional<Status>* ended, uint64_t wait_ns) {
-    disk_.delay_ns = 20 * kNsPerMs;
+    disk_.delay_ns = kSyncNs;
     worker_.Spawn(Note(Write("a", "2", WriteDurability::kSynced, wait_ns), ended));
     EXPECT_TRUE(worker_.Run(replicas_.Remove(worker_, 1)).ok());
     EXPECT_FALSE(replicas_.has_copies());
@@ -379,7 +380,7 @@ struct TwoInSyncTest : ReplicaSetTest {
     const auto synced = [this]() -> Task<void> {
       const uint64_t before = disk_.counts().syncs;
       while (disk_.counts().syncs == before) co_await worker_.Sleep(kNsPerMs);
-      co_await worker_.Sleep(20 * kNsPerMs);
+      co_await worker_.Sleep(kSyncNs);
     };
     worker_.Run(synced());
     disk_.delay_ns = 0;
