@@ -309,8 +309,9 @@ class LsmStore final : public RangeIndex {
   /// `from`: kLogs for deletes, which are taken also while the device is full. Else ResourceExhausted, then.
   using From = std::optional<storage::Reserve>;
   Task<Status> Admit(OpContext& op, size_t changes, From from);
-  /// Admit of a put might wait for more than its turn, or refuse.
+  /// Admit of a put might wait for more than its turn, or refuse; and it waits its turn, in which merges or collection get on.
   bool MayHaveToWait() const;
+  bool WaitsItsTurn() const;
   /// WritePace::Pressure, as it is now.
   double Pressure() const;
   /// For the sake of merges.

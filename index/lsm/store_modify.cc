@@ -8,7 +8,7 @@ namespace farleaf::index::lsm {
 
 namespace {
 
-/// Of several changes, while each waits its turn for the sake of merges.
+/// Of several changes, while each waits its turn.
 constexpr size_t kPacedTogetherMax = 8;
 
 /// Whether it comes to the same if the key is there, whatever its expiry, and if it is not, and that is a change: then it is decided, and
@@ -157,7 +157,7 @@ Task<size_t> LsmStore::ModifyTogether(OpContext& op, std::span<const std::string
   made.reserve(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
     if (i > 0 && MayHaveToWait()) break;
-    if (i >= kPacedTogetherMax && Pressure() > 0) break;
+    if (i >= kPacedTogetherMax && WaitsItsTurn()) break;
     const ModifyEntryFunction modify = [&changes, i, keeps_expiry](
                                            const std::optional<CurrentEntry>& current,
                                            NewEntry* replacement) {
@@ -180,7 +180,8 @@ Task<size_t> LsmStore::ModifyTogether(OpContext& op, std::span<const std::string
   // Nothing was done: whoever asks for the first by itself hears why, or asks another node.
   if (!together.committed && !seen.ok()) co_return 0;
   for (size_t i = 0; i < made.size(); ++i) {
-    const Status& settled = made[i].unchanged ? seen : acknowledged;
+    // What needs no change may have seen one of these.
+    const Status& settled = made[i].unchanged && acknowledged.ok() ? seen : acknowledged;
     changes.Done(i, settled.ok() ? Result<ModifyResult>(made[i].result) : settled);
   }
   co_return made.size();

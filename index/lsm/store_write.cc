@@ -358,6 +358,11 @@ Task<Status> LsmStore::Admit(OpContext& op, size_t changes, From from) {
 bool LsmStore::MayHaveToWait() const {
   const ReadView& view = View();
   return room_.closed() || (view.flushing && IsFull(*view.active)) ||
+         (options_.collect_values && OverGarbageLimit());
+}
+
+bool LsmStore::WaitsItsTurn() const {
+  return Pressure() > 0 ||
          (options_.collect_values && garbage_.share() > kGarbageSlow * options_.garbage_limit());
 }
 

@@ -146,7 +146,8 @@ dsm::Task<Status> RegionPrimary::DropOutside(Worker& worker, const RegionEntry& 
 dsm::Task<void> RegionPrimary::DropLater(Worker& worker, const RegionEntry& region) {
   if (!serves_.load() || !replicas_.EnoughCopies().ok()) co_return;
   Status dropped = co_await DropOutside(worker, region);
-  drops_later_ = !replicas_.EnoughCopies().ok();  // it was lost meanwhile
+  const StatusCode code = dropped.code();
+  drops_later_ = code == StatusCode::kUnavailable || code == StatusCode::kUnknown;
   if (dropped.ok() || drops_later_) co_return;
   FARLEAF_LOG(warn, "{}: what a split has left of another region's keys stays for now: {}",
               NameOf(deps_.region), dropped.ToString());

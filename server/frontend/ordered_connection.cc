@@ -232,7 +232,8 @@ Task<void> OrderedConnection::RunRetrievals(dsm::OpContext& op, size_t begin, si
 Task<void> OrderedConnection::DeleteExpired(dsm::OpContext& op) {
   for (const size_t number : expired_) {
     key_.assign(1, kUserKeySpace).append(WantedKey(number));
-    co_await environment_->store().DeleteInPassing(op, key_);
+    const bool deleted = co_await environment_->store().DeleteInPassing(op, key_);
+    if (!deleted) break;
   }
   expired_.clear();
 }

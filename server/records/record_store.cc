@@ -176,10 +176,11 @@ Task<Status> RecordStore::DeleteExpired(OpContext& op, std::string_view key) con
   co_return done.ok() ? Status::Ok() : done.status();
 }
 
-Task<void> RecordStore::DeleteInPassing(OpContext& op, std::string_view key) const {
+Task<bool> RecordStore::DeleteInPassing(OpContext& op, std::string_view key) const {
   OpContext brief{op.worker, op.counts,
                   std::min(op.deadline_ns, op.worker.clock().NowNs() + kDeleteInPassingNs)};
-  [[maybe_unused]] const Status deleted = co_await DeleteExpired(brief, key);
+  const Status deleted = co_await DeleteExpired(brief, key);
+  co_return deleted.ok();
 }
 
 Task<Result<bool>> RecordStore::Get(OpContext& op, std::string_view key, std::string* value,
@@ -189,7 +190,7 @@ Task<Result<bool>> RecordStore::Get(OpContext& op, std::string_view key, std::st
   auto parsed = ParseRecord(*value);
   if (!parsed.ok()) co_return parsed.status();
   if (parsed->expiry_ms != 0 && IsExpired(*parsed, NowMs())) {
-    co_await DeleteInPassing(op, key);
+    (void)co_await DeleteInPassing(op, key);
     co_return false;
   }
   *record = *parsed;
@@ -235,7 +236,8 @@ Task<Status> RecordStore::Visit(OpContext& op, std::span<const std::string_view>
   Reader reader(visitor, *this, &expired);
   const Status visited = co_await tree_->VisitValues(op, keys, reader);
   for (const size_t number : expired) {
-    co_await DeleteInPassing(op, keys[number]);
+    const bool deleted = co_await DeleteInPassing(op, keys[number]);
+    if (!deleted) break;
   }
   co_return visited;
 }
@@ -253,14 +255,15 @@ Task<Status> RecordStore::MultiGet(OpContext& op, std::span<const std::string_vi
   if (!got.ok()) co_return got;
   records->assign(keys.size(), std::nullopt);
   const uint64_t now_ms = NowMs();
+  bool deletes = true;  // as long as that does not have to wait
   for (size_t i = 0; i < keys.size(); ++i) {
     if (!(*values)[i]) continue;
     auto parsed = ParseRecord(*(*values)[i]);
     if (!parsed.ok()) co_return parsed.status();
-    if (IsExpired(*parsed, now_ms)) {
-      co_await DeleteInPassing(op, keys[i]);
-    } else {
+    if (!IsExpired(*parsed, now_ms)) {
       (*records)[i] = *parsed;
+    } else if (deletes) {
+      deletes = co_await DeleteInPassing(op, keys[i]);
     }
   }
   co_return Status::Ok();

@@ -94,7 +94,8 @@ class RecordStore {
   /// Deletes the record if it is there and has expired.
   dsm::Task<Status> DeleteExpired(dsm::OpContext& op, std::string_view key) const;
   /// The same for whoever has met it, and knows the answer: without waiting long, where writes have to. Whatever comes of this, the sweep comes by.
-  dsm::Task<void> DeleteInPassing(dsm::OpContext& op, std::string_view key) const;
+  /// False: it is not done, and the next may take as long.
+  dsm::Task<bool> DeleteInPassing(dsm::OpContext& op, std::string_view key) const;
 
  private:
   index::RangeIndex* const tree_;

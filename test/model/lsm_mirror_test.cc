@@ -299,7 +299,7 @@ TEST_F(MirroredStore, WhoMayNotAnswerTellsOfEachChangeWhatBecameOfIt) {
   EXPECT_EQ(codes({"4", "4"}, 3), (Codes{kOk, kOk}));
   EXPECT_EQ(codes({std::nullopt, std::nullopt}, -1), (Codes{kOk, kOk}));
   EXPECT_EQ(codes({std::nullopt, std::nullopt}, 2), Codes{}) << "nothing was to be done";
-  EXPECT_EQ(codes({"5", std::nullopt}, 2), (Codes{kUnknown, kUnavailable}));
+  EXPECT_EQ(codes({"5", std::nullopt}, 2), (Codes{kUnknown, kUnknown}));
   EXPECT_EQ(codes({"6", std::nullopt}, 3), (Codes{kOk, kUnavailable}));
 }
 

@@ -373,12 +373,12 @@ struct TwoInSyncTest : ReplicaSetTest {
   /// A write that was begun with a backup, which is lost before it ends.
   void BeginAndLoseTheBackup(std::optional<Status>* ended, uint64_t wait_ns) {
     disk_.delay_ns = kSyncNs;
+    const uint64_t before = disk_.counts().syncs;
     worker_.Spawn(Note(Write("a", "2", WriteDurability::kSynced, wait_ns), ended));
     EXPECT_TRUE(worker_.Run(replicas_.Remove(worker_, 1)).ok());
     EXPECT_FALSE(replicas_.has_copies());
     EXPECT_FALSE(*ended) << "it has ended before the backup was lost";
-    const auto synced = [this]() -> Task<void> {
-      const uint64_t before = disk_.counts().syncs;
+    const auto synced = [this, before]() -> Task<void> {
       while (disk_.counts().syncs == before) co_await worker_.Sleep(kNsPerMs);
       co_await worker_.Sleep(kSyncNs);
     };
@@ -423,7 +423,7 @@ TEST_F(TwoInSyncTest, AWriteThatHasBegunIsInDoubtWhereNobodyComes) {
   AddOne(0);
   Put("a", "1");
   std::optional<Status> ended;
-  BeginAndLoseTheBackup(&ended, 300 * kNsPerMs);
+  BeginAndLoseTheBackup(&ended, 5 * kSyncNs);
   Await(ended);
   EXPECT_EQ(ended->code(), StatusCode::kUnknown) << *ended;
   EXPECT_NE(ended->message().find("--min-in-sync"), std::string::npos) << *ended;
