@@ -1,8 +1,11 @@
 #include "index/lsm/follower.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
+
+#include "dsm/base/shared_copy.h"
 
 namespace farleaf::index::lsm {
 
@@ -65,8 +68,7 @@ dsm::Task<Status> Follower::Seal(dsm::Worker& worker, SegmentId segment, uint32_
   if (!buffer) co_return Status::Ok();
   const bool commits = buffer->log == LogKind::kRecovery;
   if (commits) {
-    const auto record = ParseLogRecord(SegmentSeed(epoch_, segment), 0, buffer->bytes);
-    const auto head = record ? ParseLogHead(*record) : std::nullopt;
+    const auto head = HeadOf(segment, buffer->bytes);
     if (!head && used > 0) {
       co_return Status::Corruption(storage_->NameOf(segment) + ": what came has no head");
     }
@@ -80,13 +82,21 @@ dsm::Task<Status> Follower::Seal(dsm::Worker& worker, SegmentId segment, uint32_
   co_return sealed;
 }
 
+// The primary may be writing to a segment that is open: a part of its head is none.
+std::optional<LogHead> Follower::HeadOf(SegmentId segment, std::span<const std::byte> bytes) const {
+  std::array<std::byte, RoundUp(kLogHeadBytes, 8)> head;
+  CopyFromShared(head.data(), bytes.data(), head.size());
+  const auto record =
+      ParseLogRecord(SegmentSeed(epoch_, segment), 0, std::span(head).first(kLogHeadBytes));
+  return record ? ParseLogHead(*record) : std::nullopt;
+}
+
 dsm::Task<Status> Follower::FollowUpTo(dsm::Worker& worker, Sequence last_head) {
   std::vector<std::pair<Sequence, SegmentId>> heads;
   for (const SegmentId id : logs_.open()) {
     const CopiedLogs::Buffer buffer = *logs_.Find(id);
     if (buffer.log != LogKind::kRecovery) continue;
-    const auto record = ParseLogRecord(SegmentSeed(epoch_, id), 0, buffer.bytes);
-    const auto head = record ? ParseLogHead(*record) : std::nullopt;
+    const auto head = HeadOf(id, buffer.bytes);
     if (head) heads.emplace_back(head->first, id);
   }
   std::ranges::sort(heads);

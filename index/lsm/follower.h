@@ -21,6 +21,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -77,6 +78,7 @@ class Follower {
   Follower(Host host, storage::Storage* storage, CopiedLogs logs)
       : host_(std::move(host)), storage_(storage), logs_(std::move(logs)) {}
   void TakeNames(const StoreState& state, const std::vector<SegmentId>& existing);
+  std::optional<LogHead> HeadOf(SegmentId segment, std::span<const std::byte> bytes) const;
   /// What is in open segments that begin with this commit, or one before it.
   dsm::Task<Status> FollowUpTo(dsm::Worker& worker, Sequence last_head);
   dsm::Task<Status> FollowSegment(dsm::Worker& worker, SegmentId segment);
