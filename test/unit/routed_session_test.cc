@@ -95,14 +95,14 @@ TEST_F(RoutedSessionTest, OperationsOfOneRefusedBatchAllComeBackAndMayBeStartedA
 }
 
 TEST_F(RoutedSessionTest, WhatIsAnsweredHasNotMissedItsDeadlineHoweverLongTheProcessStoodStill) {
-  ManualClock clock;
-  clock.AdvanceNs(kNsPerSecond);
-  client::Options options;
-  options.clock = &clock;
-  options.routed_by_caller = true;
-  options.deadline_ms = 1'000;
-  options.connect_timeout_ms = 1'000;
-  auto session = Session::Connect(scripted->url(), options);
+  ManualClock manual;
+  manual.AdvanceNs(kNsPerSecond);
+  client::Options routed;
+  routed.clock = &manual;
+  routed.routed_by_caller = true;
+  routed.deadline_ms = 1'000;
+  routed.connect_timeout_ms = 1'000;
+  auto session = Session::Connect(scripted->url(), routed);
   ASSERT_TRUE(session.ok()) << session.status();
   auto tree = *(*session)->OpenTree("t");
   (*session)->set_view(5);
@@ -112,7 +112,7 @@ TEST_F(RoutedSessionTest, WhatIsAnsweredHasNotMissedItsDeadlineHoweverLongThePro
   pollfd waited{};
   ASSERT_TRUE((*session)->BeginWait(&waited));
   ASSERT_EQ(::poll(&waited, 1, 60'000), 1);
-  clock.AdvanceNs(10 * kNsPerSecond);
+  manual.AdvanceNs(10 * kNsPerSecond);
   while (!answered) (*session)->Poll(1'000);
   EXPECT_TRUE(answered->ok()) << answered->status();
 }
