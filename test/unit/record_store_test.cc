@@ -77,20 +77,24 @@ class Sets final : public server::RecordChanges {
   server::StoreRule rule_;
 };
 
-// Whoever has read the first and compares must not find the second to be it: a clock's nanosecond is shorter than a
-// change, but all of a batch are given the time at which it began.
-TEST(RecordStoreTest, NoTwoChangesOfABatchHaveTheSameCasThoughTheKeyIsDeletedInBetween) {
+struct RecordStoreTest : ::testing::Test {
+  RecordStoreTest() { wall.AdvanceNs(kNsPerSecond); }
+
   MonotonicClock clock;
   MapTreeHost host{&clock};
   const std::unique_ptr<dsm::Worker> worker = std::move(*host.OpenWorker());
   dsm::FabricCounts counts;
-  dsm::OpContext op{*worker, counts};
   ManualClock wall;
-  wall.AdvanceNs(kNsPerSecond);
-  DeletedInBetween index;
-  const server::RecordStore store(&index, &wall);
+  DeletedInBetween deleted_in_between;
   std::string room;
-  Sets sets(&room);
+  Sets sets{&room};
+};
+
+// Whoever has read the first and compares must not find the second to be it: a clock's nanosecond is shorter than a
+// change, but all of a batch are given the time at which it began.
+TEST_F(RecordStoreTest, NoTwoChangesOfABatchHaveTheSameCasThoughTheKeyIsDeletedInBetween) {
+  dsm::OpContext op{*worker, counts};
+  const server::RecordStore store(&deleted_in_between, &wall);
   const std::array<std::string_view, 3> keys{"k", "k", "k"};
   ASSERT_EQ(store.UpdateAtOnce(op, keys, sets), keys.size());
   ASSERT_EQ(sets.cas.size(), keys.size());
@@ -99,18 +103,9 @@ TEST(RecordStoreTest, NoTwoChangesOfABatchHaveTheSameCasThoughTheKeyIsDeletedInB
   EXPECT_LT(sets.cas[1], sets.cas[2]);
 }
 
-TEST(RecordStoreTest, NoTwoChangesThatAreMadeTogetherHaveTheSameCasThoughOneIsDecidedAnew) {
-  MonotonicClock clock;
-  MapTreeHost host{&clock};
-  const std::unique_ptr<dsm::Worker> worker = std::move(*host.OpenWorker());
-  dsm::FabricCounts counts;
+TEST_F(RecordStoreTest, NoTwoChangesThatAreMadeTogetherHaveTheSameCasThoughOneIsDecidedAnew) {
   dsm::OpContext op{*worker, counts};
-  ManualClock wall;
-  wall.AdvanceNs(kNsPerSecond);
-  DeletedInBetween index;
-  const server::RecordStore store(&index, &wall);
-  std::string room;
-  Sets sets(&room);
+  const server::RecordStore store(&deleted_in_between, &wall);
   const std::array<std::string_view, 4> keys = {"k", "k", "k", "k"};
   ASSERT_EQ(worker->Run(store.UpdateTogether(op, keys, sets)), keys.size());
   ASSERT_EQ(sets.cas.size(), keys.size());
@@ -118,13 +113,7 @@ TEST(RecordStoreTest, NoTwoChangesThatAreMadeTogetherHaveTheSameCasThoughOneIsDe
 }
 
 /// Whoever reads what has expired knows the answer, and does not wait where writes have to.
-TEST(RecordStoreTest, ReadersDoNotWaitLongForTheDeletionOfWhatHasExpired) {
-  MonotonicClock clock;
-  MapTreeHost host{&clock};
-  const std::unique_ptr<dsm::Worker> worker = std::move(*host.OpenWorker());
-  dsm::FabricCounts counts;
-  ManualClock wall;
-  wall.AdvanceNs(kNsPerSecond);
+TEST_F(RecordStoreTest, ReadersDoNotWaitLongForTheDeletionOfWhatHasExpired) {
   MapIndex index;
   const server::RecordStore store(&index, &wall);
   const std::vector<std::string_view> keys = {"a", "b", "c"};
