@@ -5,6 +5,8 @@
 // stack therefore never grows with the number of tasks awaited one after another, with or without
 // tail calls (the alternative, symmetric transfer, overflows it in builds that do not make them).
 //
+// What was done at once needs no coroutine: Task(Done{}, value) has a value and no frame.
+//
 // A Task that is destroyed before its end destroys its frame and all that lives in it. The frame's memory
 // is of the pool (dsm/frame_pool.h) of the worker that is found among the coroutine's parameters, as one
 // that has a frame_pool(): a Worker, or an OpContext.
@@ -14,7 +16,9 @@
 #include <coroutine>
 #include <exception>
 #include <optional>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "dsm/base/check.h"
 #include "dsm/frame_pool.h"
@@ -23,6 +27,9 @@ namespace farleaf::dsm {
 
 template <typename T>
 class Task;
+
+/// Of a Task that has ended before anybody awaits it.
+struct Done {};
 
 namespace internal {
 
@@ -89,15 +96,19 @@ class [[nodiscard]] Task {
  public:
   using promise_type = internal::TaskPromise<T>;
   using Handle = std::coroutine_handle<promise_type>;
+  using Value = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 
   explicit Task(Handle handle) : handle_(handle) {}
-  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  /// One that has ended, with this value.
+  Task(Done, Value value) : value_(std::move(value)) {}
+  Task(Task&& other) noexcept
+      : handle_(std::exchange(other.handle_, nullptr)), value_(std::move(other.value_)) {}
   Task& operator=(Task&&) = delete;
   ~Task() {
     if (handle_) handle_.destroy();
   }
 
-  bool await_ready() const noexcept { return false; }
+  bool await_ready() const noexcept { return !handle_; }
   bool await_suspend(std::coroutine_handle<> awaiter) {
     auto& promise = handle_.promise();
     promise.awaiter = awaiter;
@@ -108,19 +119,24 @@ class [[nodiscard]] Task {
     return true;
   }
   T await_resume() {
-    if constexpr (!std::is_void_v<T>) return std::move(*handle_.promise().value);
+    if constexpr (!std::is_void_v<T>) {
+      return handle_ ? std::move(*handle_.promise().value) : std::move(*value_);
+    }
   }
 
   // For the worker, which runs root tasks:
-  void Start() { handle_.resume(); }
-  bool done() const { return handle_.done(); }
+  void Start() {
+    if (handle_) handle_.resume();
+  }
+  bool done() const { return !handle_ || handle_.done(); }
   T TakeResult() {
-    FARLEAF_CHECK(handle_.done());
+    FARLEAF_CHECK(done());
     return await_resume();
   }
 
  private:
-  Handle handle_;
+  Handle handle_;               ///< null: done at once
+  std::optional<Value> value_;  ///< of what was done at once
 };
 
 namespace internal {

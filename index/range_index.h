@@ -35,8 +35,8 @@ using dsm::Task;
 /// What a ReadModifyWrite's function decides about the key.
 enum class ModifyAction : uint8_t { kKeep, kWrite, kDelete };
 
-/// A pure function of the key's value (nullopt: absent). The last call decides; with kPresenceOnly one may come before it, without a lock,
-/// of an absent key: what it leaves behind must be the last call's. For kWrite it has put the new value into `replacement` (empty at the call).
+/// A pure function of the key's value (nullopt: absent). The last call decides; others may come before it, with kPresenceOnly one without a lock
+/// of an absent key: what it leaves behind must be the last call's. On whichever thread; it must not wait. For kWrite the new value is in `replacement` (empty at the call).
 using ModifyFunction =
     std::function<ModifyAction(std::optional<std::string_view> current, std::string* replacement)>;
 

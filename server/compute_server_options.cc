@@ -187,6 +187,11 @@ void AddPoolOptions(ConfigSchema& schema, ComputeServerOptions* options) {
   schema.AddEnum(
       "back_off", "who finds a page locked by another compute server waits longer each time",
       &options->pool.tree.back_off, {{"on", index::BackOff::kOn}, {"off", index::BackOff::kOff}});
+  schema.AddEnum("learn_splits",
+                 "a cached node learns that a leaf was split from the leaf itself, and is not read "
+                 "again each time",
+                 &options->pool.tree.learn_splits,
+                 {{"on", index::LearnSplits::kOn}, {"off", index::LearnSplits::kOff}});
   schema.AddInteger("hop_threshold", "moves to the right after which the cache is refreshed",
                     &options->pool.tree.hop_threshold, 1, 64);
   schema.AddInteger("recover_after_ms",

@@ -39,6 +39,7 @@ TargetOptions TargetOptionsOf(const CommandLine& line, const RunConfiguration& r
       .in_place = run.in_place,
       .small_write_backs = run.small_write_backs,
       .back_off = run.back_off,
+      .learn_splits = run.learn_splits,
       .warm = run.warmup > 0,
       .seed = run.seed,
       .operation_timeout_ms = run.workload.operation_timeout_ms,

@@ -41,6 +41,7 @@ index::TreeOptions TreeOptionsOf(const TargetOptions& options) {
   if (!options.in_place) tree.in_place = index::InPlace::kOff;
   if (!options.small_write_backs) tree.small_write_backs = index::SmallWriteBacks::kOff;
   if (!options.back_off) tree.back_off = index::BackOff::kOff;
+  if (!options.learn_splits) tree.learn_splits = index::LearnSplits::kOff;
   tree.lock_wait_ms = options.operation_timeout_ms;
   return tree;
 }

@@ -220,6 +220,7 @@ Json ConfigurationToJson(const RunConfiguration& configuration) {
   json["in_place"] = configuration.in_place;
   json["small_write_backs"] = configuration.small_write_backs;
   json["back_off"] = configuration.back_off;
+  json["learn_splits"] = configuration.learn_splits;
   if (configuration.cache_bytes != 0) json["cache_bytes"] = configuration.cache_bytes;
   const index::TreeOptions usual;
   const auto unless_usual = [&json](const char* name, uint64_t value, uint64_t usual_value) {

@@ -36,7 +36,7 @@ struct RunConfiguration {
   uint32_t node_bytes = 0;
   bool cache = true;
   bool share_reads = true, combine_writes = true, hand_over = true, in_place = true,
-       small_write_backs = true, back_off = true;
+       small_write_backs = true, back_off = true, learn_splits = true;
   uint64_t cache_bytes = 0;  ///< the most that the cache may take; 0: no bound
   uint64_t value_hint_bytes = index::TreeOptions().value_hint_bytes;
   uint64_t value_list_bytes = index::TreeOptions().value_list_bytes;

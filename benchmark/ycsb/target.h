@@ -108,6 +108,7 @@ struct TargetOptions {
   bool in_place = true;           ///< gets over shared memory look at leaves where they are
   bool small_write_backs = true;  ///< what changed of a page is written back, not all of it
   bool back_off = true;           ///< who finds a page locked waits longer each time
+  bool learn_splits = true;       ///< a cached node learns of a split from the leaf
   bool warm = false;              ///< fill the cache before the first operation, where there is one
   uint64_t seed = 1;
   uint64_t operation_timeout_ms = 10'000;

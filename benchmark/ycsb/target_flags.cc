@@ -79,6 +79,9 @@ void DeclareTreeFlags(CLI::App& app, RunConfiguration* run) {
             "Of a page that is written to, what changed is written back, not all of it");
   AddSwitch(app, "--back-off", &run->back_off,
             "Who finds a page locked by another compute server waits longer each time");
+  AddSwitch(app, "--learn-splits", &run->learn_splits,
+            "A cached node learns that a leaf was split from the leaf itself, and is not read again "
+            "each time");
   app.add_option("--program", run->program,
                  "sim: the verb program of another design, its name or file")
       ->type_name("PROGRAM");

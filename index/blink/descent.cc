@@ -238,7 +238,11 @@ Task<Result<SearchCache::LeafPath>> BlinkTree::DescendFromRoot(OpContext& op, st
 }
 
 bool BlinkTree::ParentIsDue(GlobalAddress parent) const {
-  return cache_.LearnedOf(parent) >= kSplitsLearned;
+  return options_.learn_splits == LearnSplits::kOff || cache_.LearnedOf(parent) >= kSplitsLearned;
+}
+
+bool BlinkTree::LearnSplit(GlobalAddress parent, GlobalAddress address, const ConstNode& leaf) {
+  return options_.learn_splits == LearnSplits::kOn && cache_.LearnSplit(parent, address, leaf);
 }
 
 Task<Result<BlinkTree::PageState>> BlinkTree::ReadNextAndParent(OpContext& op, GlobalAddress next,
@@ -311,7 +315,7 @@ Task<Result<GlobalAddress>> BlinkTree::ReadNode(OpContext& op, std::string_view 
       bool reads_parent = first_hop;
       if (first_hop && level == 0) {
         const bool due = ParentIsDue(path->parent);
-        reads_parent = !cache_.LearnSplit(path->parent, address, node) || due;
+        reads_parent = !LearnSplit(path->parent, address, node) || due;
       }
       address = node.right();  // right sibling, or the node that took over
       stats_.hops.fetch_add(1, std::memory_order_relaxed);

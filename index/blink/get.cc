@@ -62,9 +62,18 @@ Task<Status> BlinkTree::ReadLeafAndGuess(OpContext& op, GlobalAddress leaf,
 }
 
 Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::string* value) {
-  FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
+  if (!IsKey(key)) [[unlikely]]
+    return {dsm::Done{}, CheckKey(key)};
+  // Perhaps ahead of Worker::Run, which brackets what it runs itself: cached nodes must stay.
+  op.worker.GoOnline();
   const auto at_once = parted() ? GetPartsInPlace(op, key, value) : GetInPlace(op, key, value);
-  if (at_once) co_return *at_once;
+  op.worker.GoOffline();
+  if (at_once) return {dsm::Done{}, *at_once};
+  return GetByReading(op, key, value);
+}
+
+Task<Result<bool>> BlinkTree::GetByReading(OpContext& op, std::string_view key,
+                                           std::string* value) {
   const Geometry& geometry = info_.geometry;
   PageBuffer page;
   uint64_t give_up_ns = 0;
@@ -86,7 +95,7 @@ Task<Result<bool>> BlinkTree::Get(OpContext& op, std::string_view key, std::stri
         fresh = fit == Fit::kCovers ||
                 (Mutated(Mutation::kAbsentFromStaleLeaf) && fit == Fit::kMoveRight);
         if (fit == Fit::kMoveRight && !path.parent.is_null() && !ParentIsDue(path.parent)) {
-          cache_.LearnSplit(path.parent, path.node, leaf);  // the next READ is of the sibling
+          LearnSplit(path.parent, path.node, leaf);  // the next READ is of the sibling
         }
       }
     }

@@ -68,7 +68,7 @@ PartMask BlinkTree::WindowToChange(const SearchCache::LeafPath& path,
                                    const EntryChange& change) const {
   const size_t parts = PartsOf(info_.geometry.leaf_bytes);
   if (options_.small_write_backs == SmallWriteBacks::kOff) return AllParts(parts);
-  if (!change.may_create) return UsualWindow(path, change.number);
+  if (change.use == CurrentValue::kMustExist) return UsualWindow(path, change.number);
   if (!caching()) return AllParts(parts);  // or a split would need a round trip more
   const PartHints hints{hints_.Load(path.node)};
   return WindowToCreate(change.number, LeafHomes(parts, hints.placement(), path.range), hints);
@@ -126,7 +126,7 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
     NoteHints(path.node, leaf);
     const LeafParts::Place at = leaf.Find(number);
     if (at.outcome == LeafParts::Outcome::kYes) {
-      value->assign(AsChars({leaf.part(at.part).value(at.slot), 8}));
+      AssignWord(leaf.part(at.part).value(at.slot), value);
       co_return true;
     }
     if (at.outcome == LeafParts::Outcome::kNo) co_return false;
@@ -156,7 +156,7 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
   if (!state.ok()) co_return state.status();
   if (*state != PageState::kRead) co_return std::nullopt;
   const ConstNode whole(info_.geometry, image);
-  if (learns) cache_.LearnSplit(path.parent, path.node, whole);
+  if (learns) LearnSplit(path.parent, path.node, whole);
   *covers = FitOf(whole, key, Side::kAt, 0) == Fit::kCovers;
   co_return std::nullopt;
 }

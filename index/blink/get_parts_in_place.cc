@@ -32,7 +32,7 @@ std::optional<bool> BlinkTree::GetPartsInPlace(OpContext& op, std::string_view k
     return std::nullopt;
   }
   if (at.outcome == LeafParts::Outcome::kNo) return false;
-  value->assign(AsChars({parts->part(at.part).value(at.slot), 8}));
+  AssignWord(parts->part(at.part).value(at.slot), value);
   return true;
 }
 

@@ -306,7 +306,7 @@ Task<Status> BlinkTree::LockNodeFor(OpContext& op, std::string_view key, Level l
     GlobalAddress address = path->node;
     while (!address.is_null()) {
       Status status = co_await LockPage(op, address, lock_class, give_up_ns, locked);
-      if (!status.ok()) co_return status;
+      if (!status.ok() || locked.turn.served) co_return status;
       if (!locked.held()) {
         // What died still leads on, to a page that is locked until the parents know of it: whoever waits
         // for that lock finds out if its owner is gone.

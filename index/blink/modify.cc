@@ -1,5 +1,10 @@
 // Modify, and with it every single-key write: lock and read the leaf (one round trip),
 // decide, write back and unlock (one round trip).
+//
+// What waits locally for the same lock, and is the leaf's, is done by its holder with the image in hand (combining), unless
+// it needs a block for its value, frees one, or would split the leaf: then it is handed the lock, or takes it.
+#include "dsm/base/mutation.h"
+#include "index/blink/entry_change.h"
 #include "index/blink/tree.h"
 
 namespace farleaf::index {
@@ -39,10 +44,63 @@ bool BlinkTree::GoesOutOfLine(const ModifyFunction& modify, CurrentValue use,
          replacement->size() > info_.geometry.inline_value_bytes_max;
 }
 
+bool BlinkTree::ApplyInLeaf(LockedPage& leaf, EntryChange& change) const {
+  Node node = leaf.node(info_.geometry);
+  const ConstNode::Position at = node.Search(change.key);
+  std::optional<std::string_view> current;
+  if (at.found) {
+    const StoredValue stored = node.Value(at.index);
+    if (stored.out_of_line) return false;
+    current = change.use == CurrentValue::kRead ? stored.bytes : std::string_view();
+  }
+  Decide(change, current);
+  if (change.result.action == ModifyAction::kKeep) return true;
+  if (change.result.action == ModifyAction::kDelete) {
+    node.Remove(at.index);
+    change.merges = ShouldMerge(node);
+    return true;
+  }
+  if (change.replacement.size() > info_.geometry.inline_value_bytes_max) return false;
+  const StoredValue stored{change.replacement, false};
+  return at.found ? node.ReplaceValue(at.index, stored) : node.Insert(at.index, change.key, stored);
+}
+
+void BlinkTree::CombineInLeaf(LockedPage& leaf, dsm::LocalLockTable::TakenWork* served) {
+  dsm::LocalLockTable& locks = pool_->locks();
+  dsm::LocalLockTable::TakenWork taken, left;
+  locks.TakeWork(leaf.address, kCombinedMax, &taken);
+  const ConstNode node = leaf.node(info_.geometry);
+  EntryChange* merges = nullptr;
+  for (auto* waiter : taken) {
+    auto& change = static_cast<EntryChange&>(dsm::LocalLockTable::WorkOf(waiter));
+    const bool same_leaf = !change.alone && change.tree == this &&
+                           (FitOf(node, change.key, Side::kAt, 0) == Fit::kCovers ||
+                            Mutated(Mutation::kCombinesOtherLeaves));
+    const bool done = same_leaf && ApplyInLeaf(leaf, change);
+    if (!done) {
+      change.alone |= same_leaf;  // not to be looked at again by each who holds the lock
+      change.Forget();
+    } else if (std::exchange(change.merges, false)) {
+      merges = &change;
+    }
+    (done ? served : &left)->push_back(waiter);
+  }
+  locks.PutBack(leaf.address, left);
+  if (served->empty()) return;
+  // One of them, if it is so in the end.
+  if (merges) merges->merges = Underfull(node);
+  stats_.combined.fetch_add(served->size(), std::memory_order_relaxed);
+  if (Mutated(Mutation::kServedBeforeWriteBack)) {
+    dsm::LocalLockTable::Serve(*served);
+    served->clear();
+  }
+}
+
 Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_view key,
                                                    const ModifyFunction& modify, CurrentValue use) {
-  std::string fetched, replacement;
-  if (!GoesOutOfLine(modify, use, &replacement)) {
+  EntryChange change(this, key, modify, use);
+  change.alone = GoesOutOfLine(modify, use, &change.replacement);
+  if (!change.alone) {
     if (auto done = ModifyInPlace(op, key, modify, use)) co_return std::move(*done);
   }
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
@@ -50,11 +108,19 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_vi
     // What cannot be resolved yet is no reason to fail this write.
     [[maybe_unused]] Status resolved = co_await ResolveDue(op, 0);
   }
+  change.Forget();
   LockedPage leaf;
+  if (options_.write_combining == WriteCombining::kOn) leaf.work = &change;
   Status status = co_await LockNodeFor(op, key, 0, LeftLockClass(0), leaf);
   if (!status.ok()) co_return status;
+  if (leaf.turn.served) {
+    if (!change.status.ok()) co_return change.status;
+    if (change.merges) co_await MergeAfterDelete(op, key);
+    co_return change.result;
+  }
 
   const ConstNode::Position at = leaf.node(info_.geometry).Search(key);
+  std::string fetched;
   std::optional<std::string_view> current;
   std::optional<OutOfLineValue> old_block;
   if (at.found) {
@@ -78,42 +144,46 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_vi
       current = fetched;
     }
   }
-  replacement.clear();
-  ModifyResult result{at.found, modify(current, &replacement)};
-  if (result.action == ModifyAction::kDelete && !at.found) result.action = ModifyAction::kKeep;
-  Status valid = result.action == ModifyAction::kWrite ? CheckValue(replacement) : Status::Ok();
-  if (result.action == ModifyAction::kKeep || !valid.ok()) {
+  Decide(change, current);
+  if (change.result.action == ModifyAction::kKeep) {
     Status unlocked = co_await Unlock(op, leaf);
     if (!unlocked.ok()) co_return unlocked;
-    if (!valid.ok()) co_return valid;
-    co_return result;
+    if (!change.status.ok()) co_return change.status;
+    co_return change.result;
   }
-  if (result.action == ModifyAction::kDelete) {
+  if (change.result.action == ModifyAction::kDelete) {
     status = co_await DeleteEntry(op, leaf, at.index, key, old_block);
   } else {
-    status = co_await WriteEntry(op, leaf, at, key, replacement, old_block);
+    status = co_await WriteEntry(op, leaf, at, key, change.replacement, old_block);
   }
   if (!status.ok()) co_return status;
-  co_return result;
+  co_return change.result;
+}
+
+bool BlinkTree::ShouldMerge(const ConstNode& leaf) const {
+  // A leaf that stays underfull is looked at again at every fourth removal, not at each.
+  return Underfull(leaf) && leaf.count() % 4 == 0 && (leaf.has_low() || leaf.has_high());
+}
+
+Task<void> BlinkTree::MergeAfterDelete(OpContext& op, std::string_view key) {
+  // The delete is done; a merge that cannot be finished now (a full or failing pool) is left for a
+  // later one, and the tree is correct without it.
+  Status merged = co_await MergeAround(op, 0, std::string(key), {});
+  stats_.merges_given_up.fetch_add(!merged.ok(), std::memory_order_relaxed);
 }
 
 Task<Status> BlinkTree::DeleteEntry(OpContext& op, LockedPage& leaf, size_t index,
                                     std::string_view key, std::optional<OutOfLineValue> old_block) {
   Node node = leaf.node(info_.geometry);
   node.Remove(index);
+  const bool merges = ShouldMerge(node);
+  dsm::LocalLockTable::TakenWork served;
+  CombineInLeaf(leaf, &served);
   Seal(leaf);
-  // A leaf that stays underfull is looked at again at every fourth removal, not at each.
-  const bool merge =
-      Underfull(node) && node.count() % 4 == 0 && (node.has_low() || node.has_high());
   Batch batch(leaf.address.server());
-  Status status = co_await WriteBackAndFree(op, leaf, batch, old_block);
+  Status status = co_await WriteBackAndFree(op, leaf, batch, old_block, served);
   if (!status.ok()) co_return status;
-  if (merge) {
-    // The delete is done; a merge that cannot be finished now (a full or failing pool) is left for a
-    // later one, and the tree is correct without it.
-    Status merged = co_await MergeAround(op, 0, std::string(key), {});
-    stats_.merges_given_up.fetch_add(!merged.ok(), std::memory_order_relaxed);
-  }
+  if (merges) co_await MergeAfterDelete(op, key);
   co_return Status::Ok();
 }
 
@@ -147,9 +217,11 @@ Task<Status> BlinkTree::WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::P
   }
   Status status;
   if (fits) {
+    dsm::LocalLockTable::TakenWork served;
+    CombineInLeaf(leaf, &served);
     Seal(leaf);
-    if (at.found) leaf.replaced = static_cast<uint32_t>(at.index);
-    status = co_await WriteBackAndFree(op, leaf, batch, old_block);
+    if (at.found && served.empty()) leaf.replaced = static_cast<uint32_t>(at.index);
+    status = co_await WriteBackAndFree(op, leaf, batch, old_block, served);
   } else {
     FARLEAF_CHECK(!old_block, "an entry that names a block does not fit where another did");
     PendingEntry pending;

@@ -175,7 +175,7 @@ Task<Status> BlinkTree::ReadWholeLeaf(OpContext& op, LockedPage& leaf, CachedPar
   if (leaf.Open(geometry) == OpenOutcome::kValid) {
     leaf.BeginLeafChanges(geometry);
     if (!parent.node.is_null()) {
-      cache_.LearnSplit(parent.node, leaf.address, leaf.node(geometry));
+      LearnSplit(parent.node, leaf.address, leaf.node(geometry));
     }
   }
   co_return Status::Ok();
@@ -266,8 +266,8 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInParts(OpContext& op, std::string_v
     // What cannot be resolved yet is no reason to fail this write.
     [[maybe_unused]] Status resolved = co_await ResolveDue(op, 0);
   }
-  EntryChange change(key, modify);
-  change.may_create = use != CurrentValue::kMustExist;
+  EntryChange change(this, key, modify, use);
+  change.number = LoadBig64(key.data());
   LockedPage leaf;
   SearchCache::LeafPath path;
   if (caching()) path = cache_.FindLeaf(key);

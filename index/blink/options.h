@@ -22,7 +22,7 @@ enum class ReadSharing : uint8_t {
 
 enum class WriteCombining : uint8_t {
   kOff,
-  kOn,  ///< changes of one parted leaf that wait for its lock in this process are made by who holds it
+  kOn,  ///< changes of one leaf that wait for its lock in this process are made by who holds it
 };
 
 enum class HandOver : uint8_t {
@@ -45,6 +45,11 @@ enum class SmallWriteBacks : uint8_t {
 enum class BackOff : uint8_t {
   kOff,
   kOn,  ///< who finds a page locked by another compute server waits before the next attempt, each time longer
+};
+
+enum class LearnSplits : uint8_t {
+  kOff,
+  kOn,  ///< a cached parent learns of a split from the leaf that was found split; at every second one it is read anew
 };
 
 /// The most that value_hint_bytes and value_list_bytes may be.
@@ -84,6 +89,7 @@ struct TreeOptions {
   InPlace in_place = InPlace::kOn;
   SmallWriteBacks small_write_backs = SmallWriteBacks::kOn;
   BackOff back_off = BackOff::kOn;
+  LearnSplits learn_splits = LearnSplits::kOn;
 
   Status Validate() const;
 };

@@ -36,6 +36,11 @@ class PartEntries {
   size_t count() const { return count_; }
   size_t part(size_t i) const { return (entries_[i] & kPlaceMask) >> kSlotBits; }
   size_t slot(size_t i) const { return entries_[i] & kSlotMask; }
+  /// Where the entry stands in the leaf's image: its key, and its value behind that.
+  size_t offset(size_t i) const {
+    static_assert(kPartBytes == kEntryBytes << kSlotBits);
+    return ConstPart::SlotOffset(entries_[i] & kPlaceMask);
+  }
   void Clear() { count_ = 0; }
 
   /// Parts that Add takes at a time.
@@ -59,6 +64,7 @@ class PartEntries {
 
  private:
   static constexpr int kPlaceBits = 8, kSlotBits = 3, kOffsetBits = 53;
+  static constexpr size_t kEntryBytes = ConstPart::SlotOffset(1) - ConstPart::SlotOffset(0);
   static constexpr uint64_t kEntry = uint64_t{1} << 62, kNone = uint64_t{7} << 60;
   static constexpr uint64_t kPlaceMask = (1 << kPlaceBits) - 1, kSlotMask = (1 << kSlotBits) - 1;
   static_assert(kLeafPartsMax < 1 << (kPlaceBits - kSlotBits) && kPartSlots < 1 << kSlotBits);

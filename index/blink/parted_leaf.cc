@@ -13,6 +13,7 @@ namespace farleaf::index {
 
 using internal::Field;
 using internal::Fixed8;
+using internal::FoldedProduct;
 using internal::PageHeader;
 
 namespace {
@@ -25,11 +26,6 @@ constexpr uint64_t kCheckMask = (uint64_t{1} << 8 * kCheckBytes) - 1;
 constexpr size_t kLow = sizeof(PageHeader), kHigh = kLow + 8, kTail = kHigh + 8;
 constexpr size_t kTrailerImageBytes = kLeafTrailerBytes - 8;
 static_assert(kTail + internal::kTailBytes == kTrailerImageBytes);
-
-uint64_t FoldedProduct(uint64_t a, uint64_t b) {
-  const auto product = static_cast<unsigned __int128>(a) * b;
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
 
 uint32_t TrailerChecksum(const std::byte* trailer) {
   return Crc32c({trailer + 4, kTrailerImageBytes - 4});
@@ -112,7 +108,8 @@ uint64_t ConstPart::Check() const {
       0xba7c9045f12c7f99, 0x24a19947b3916cf7, 0x0801f2e2858efc16, 0x636920d871574e69};
   const auto word = [this](size_t i) { return LoadLittle<uint64_t>(data_ + 8 * i); };
   uint64_t sum = FoldedProduct((word(0) & ~kCheckMask) ^ kKeys[0], word(1) ^ kKeys[1]);
-#pragma GCC unroll 7
+  // As a loop: of what is unrolled the compiler keeps so many products at a time that most go by way of the stack.
+#pragma GCC unroll 1
   for (size_t i = 2; i < kPartBytes / 8; i += 2) {
     sum += FoldedProduct(word(i) ^ kKeys[i], word(i + 1) ^ kKeys[i + 1]);
   }

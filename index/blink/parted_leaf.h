@@ -45,7 +45,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
+#include <string>
 
 #include "dsm/base/bytes.h"
 #include "index/blink/geometry.h"
@@ -72,6 +74,12 @@ constexpr uint32_t StructureOf(uint64_t version, Placement placement) {
 
 constexpr size_t PartsOf(uint32_t leaf_bytes) {
   return (leaf_bytes - kLeafTrailerBytes) / kPartBytes;
+}
+
+/// A key's or a value's 8 bytes; without a call where the string has that length already.
+inline void AssignWord(const std::byte* word, std::string* out) {
+  if (out->size() != 8) out->assign(8, '\0');
+  std::memcpy(out->data(), word, 8);
 }
 
 /// Read-only view of one part.

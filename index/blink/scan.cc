@@ -158,7 +158,7 @@ Task<Status> BlinkTree::ReadScanLeaves(OpContext& op, ScanState& state) {
       // If it has split since its parent was cached, its sibling is asked for the rest next, and not it again.
       const SearchCache::Path path = cache_.Find(state.position, side, 0);
       if (path.complete && path.node == *leaf && !path.parent.is_null()) {
-        cache_.LearnSplit(path.parent, *leaf, found);
+        LearnSplit(path.parent, *leaf, found);
       }
     }
     const ScanLeaf unplanned{{.address = *leaf}};

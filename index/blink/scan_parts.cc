@@ -104,14 +104,9 @@ bool Collect(const LeafParts& leaf, const LeafHomes& homes, LeafRange range, Wan
   return !out->SortNearly() || out->SortByKeys(leaf);
 }
 
-/// Without a call where the string has the length of all keys and values already.
-inline void Assign8(const std::byte* bytes, std::string* out) {
-  if (out->size() != 8) {
-    ScanRows::Clear(out);
-    out->assign(AsChars({bytes, 8}));
-    return;
-  }
-  std::memcpy(out->data(), bytes, 8);
+inline void AssignToRow(const std::byte* word, std::string* out) {
+  if (out->size() != 8) ScanRows::Clear(out);
+  AssignWord(word, out);
 }
 
 }  // namespace
@@ -204,19 +199,19 @@ BlinkTree::ScanTaken BlinkTree::TakeScanParts(ScanState& state, const ScanLeaf& 
   const WantedKeys taken{std::max(wanted->first, keys.low), std::min(wanted->end, keys.high)};
   PartEntries entries;
   if (!Collect(leaf, homes, range, taken, &entries)) return ScanTaken::kNoLeaf;
-  const auto at = [&](size_t i) { return state.forward() ? i : entries.count() - 1 - i; };
+  // The next one, in the scan's order.
+  size_t at = state.forward() ? 0 : entries.count() - 1;
+  const size_t step = state.forward() ? 1 : SIZE_MAX;
   const size_t count = std::min(entries.count(), state.RowsMissing(kRowBytes));
   KeyValue* row = state.rows.Add(count);
-  for (size_t i = 0; i < count; ++i, ++row) {
-    const ConstPart part = leaf.part(entries.part(at(i)));
-    const size_t slot = entries.slot(at(i));
-    Assign8(part.key_bytes(slot), &row->key);
-    Assign8(part.value(slot), &row->value);
+  for (size_t i = 0; i < count; ++i, ++row, at += step) {
+    const std::byte* const entry = image.data() + entries.offset(at);
+    AssignToRow(entry, &row->key);
+    AssignToRow(entry + 8, &row->value);
   }
   state.bytes += count * kRowBytes;
   if (count < entries.count()) {  // reverse: up to the key itself, exclusive
-    const ConstPart part = leaf.part(entries.part(at(count)));
-    const uint64_t key = part.key(entries.slot(at(count)));
+    const uint64_t key = LoadBig64(image.data() + entries.offset(at));
     StoreBig64(state.position.data(), key + (state.forward() ? 0 : 1));
     return ScanTaken::kLeaf;
   }

@@ -138,6 +138,8 @@ class BlinkTree final : public RangeIndex {
                                        std::optional<SearchCache::LeafPath> known = std::nullopt);
   /// Whether a parent that led to a leaf which has split is to be read again, rather than told of that split.
   bool ParentIsDue(GlobalAddress parent) const;
+  /// SearchCache::LearnSplit, if that is on.
+  bool LearnSplit(GlobalAddress parent, GlobalAddress address, const ConstNode& leaf);
   /// Reads `next`, of `level`, and re-reads `parent` beside it, in one round trip, unless somebody else
   /// has done so, or is about to.
   Task<Result<PageState>> ReadNextAndParent(OpContext& op, GlobalAddress next, Level level,
@@ -169,6 +171,8 @@ class BlinkTree final : public RangeIndex {
   /// The parts of a leaf that hold the key if what is remembered of it, or known of most leaves, is right.
   PartMask UsualWindow(const SearchCache::LeafPath& path, uint64_t key) const;
   PartMask WindowToChange(const SearchCache::LeafPath& path, const EntryChange& change) const;
+  /// Get where the leaf cannot be looked at in place, or that did not tell.
+  Task<Result<bool>> GetByReading(OpContext& op, std::string_view key, std::string* value);
   /// From the parts of one leaf, if the cached fences are its own: whether the key is there; nullopt:
   /// they cannot tell. Then `page` holds the leaf that covers the key, if the page led to one.
   Task<Result<std::optional<bool>>> GetFromParts(OpContext& op, std::string_view key,
@@ -398,6 +402,13 @@ class BlinkTree final : public RangeIndex {
   /// The part of its capacity that a node is filled to before it is split.
   double UsualFillMax(const ConstNode& node) const;
   bool Underfull(const ConstNode& node, double slack = 1) const;
+  /// Whether a leaf that has just lost an entry is to be merged with a neighbour, by who removed that.
+  bool ShouldMerge(const ConstNode& leaf) const;
+  Task<void> MergeAfterDelete(OpContext& op, std::string_view key);
+  /// Makes another's change in a leaf in hand, if that needs no block and no split; or nothing.
+  bool ApplyInLeaf(LockedPage& leaf, EntryChange& change) const;
+  /// Makes the changes that wait for the leaf, as far as it is theirs. They are answered behind the write-back.
+  void CombineInLeaf(LockedPage& leaf, dsm::LocalLockTable::TakenWork* served);
   Task<Status> DeleteEntry(OpContext& op, LockedPage& leaf, size_t index, std::string_view key,
                            std::optional<OutOfLineValue> old_block);
   Task<Status> WriteEntry(OpContext& op, LockedPage& leaf, ConstNode::Position at,
@@ -488,9 +499,11 @@ class BlinkTree final : public RangeIndex {
   void FreeLater(const LateBlocks::Block& late);
   /// The part of it that follows when the block's word says free.
   Task<Status> RetireValue(OpContext& op, OutOfLineValue where);
-  /// Writes the leaf back and frees `old_block`, in one round trip where both are on one server.
+  /// Writes the leaf back, answers those whose changes it carries, and frees `old_block`, in one round trip where both are
+  /// on one server.
   Task<Status> WriteBackAndFree(OpContext& op, LockedPage& leaf, Batch& batch,
-                                std::optional<OutOfLineValue> old_block);
+                                std::optional<OutOfLineValue> old_block,
+                                dsm::LocalLockTable::TakenWork& served);
 
   // scan.cc
   struct ScanState;

@@ -221,7 +221,8 @@ void BlinkTree::FreeLater(const LateBlocks::Block& late) {
 }
 
 Task<Status> BlinkTree::WriteBackAndFree(OpContext& op, LockedPage& leaf, Batch& batch,
-                                         std::optional<OutOfLineValue> old_block) {
+                                         std::optional<OutOfLineValue> old_block,
+                                         dsm::LocalLockTable::TakenWork& served) {
   const uint64_t free_word = FreePageWord();
   const bool together = old_block && old_block->block.server() == leaf.address.server();
   if (together && Mutated(Mutation::kValueFreedFirst)) {
@@ -244,6 +245,7 @@ Task<Status> BlinkTree::WriteBackAndFree(OpContext& op, LockedPage& leaf, Batch&
   if (together) batch.WriteWord(old_block->block.offset(), &free_word);
   if (!unlock_first) AddUnlock(leaf, batch);
   Status status = co_await PostAndFinish(op, leaf, batch);
+  Answer(served, status);
   if (!status.ok() || !old_block) co_return status;
   // The write is done, whether or not the old block can be given back.
   Status freed;

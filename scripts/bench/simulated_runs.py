@@ -17,8 +17,9 @@ WORKLOADS = {"load": "Load A", "a": "Workload A", "b": "Workload B", "c": "Workl
              "e": "Workload E"}
 LABELS = {"tree": "this tree", "sorted": "its sorted leaves", "uncached": "this tree, no cache", "sherman": "Sherman", "deft": "Deft",
           "chime": "CHIME", "smart": "SMART", "rolex": "ROLEX", "dex": "DEX", "fg": "uncached B-link (FG)", "rf_tree": "RF-tree (paper)"}
-# How this tree runs where it is not as it comes. Sorted leaves: as it was before its leaves had parts.
-OPTIONS = {"tree": [], "sorted": ["--sorted-leaves", "--share-reads", "off", "--combine-writes", "off"], "uncached": ["--cache", "off"]}
+# How this tree runs where it is not as it comes. Sorted leaves: as it was before its leaves had parts, read and written whole.
+OPTIONS = {"tree": [], "uncached": ["--cache", "off"],
+           "sorted": ["--sorted-leaves", "--share-reads", "off", "--combine-writes", "off", "--small-write-backs", "off"]}
 PERCENTILES = ["p50", "p99", "p999", "p9999"]
 
 

@@ -49,6 +49,8 @@ std::vector<std::string> AllOff() {
           "--small-write-backs",
           "off",
           "--back-off",
+          "off",
+          "--learn-splits",
           "off"};
 }
 

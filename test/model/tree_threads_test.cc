@@ -5,6 +5,7 @@
 // FARLEAF_STRESS_SEED=n runs with that seed, FARLEAF_STRESS_MS=n for so long.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdio>
 #include <random>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "test/model/stress_clients.h"
 #include "test/support/fabric_under_test.h"
 #include "test/support/options_off.h"
+#include "test/support/tree_fixture.h"
 
 namespace farleaf::index {
 namespace {
@@ -108,6 +110,29 @@ class ThreadsTest : public testing::TestWithParam<Threads> {
       {.servers = 2, .region_bytes = uint64_t{16} << 20, .chunk_bytes = dsm::kChunkBytesMin}};
   std::vector<Member> members;
 };
+
+/// Gets that are called on a worker ahead of Run look at cached nodes as all others do, beside one that changes them.
+TEST(GetAheadOfRunTest, CachedNodesStayWhileTheyAreLookedAt) {
+  for (const Geometry& geometry : {Geometry::Parted(4, 256), StressBytes()}) {
+    LocalTree tree({.geometry = geometry});
+    const std::string value(geometry.layout == Layout::kBytes ? 100 : 8, 'v');
+    ASSERT_TRUE(tree.Put(Fixed(0), value));
+    std::atomic<bool> ends{false};
+    std::thread reader([&] {
+      const std::unique_ptr<dsm::Worker> worker = tree.NewWorker();
+      dsm::FabricCounts counts;
+      std::string found;
+      for (uint64_t number = 0; !ends; ++number) {
+        OpContext op{*worker, counts};
+        auto got = worker->Run(tree.tree().Get(op, Fixed(Mix64(number % 20'000)), &found));
+        EXPECT_TRUE(got.ok()) << got.status();
+      }
+    });
+    for (uint64_t number = 0; number < 20'000; ++number) tree.Put(Fixed(Mix64(number)), value);
+    ends = true;
+    reader.join();
+  }
+}
 
 TEST_P(ThreadsTest, EveryAnswerIsLinearizableAndEveryPageAccountedFor) {
   const uint64_t seed = FromEnvironment("FARLEAF_STRESS_SEED", std::random_device()());

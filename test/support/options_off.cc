@@ -24,6 +24,9 @@ void TurnOff(TreeOption option, index::TreeOptions* options) {
     case TreeOption::kBackOff:
       options->back_off = index::BackOff::kOff;
       break;
+    case TreeOption::kLearnSplits:
+      options->learn_splits = index::LearnSplits::kOff;
+      break;
     case TreeOption::kValueHints:
       options->value_hint_bytes = 0;
       break;

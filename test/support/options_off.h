@@ -25,6 +25,7 @@ enum class TreeOption : uint8_t {
   kInPlace,
   kSmallWriteBacks,
   kBackOff,
+  kLearnSplits,
   kValueHints,
   kValueLists,
   kOrderedLeaves,
@@ -34,9 +35,9 @@ enum class TreeOption : uint8_t {
   kCache,
 };
 inline constexpr std::string_view kTreeOptionNames[] = {
-    "share_reads", "combine_writes", "hand_over",   "in_place",       "small_write_backs",
-    "back_off",    "value_hints",    "value_lists", "ordered_leaves", "scan_ahead",
-    "wide_cache",  "merging",        "cache"};
+    "share_reads", "combine_writes", "hand_over",   "in_place",    "small_write_backs",
+    "back_off",    "learn_splits",   "value_hints", "value_lists", "ordered_leaves",
+    "scan_ahead",  "wide_cache",     "merging",     "cache"};
 inline constexpr size_t kTreeOptions = std::size(kTreeOptionNames);
 
 void TurnOff(TreeOption option, index::TreeOptions* options);
@@ -98,7 +99,7 @@ inline void EveryOptionIsKnown(const index::TreeOptions& options) {
   [[maybe_unused]] const auto& [cache, cache_bytes, hop_threshold, lock_wait_ms, merge_below,
                                 merge_up_to, scan_leaves_max, value_hint_bytes, value_list_bytes,
                                 placement, read_sharing, write_combining, hand_over, in_place,
-                                small_write_backs, back_off] = options;
+                                small_write_backs, back_off, learn_splits] = options;
 }
 
 }  // namespace farleaf::test

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,7 +53,7 @@ class Rack {
                 Geometry geometry = Geometry::Parted(16), size_t value_bytes = 8)
       : geometry_(geometry), value_bytes_(value_bytes) {
     auto world = dsm::ModelWorld::Create(
-        {.model = OnlyTheWire(compute_servers), .region_bytes = uint64_t{128} << 20});
+        {.model = OnlyTheWire(compute_servers), .region_bytes = uint64_t{256} << 20});
     FARLEAF_CHECK(world.ok(), world.status());
     world_ = std::move(*world);
     for (uint64_t i = 0; i < compute_servers; ++i) Join(i, options);
@@ -103,12 +104,19 @@ class Rack {
     std::optional<ycsb::ScrambledZipfian> zipfian;
     if (plan.zipfian) zipfian.emplace(0, plan.keys, ycsb::ZipfianRanks::kRecords);
     popular_ = zipfian ? &*zipfian : nullptr;
+    return RunClients(plan.clients, [this, &plan](Member& member, uint64_t client) {
+      return Client(member, plan, client);
+    });
+  }
+  /// `client`: what each of so many clients of each compute server does, all from now on; the ns that it took.
+  uint64_t RunClients(uint64_t clients,
+                      const std::function<dsm::Task<void>(Member&, uint64_t)>& client) {
     world_->StartTiming();
     const uint64_t begun_ns = now_ns();
     for (size_t i = 0; i < members_.size(); ++i) {
-      world_->StartThread(static_cast<uint32_t>(i), 0, [this, i, &plan] {
-        for (uint64_t c = 0; c < plan.clients; ++c) {
-          members_[i].worker->Spawn(Client(members_[i], plan, c));
+      world_->StartThread(static_cast<uint32_t>(i), 0, [this, i, clients, &client] {
+        for (uint64_t c = 0; c < clients; ++c) {
+          members_[i].worker->Spawn(client(members_[i], c));
         }
       });
     }
@@ -122,7 +130,6 @@ class Rack {
   }
   double ReadsPerOperation() const { return PerOperation(members_[0].counts.reads, 0); }
 
- private:
   /// 8 bytes, or 24; in random order.
   std::string Key(uint64_t number) const {
     std::string key = Fixed(Mix64(number));
@@ -134,6 +141,7 @@ class Rack {
     return Fixed(number) + std::string(value_bytes_ - 8, 'v');
   }
 
+ private:
   void Join(uint64_t number, TreeOptions options) {
     Member member;
     auto pool = dsm::Pool::Join(world_->NewFabric(), {.seed = 1 + number}, &world_->clock());

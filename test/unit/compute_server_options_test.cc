@@ -209,7 +209,7 @@ TEST(ComputeServerOptionsTest, WhatIsGivenForTheTreeReachesIt) {
   const Parsed parsed =
       Parse({"--bootstrap", "file:pool", "--value-hint-bytes", "1MiB", "--value-list-bytes", "2MiB",
              "--scan-leaves-max", "8", "--placement", "hashed", "--small-write-backs", "off",
-             "--back-off", "off"});
+             "--back-off", "off", "--learn-splits", "off"});
   ASSERT_TRUE(parsed.status.ok()) << parsed.status;
   const index::TreeOptions& tree = parsed.options.pool.tree;
   EXPECT_EQ(tree.value_hint_bytes, uint64_t{1} << 20);
@@ -218,6 +218,7 @@ TEST(ComputeServerOptionsTest, WhatIsGivenForTheTreeReachesIt) {
   EXPECT_EQ(tree.placement, index::Placement::kHashed);
   EXPECT_EQ(tree.small_write_backs, index::SmallWriteBacks::kOff);
   EXPECT_EQ(tree.back_off, index::BackOff::kOff);
+  EXPECT_EQ(tree.learn_splits, index::LearnSplits::kOff);
 }
 
 TEST(ComputeServerOptionsTest, TheHelpHasASectionForEachEngine) {

@@ -221,13 +221,14 @@ Task<void> InsertAll(LoadRun* run, BlinkTree* tree, dsm::Worker* worker) {
 
 class RefreshTrafficTest : public testing::TestWithParam<Load> {};
 
-TEST_P(RefreshTrafficTest, TakesASmallShareOfALoadsBytes) {
-  const Load& load = GetParam();
+/// Of the load's bytes, in percent, those that keep the caches fresh.
+double RefreshShare(const Load& load, LearnSplits learn_splits = LearnSplits::kOn) {
   constexpr uint64_t kSeed = 11, kCoroutines = 2;
   LoadRun run{.keys = test::Amount{.small = 20'000, .usual = 60'000, .large = 1'000'000},
               .order = load.order};
   InterleavedMembers members({.seed = kSeed,
                               .geometry = load.geometry,
+                              .tree = {.learn_splits = learn_splits},
                               .members = load.members,
                               .region_bytes = uint64_t{32} << 20 | run.keys * 32});
   for (Member& member : members.members()) {
@@ -250,16 +251,26 @@ TEST_P(RefreshTrafficTest, TakesASmallShareOfALoadsBytes) {
     refreshes += stats.cache_refreshes, path_count += stats.path_refreshes;
   }
   std::printf(
-      "%s: %lu keys, %.3f round trips and %.0f bytes an insert; percent of them: descents %.2f, "
+      "%s, %s: %lu keys, %.3f round trips and %.0f bytes an insert; percent of them: descents "
+      "%.2f, "
       "path refreshes %.2f "
       "(%lu), beside "
       "hops %.2f, cache refreshes %.2f (%lu)\n",
-      load.name, run.keys,
+      load.name, learn_splits == LearnSplits::kOn ? "learns splits" : "does not", run.keys,
       static_cast<double>(run.counts.round_trips) / static_cast<double>(run.keys),
       static_cast<double>(bytes) / static_cast<double>(run.keys), share(descents), share(paths),
       path_count, share(hops), share(caches), refreshes);
-  EXPECT_LE(share(descents + paths + hops + caches), 5.0);
+  return share(descents + paths + hops + caches);
 }
+
+TEST_P(RefreshTrafficTest, TakesASmallShareOfALoadsBytes) {
+  EXPECT_LE(RefreshShare(GetParam()), 5.0);
+}
+
+TEST_P(RefreshTrafficTest, IsLessForParentsThatLearn) {
+  EXPECT_LE(RefreshShare(GetParam()), RefreshShare(GetParam(), LearnSplits::kOff));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Loads, RefreshTrafficTest,
     testing::Values(Load{"Random2", Order::kRandom, 2}, Load{"Random4", Order::kRandom, 4},
