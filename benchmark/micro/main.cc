@@ -162,6 +162,19 @@ void RegisterAll(Data* data) {
   benchmark::RegisterBenchmark("btree_map_get", BtreeMapGet, data);
 }
 
+constexpr std::string_view kHelp =
+    R"(micro: what pieces of an operation cost on this machine, beside the least that they can cost
+      [--keys=N]                 keys of the trees and of what they are compared with (1000 to 1000000000)
+      [--bootstrap=URL]          verbs and trees of this pool, too: file:PATH or memcached://HOST:PORT/CLUSTER
+micro --operations: CPU time, allocations, round trips and bytes of a tree's operations, one at a time
+      [--leaf-layout=parted|sorted|both] [--layout=bytes [--value-bytes=N] [--in-place=on|off]]
+      [--rounds=N] [--batch=N]   batches of each operation, operations of a batch
+      [--warmup=N]               of each operation ahead of all rounds
+      [--only=OPERATION] [--copy-mib=N] [--json=FILE]
+      [--paced]                  a round for each line of standard input (scripts/compare_micro.py)
+Google Benchmark's own, for the first form:
+)";
+
 /// What the command line asks for, besides Google Benchmark's flags.
 struct Arguments {
   bool operations = false;
@@ -191,6 +204,8 @@ std::string TakeArguments(int* argc, char** argv, Arguments* arguments) {
   int kept = 0;
   for (int i = 0; i < *argc; ++i) {
     const std::string_view argument = argv[i];
+    if (argument == "--help")
+      std::cout << kHelp << std::flush;  // Google Benchmark adds its own, and ends
     if (argument == "--operations") {
       arguments->operations = true;
     } else if (names(argument, "--keys=")) {

@@ -1,6 +1,6 @@
 // The first try at a lock: what is posted if nobody in this process has the page.
 //
-// By itself it is what usually takes a lock (LockPage, ModifyInParts). It may also stand beside something else,
+// By itself it is what usually takes a lock (LockPage, ModifyInParts, ModifyInLeaf). It may also stand beside something else,
 // in the same round trip: the parent's, beside the write-back that it is to be told of. That one is asked for
 // once, and not waited for; without it the publication finds and locks the parent. Nobody may read anything
 // into the parent's image but what it is at the time of the lock: it is edited only behind the write-back's
@@ -37,6 +37,14 @@ bool BlinkTree::TakeBegunParts(LockedPage& leaf) {
   if (!leaf.begun.status.ok() || leaf.begun.old != dsm::kUnlockedWord) return false;
   leaf.lock_word = std::exchange(leaf.begun, {}).word;
   leaf.BeginPartChanges(leaf.wanted);
+  return true;
+}
+
+bool BlinkTree::TakeBegunLeaf(LockedPage& leaf) {
+  if (!leaf.begun.status.ok() || leaf.begun.old != dsm::kUnlockedWord) return false;
+  if (leaf.Open(info_.geometry) != OpenOutcome::kValid) return false;
+  leaf.lock_word = std::exchange(leaf.begun, {}).word;
+  leaf.BeginChanges(info_.geometry);
   return true;
 }
 

@@ -300,12 +300,18 @@ Task<Status> BlinkTree::LockNodeFor(OpContext& op, std::string_view key, Level l
   const uint64_t give_up_ns = WaitDeadlineNs(op);
   uint64_t wait_ns = kBackoffNsMin;
   for (;;) {
-    auto path = co_await FindNode(op, key, Side::kAt, level, freshness);
-    if (!path.ok()) co_return path.status();
-    if (!path->complete) co_return Status::Ok();  // the tree is not that high
-    GlobalAddress address = path->node;
+    GlobalAddress address;
+    if (locked.held() || locked.begun.word != 0) {
+      address = locked.address;
+    } else {
+      auto path = co_await FindNode(op, key, Side::kAt, level, freshness);
+      if (!path.ok()) co_return path.status();
+      if (!path->complete) co_return Status::Ok();  // the tree is not that high
+      address = path->node;
+    }
     while (!address.is_null()) {
-      Status status = co_await LockPage(op, address, lock_class, give_up_ns, locked);
+      Status status;
+      if (!locked.held()) status = co_await LockPage(op, address, lock_class, give_up_ns, locked);
       if (!status.ok() || locked.turn.served) co_return status;
       if (!locked.held()) {
         // What died still leads on, to a page that is locked until the parents know of it: whoever waits

@@ -77,8 +77,8 @@ void BlinkTree::CombineInLeaf(LockedPage& leaf, dsm::LocalLockTable::TakenWork* 
                            (FitOf(node, change.key, Side::kAt, 0) == Fit::kCovers ||
                             Mutated(Mutation::kCombinesOtherLeaves));
     const bool done = same_leaf && ApplyInLeaf(leaf, change);
-    if (!done) {
-      change.alone |= same_leaf;  // not to be looked at again by each who holds the lock
+    if (same_leaf && !done) {
+      change.alone = true;  // not to be looked at again by each who holds the lock
       change.Forget();
     } else if (std::exchange(change.merges, false)) {
       merges = &change;
@@ -99,8 +99,8 @@ void BlinkTree::CombineInLeaf(LockedPage& leaf, dsm::LocalLockTable::TakenWork* 
 Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_view key,
                                                    const ModifyFunction& modify, CurrentValue use) {
   EntryChange change(this, key, modify, use);
-  change.alone = GoesOutOfLine(modify, use, &change.replacement);
-  if (!change.alone) {
+  const bool goes_out_of_line = GoesOutOfLine(modify, use, &change.replacement);
+  if (!goes_out_of_line) {
     if (auto done = ModifyInPlace(op, key, modify, use)) co_return std::move(*done);
   }
   FARLEAF_CO_RETURN_IF_ERROR(CheckKey(key));
@@ -108,10 +108,26 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_vi
     // What cannot be resolved yet is no reason to fail this write.
     [[maybe_unused]] Status resolved = co_await ResolveDue(op, 0);
   }
-  change.Forget();
+  if (!goes_out_of_line) change.Forget();
+  change.alone = goes_out_of_line;  // nobody else decides it, and its replacement stays
   LockedPage leaf;
   if (options_.write_combining == WriteCombining::kOn) leaf.work = &change;
-  Status status = co_await LockNodeFor(op, key, 0, LeftLockClass(0), leaf);
+  // What usually happens, in one frame: nobody has the leaf, and it is the one expected.
+  bool in_hand = false;
+  SearchCache::Path path;
+  if (caching()) path = cache_.Find(key, Side::kAt, 0);
+  if (path.complete && !path.node.is_null()) {
+    Batch batch(path.node.server());
+    if (BeginLock(path.node, LeftLockClass(0), leaf, batch)) {
+      NoteCacheHits(op, 1);
+      Status posted = co_await op.worker.RoundTrip(batch, op.counts);
+      leaf.begun.status = std::move(posted);
+      in_hand = TakeBegunLeaf(leaf) &&
+                FitOf(leaf.node(info_.geometry), key, Side::kAt, 0) == Fit::kCovers;
+    }
+  }
+  Status status;
+  if (!in_hand) status = co_await LockNodeFor(op, key, 0, LeftLockClass(0), leaf);
   if (!status.ok()) co_return status;
   if (leaf.turn.served) {
     if (!change.status.ok()) co_return change.status;
@@ -144,7 +160,14 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_vi
       current = fetched;
     }
   }
-  Decide(change, current);
+  if (goes_out_of_line && !at.found) {
+    // GoesOutOfLine has what is to be done where the key is absent.
+    change.status = CheckValue(change.replacement);
+    change.result.action = change.status.ok() ? ModifyAction::kWrite : ModifyAction::kKeep;
+  } else {
+    change.replacement.clear();
+    Decide(change, current);
+  }
   if (change.result.action == ModifyAction::kKeep) {
     Status unlocked = co_await Unlock(op, leaf);
     if (!unlocked.ok()) co_return unlocked;

@@ -257,10 +257,12 @@ class BlinkTree final : public RangeIndex {
   Task<Status> ClaimRedoArea(OpContext& op, dsm::ServerId server);
   // begin_lock.cc
   /// Puts the verbs that lock a page into `batch`, if nobody in this process has it. Then the batch's status
-  /// goes into `locked.begun`, which TakeBegunParts or LockPage takes up.
+  /// goes into `locked.begun`, which TakeBegunParts, TakeBegunLeaf or LockPage takes up.
   bool BeginLock(GlobalAddress address, LockClass lock_class, LockedPage& locked, Batch& batch);
   /// Whether the lock that was begun is had, with the parts in hand; else it stays begun.
   bool TakeBegunParts(LockedPage& leaf);
+  /// The same with the whole leaf in hand, of a tree whose leaves are not parted.
+  bool TakeBegunLeaf(LockedPage& leaf);
   static constexpr uint64_t kNoWait = 1;  ///< of LockPage: DeadlineExceeded where it would wait
   GlobalAddress CachedParentOf(const Publication& publication) const;  ///< null: not known
   /// Posts batches[0], and beside it what locks `known`. Then publication.parent is begun, or null.
@@ -282,7 +284,8 @@ class BlinkTree final : public RangeIndex {
                               FirstTry* first, NotTaken* not_taken);
   /// Writes the record of a page that may die, for a lock that was handed over.
   Task<Status> Announce(OpContext& op, LockedPage& locked);
-  /// Locks the node at `level` that covers `key`. Ok without held(): the tree is not that high.
+  /// Locks the node at `level` that covers `key`, from the page on whose lock is begun or held already, if one is. Ok
+  /// without held(): the tree is not that high, or its work was done by who held it (turn.served).
   Task<Status> LockNodeFor(OpContext& op, std::string_view key, Level level, LockClass lock_class,
                            LockedPage& locked);
   /// Turn and lock word for a page that nothing names yet; the word is put into the buffer.

@@ -146,10 +146,14 @@ Task<Status> BlinkTree::PrepareValue(OpContext& op, std::string_view value, dsm:
   }
   where.unique_id = pool_->NextUniqueId();
   fresh.address = where.block;
-  fresh.bytes.assign(RoundUp(used, 8), std::byte{0});
+  fresh.bytes.clear();
+  fresh.bytes.reserve(RoundUp(used, 8));
+  fresh.bytes.resize(kBlockHeaderBytes);
+  const auto payload = AsBytes(value);
+  fresh.bytes.insert(fresh.bytes.end(), payload.begin(), payload.end());
+  fresh.bytes.resize(RoundUp(used, 8));
   StoreLittle<uint64_t>(fresh.bytes.data(), where.unique_id);
   StoreLittle<uint32_t>(fresh.bytes.data() + 12, where.length);
-  std::memcpy(fresh.bytes.data() + kBlockHeaderBytes, value.data(), value.size());
   StoreLittle<uint32_t>(fresh.bytes.data() + 8, BlockCrc(std::span(fresh.bytes).first(used)));
   EncodeOutOfLine(where, fresh.encoded);
   co_return Status::Ok();

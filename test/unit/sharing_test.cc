@@ -142,6 +142,10 @@ struct ZipfianCase {
   double reads_most;   ///< READs an operation
 };
 
+void PrintTo(const ZipfianCase& one, std::ostream* out) {
+  *out << (one.kind == Kind::kGet ? "gets, " : "updates, ") << one.clients << " in flight";
+}
+
 class ZipfianCostsTest : public testing::TestWithParam<ZipfianCase> {
  protected:
   static void Run(Rack& rack, const ZipfianCase& one, uint64_t keys, uint64_t operations) {
