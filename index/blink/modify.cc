@@ -99,7 +99,9 @@ void BlinkTree::CombineInLeaf(LockedPage& leaf, dsm::LocalLockTable::TakenWork* 
 Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_view key,
                                                    const ModifyFunction& modify, CurrentValue use) {
   EntryChange change(this, key, modify, use);
-  const bool goes_out_of_line = GoesOutOfLine(modify, use, &change.replacement);
+  std::string for_absent;  // the value that the key gets if it is absent, in no other's reach
+  const bool goes_out_of_line = GoesOutOfLine(modify, use, &for_absent);
+  change.alone = goes_out_of_line;
   if (!goes_out_of_line) {
     if (auto done = ModifyInPlace(op, key, modify, use)) co_return std::move(*done);
   }
@@ -108,8 +110,6 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_vi
     // What cannot be resolved yet is no reason to fail this write.
     [[maybe_unused]] Status resolved = co_await ResolveDue(op, 0);
   }
-  if (!goes_out_of_line) change.Forget();
-  change.alone = goes_out_of_line;  // nobody else decides it, and its replacement stays
   LockedPage leaf;
   if (options_.write_combining == WriteCombining::kOn) leaf.work = &change;
   // What usually happens, in one frame: nobody has the leaf, and it is the one expected.
@@ -161,11 +161,10 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInLeaf(OpContext& op, std::string_vi
     }
   }
   if (goes_out_of_line && !at.found) {
-    // GoesOutOfLine has what is to be done where the key is absent.
+    change.replacement = std::move(for_absent);
     change.status = CheckValue(change.replacement);
     change.result.action = change.status.ok() ? ModifyAction::kWrite : ModifyAction::kKeep;
   } else {
-    change.replacement.clear();
     Decide(change, current);
   }
   if (change.result.action == ModifyAction::kKeep) {

@@ -192,7 +192,7 @@ void BlinkTree::Combine(LockedPage& leaf, LeafParts& parts, uint64_t fence_diges
     const bool same_leaf =
         change.fence_digest == fence_digest || Mutated(Mutation::kCombinesOtherLeaves);
     const bool done = same_leaf && Apply(parts, change, dirty) == Applied::kDone;
-    if (!done) change.Forget();
+    if (same_leaf && !done) change.Forget();
     (done ? served : &left)->push_back(waiter);
   }
   locks.PutBack(leaf.address, left);

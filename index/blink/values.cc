@@ -4,7 +4,6 @@
 // value was overwritten or deleted meanwhile, and the leaf is read again. A new value always takes a
 // new block, written in the same batch as the leaf and ahead of it.
 #include <algorithm>
-#include <cstring>
 
 #include "dsm/base/bytes.h"
 #include "dsm/base/mutation.h"

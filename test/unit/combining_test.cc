@@ -122,7 +122,7 @@ TEST_P(WholeLeafCombiningTest, EachChangeHasItsOwnAnswer) {
   Rack rack = MakeRack();
   rack.Load(8);
   const std::string large(1'000, 'L'), wrong(9, 'w');
-  std::vector<std::string> ends(9);
+  std::vector<std::string> ends(10);
   const auto client = [&](Rack::Member& member, uint64_t number) -> dsm::Task<void> {
     OpContext op{*member.worker, member.counts};
     const std::string value = rack.Value(100 + number);
@@ -146,6 +146,11 @@ TEST_P(WholeLeafCombiningTest, EachChangeHasItsOwnAnswer) {
       key = rack.Key(3);
       auto updated = co_await member.tree->Update(op, key, bytes() ? large : wrong);
       tell(updated);
+    } else if (number == 9) {
+      key = rack.Key(60);
+      const std::string stored = bytes() ? large : value;
+      auto fresh = co_await member.tree->Put(op, key, stored);
+      tell(fresh);
     } else if (number == 7) {
       key = rack.Key(51);
       auto updated = co_await member.tree->Update(op, key, value);
@@ -162,10 +167,10 @@ TEST_P(WholeLeafCombiningTest, EachChangeHasItsOwnAnswer) {
       tell(modified.ok() ? Result<bool>(modified->existed) : Result<bool>(modified.status()));
     }
   };
-  rack.RunClients(9, client);
-  EXPECT_EQ(rack.stats().combined, bytes() ? 7u : 8u);
-  const std::vector<std::string> expected = {"yes", "yes",   "yes", "no", "yes",
-                                             "no",  ends[6], "no",  "yes"};
+  rack.RunClients(10, client);
+  EXPECT_EQ(rack.stats().combined, bytes() ? 7u : 9u);
+  const std::vector<std::string> expected = {"yes", "yes",   "yes", "no",  "yes",
+                                             "no",  ends[6], "no",  "yes", "yes"};
   EXPECT_EQ(ends, expected);
   EXPECT_EQ(ends[6] == "yes", bytes()) << ends[6];
   const auto get = [&](uint64_t number) {
@@ -179,6 +184,7 @@ TEST_P(WholeLeafCombiningTest, EachChangeHasItsOwnAnswer) {
   EXPECT_EQ(get(2), rack.Value(2));
   EXPECT_EQ(get(3), bytes() ? large : rack.Value(3));
   EXPECT_EQ(get(8), rack.Value(108));
+  EXPECT_EQ(get(60), bytes() ? large : rack.Value(109));
   EXPECT_EQ(get(50), "none");
   EXPECT_EQ(get(51), "none");
 }
