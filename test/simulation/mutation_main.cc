@@ -72,7 +72,7 @@ constexpr Case kCases[] = {
     {Mutation::kIgnoreFailedBatch, "ignore_failed_batch", "hot_key", "drops", 100},
     {Mutation::kRightUnlockedBeforeLeft, "right_unlocked_before_left", "tiny_tree", "none", 1000},
     {Mutation::kSplitUnlocksBeforePublish, "split_unlocks_before_publish", "many_members", "none",
-     2500},
+     5000},
     {Mutation::kMergeKillsRightFirst, "merge_kills_right_first", "moving_window", "crashes", 3000,
      Leaves::kAny, kMerging, "many_members"},
     {Mutation::kMergeForgetsParents, "merge_forgets_parents", "moving_window", "none", 500,
