@@ -24,9 +24,9 @@ namespace farleaf::index {
 
 inline constexpr uint64_t kRoundTripNs = 2'000;
 
-inline dsm::CostModel OnlyTheWire(uint64_t compute_servers) {
+inline dsm::CostModel OnlyTheWire(uint64_t compute_servers, uint64_t memory_servers) {
   dsm::CostModel model;
-  model.memory_servers = 2;
+  model.memory_servers = memory_servers;
   model.compute_servers = compute_servers;
   model.cores = 16;
   model.wire_ns = kRoundTripNs / 2;
@@ -50,10 +50,11 @@ class Rack {
   };
 
   explicit Rack(uint64_t compute_servers = 1, TreeOptions options = {},
-                Geometry geometry = Geometry::Parted(16), size_t value_bytes = 8)
+                Geometry geometry = Geometry::Parted(16), size_t value_bytes = 8,
+                uint64_t memory_servers = 2)
       : geometry_(geometry), value_bytes_(value_bytes) {
-    auto world = dsm::ModelWorld::Create(
-        {.model = OnlyTheWire(compute_servers), .region_bytes = uint64_t{256} << 20});
+    auto world = dsm::ModelWorld::Create({.model = OnlyTheWire(compute_servers, memory_servers),
+                                          .region_bytes = uint64_t{256} << 20});
     FARLEAF_CHECK(world.ok(), world.status());
     world_ = std::move(*world);
     for (uint64_t i = 0; i < compute_servers; ++i) Join(i, options);
