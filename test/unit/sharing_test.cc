@@ -155,6 +155,15 @@ class ZipfianCostsTest : public testing::TestWithParam<ZipfianCase> {
               .keys = keys,
               .zipfian = true});
   }
+  static void ExpectWithin(const Rack& rack, const ZipfianCase& one) {
+    const double round_trips = rack.RoundTripsPerOperation();
+    std::printf("%s, %4lu in flight: %.4f round trips, %.4f READs an operation\n",
+                one.kind == Kind::kGet ? "get" : "update", static_cast<unsigned long>(one.clients),
+                round_trips, rack.ReadsPerOperation());
+    EXPECT_GE(round_trips, one.least) << "better than was thought possible: count again";
+    EXPECT_LE(round_trips, one.most);
+    EXPECT_LE(rack.ReadsPerOperation(), one.reads_most);
+  }
 };
 
 TEST_P(ZipfianCostsTest, OfOneComputeServerOverAFabricThatSuspends) {
@@ -163,13 +172,7 @@ TEST_P(ZipfianCostsTest, OfOneComputeServerOverAFabricThatSuspends) {
   constexpr uint64_t kKeys = 100'000;
   rack.Load(kKeys);
   Run(rack, one, kKeys, 200'000);
-  const double round_trips = rack.RoundTripsPerOperation();
-  std::printf("%s, %4lu in flight: %.4f round trips, %.4f READs an operation\n",
-              one.kind == Kind::kGet ? "get" : "update", static_cast<unsigned long>(one.clients),
-              round_trips, rack.ReadsPerOperation());
-  EXPECT_GE(round_trips, one.least) << "better than was thought possible: count again";
-  EXPECT_LE(round_trips, one.most);
-  EXPECT_LE(rack.ReadsPerOperation(), one.reads_most);
+  ExpectWithin(rack, one);
 }
 
 INSTANTIATE_TEST_SUITE_P(InFlight, ZipfianCostsTest,
@@ -191,12 +194,7 @@ TEST_P(ZipfianCostsOfTenMillionKeysTest, OfOneComputeServerOverAFabricThatSuspen
   // Until what is popular has been met.
   Run(rack, {Kind::kGet, 64, 0, 0, 0}, kKeys, 1'000'000);
   Run(rack, one, kKeys, 1'000'000);
-  std::printf("%s, %4lu in flight: %.4f round trips, %.4f READs an operation\n",
-              one.kind == Kind::kGet ? "get" : "update", static_cast<unsigned long>(one.clients),
-              rack.RoundTripsPerOperation(), rack.ReadsPerOperation());
-  EXPECT_GE(rack.RoundTripsPerOperation(), one.least);
-  EXPECT_LE(rack.RoundTripsPerOperation(), one.most);
-  EXPECT_LE(rack.ReadsPerOperation(), one.reads_most);
+  ExpectWithin(rack, one);
 }
 
 INSTANTIATE_TEST_SUITE_P(InFlight, ZipfianCostsOfTenMillionKeysTest,
