@@ -285,18 +285,24 @@ boot_best() {
   boot "$accel" "$boot_s" || machine_failed "$failed_machine" "a machine did not start: $reason"
 }
 
+# follow MACHINE out|err: shows it until the machine has ended. A tail of two files may miss the end of one: it takes
+# one change at a time, and at most one more once the machine is gone.
+follow() { tail -c +1 -s 0.05 --pid="${qemu[$1]}" -f "$work/$1/$2"; }
+
 # start_command MACHINE: shows its output from now on.
 start_command() {
-  local name=$1 pid=${qemu[$1]}
+  local name=$1
   case $name in
     main)
-      tail -c +1 -s 0.05 --pid="$pid" -f "$work/main/out" &
+      follow main out &
       show+=($!)
-      tail -c +1 -s 0.05 --pid="$pid" -f "$work/main/err" >&2 &
+      follow main err >&2 &
       show+=($!)
       ;;
     server)
-      tail -q -c +1 -s 0.05 --pid="$pid" -f "$work/server/out" "$work/server/err" | sed -u 's/^/server: /' >&2 &
+      follow server out | sed -u 's/^/server: /' >&2 &
+      show+=($!)
+      follow server err | sed -u 's/^/server: /' >&2 &
       show+=($!)
       ;;
   esac
