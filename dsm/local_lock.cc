@@ -1,6 +1,8 @@
 #include "dsm/local_lock.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace farleaf::dsm {
 
@@ -11,11 +13,48 @@ LocalLockTable::Entry* LocalLockTable::Find(Shard& shard, GlobalAddress address)
   return nullptr;
 }
 
+LocalLockTable::Entry* LocalLockTable::TakeTurn(Shard& shard, GlobalAddress address,
+                                                LockClass lock_class) {
+  Entry* entry = Find(shard, address);
+  if (entry == nullptr) {
+    shard.held.push_back({.address = address, .last_class = lock_class});
+    return nullptr;
+  }
+  if (entry->parked == nullptr || entry->parked->lock_class >= lock_class) return entry;
+  std::exchange(entry->parked, nullptr)->lost.store(true, std::memory_order_relaxed);
+  if (entry->first == nullptr) entry->last_class = lock_class;
+  return nullptr;
+}
+
 bool LocalLockTable::TryAcquire(GlobalAddress address, LockClass lock_class) {
   Shard& shard = ShardOf(address);
   std::lock_guard lock(shard.lock);
-  if (Find(shard, address)) return false;
-  shard.held.push_back({.address = address, .last_class = lock_class});
+  return TakeTurn(shard, address, lock_class) == nullptr;
+}
+
+bool LocalLockTable::Park(GlobalAddress address, Parked* parked) {
+  Shard& shard = ShardOf(address);
+  std::lock_guard lock(shard.lock);
+  Entry* entry = Find(shard, address);
+  FARLEAF_CHECK(entry && entry->parked == nullptr, address);
+  if (entry->waiting_max > parked->lock_class) {  // or was
+    entry->waiting_max = 0;
+    for (const Acquiring* at = entry->first; at; at = at->next_) {
+      entry->waiting_max = std::max(entry->waiting_max, at->turn_.slot_class);
+    }
+    if (entry->waiting_max > parked->lock_class) return false;
+  }
+  entry->parked = parked;
+  return true;
+}
+
+bool LocalLockTable::Unpark(GlobalAddress address, Parked* parked) {
+  Shard& shard = ShardOf(address);
+  std::lock_guard lock(shard.lock);
+  if (parked->lost.load(std::memory_order_relaxed)) return false;
+  Entry* entry = Find(shard, address);
+  FARLEAF_CHECK(entry && entry->parked == parked, address);
+  entry->parked = nullptr;
   return true;
 }
 
@@ -26,17 +65,16 @@ bool LocalLockTable::Acquiring::await_ready() {
 bool LocalLockTable::Acquiring::await_suspend(std::coroutine_handle<> handle) {
   Shard& shard = table_->ShardOf(address_);
   std::lock_guard lock(shard.lock);
-  Entry* entry = Find(shard, address_);
-  if (entry == nullptr) {  // released since await_ready looked
-    shard.held.push_back({.address = address_, .last_class = turn_.slot_class});
-    return false;
-  }
+  Entry* entry = TakeTurn(shard, address_, turn_.slot_class);
+  if (entry == nullptr) return false;  // released since await_ready looked
   if (entry->last_class < behind_min_) {
     turn_.refused = true;
     return false;
   }
   handle_ = handle;
   AddWaiting(shard, 1);
+  const LockClass mine = turn_.slot_class;
+  entry->waiting_max = entry->last ? std::max(entry->waiting_max, mine) : mine;
   (entry->last ? entry->last->next_ : entry->first) = this;
   entry->last = this;
   entry->last_class = turn_.slot_class;
@@ -122,6 +160,9 @@ void LocalLockTable::PutBack(GlobalAddress address, std::span<Acquiring* const> 
   Entry* entry = Find(shard, address);
   FARLEAF_CHECK(entry, "put work back for a page that is not held", address);
   AddWaiting(shard, taken.size());
+  for (const Acquiring* waiter : taken) {
+    entry->waiting_max = std::max(entry->waiting_max, waiter->turn_.slot_class);
+  }
   taken.back()->next_ = entry->first;
   if (entry->first == nullptr) entry->last = taken.back();
   entry->first = taken.front();

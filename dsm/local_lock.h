@@ -12,7 +12,8 @@
 //   - at most one coroutine of the process holds the turn for an address;
 //   - a remote lock is passed on only after the holder's write-back completed, and at most
 //     handovers_max times in a row, so that other compute servers get theirs;
-//   - waiters are served first come, first served;
+//   - waiters are served first come, first served, but that a turn whose holder is parked (it waits for a redo
+//     slot, and has touched nothing) is taken from him by who wants the page as of a higher class;
 //   - a remote lock is passed on only to an acquisition of the class of the one that took it, or a
 //     higher one: the lock brings its redo slot along (dsm/remote_lock.h, the argument on deadlock); and to
 //     one that expects as much of the page as the holder has of it;
@@ -56,6 +57,14 @@ class LocalLockTable {
     size_t image_bytes = 0;  ///< that come along where the remote lock is handed over
     bool served = false;     ///< no turn at all: the work was done by the holder
     bool refused = false;    ///< no turn at all: held as of too low a class
+  };
+
+  /// Of the holder of a turn who waits for a redo slot: he keeps the turn, so that others of the page wait behind him
+  /// and their work is done along with his, but not against those of a higher class, who may hold the very slot.
+  struct Parked {
+    explicit Parked(LockClass held_as) : lock_class(held_as) {}
+    const LockClass lock_class;
+    std::atomic<bool> lost{false};  ///< the turn is another's by now
   };
 
   /// The process is gone (Pool::Abandon): turns and remote locks are not given back any more.
@@ -126,6 +135,11 @@ class LocalLockTable {
 
   /// The turn, if nobody has it: without the remote lock, and without waiting.
   bool TryAcquire(GlobalAddress address, LockClass lock_class);
+  /// The holder of the turn, who does not have the remote lock, waits for a slot until he calls Unpark. False: someone
+  /// of a higher class waits already; the turn is to be released.
+  bool Park(GlobalAddress address, Parked* parked);
+  /// Whether he has the turn still.
+  bool Unpark(GlobalAddress address, Parked* parked);
   /// Whether the holder should leave the remote lock held for a local waiter. If so it must end with
   /// HandOver: waiters do not go away.
   bool ShouldHandOver(GlobalAddress address, const Turn& turn);
@@ -140,7 +154,9 @@ class LocalLockTable {
     GlobalAddress address;
     Acquiring* first = nullptr;
     Acquiring* last = nullptr;
-    LockClass last_class = 0;  ///< of the waiter that came last, or of the holder
+    LockClass last_class = 0;   ///< of the waiter that came last, or of the holder
+    LockClass waiting_max = 0;  ///< no waiter's class is higher
+    Parked* parked = nullptr;   ///< the holder, while he waits for a slot
   };
   struct alignas(64) Shard {
     SpinLock lock;
@@ -151,6 +167,8 @@ class LocalLockTable {
 
   Shard& ShardOf(GlobalAddress address) { return shards_[Mix64(address.word()) % kShards]; }
   static Entry* Find(Shard& shard, GlobalAddress address);
+  /// The turn, if nobody has it, or who has it is parked as of a lower class; null. Else whose it is. REQUIRES: shard locked.
+  static Entry* TakeTurn(Shard& shard, GlobalAddress address, LockClass lock_class);
   /// False: nobody waits for what hashes here. Who begins to wait at this moment may be missed: Release finds him.
   static bool AnyoneWaits(const Shard& shard) {
     return shard.waiting.load(std::memory_order_relaxed) > 0;

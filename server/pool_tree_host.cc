@@ -196,6 +196,7 @@ void PoolTreeHost::AppendStats(std::string* text) const {
     line("cache_refresh_bytes", stats.cache_refresh_bytes - open.warming.bytes_read);
     line("torn_reads", stats.torn_reads);
     line("lock_conflicts", stats.lock_conflicts);
+    line("redo_slot_waits", stats.slot_waits);
     line("handovers", stats.handovers);
     line("separators_completed", stats.separators_completed);
   }

@@ -35,6 +35,8 @@ constexpr TreeCounter kTreeCounters[] = {
     {"retries", kRetries, "cause", "restart", &index::TreeStats::restarts},
     {"retries", kRetries, "cause", "stale_lock", &index::TreeStats::stale_locks},
     {"retries", kRetries, "cause", "stale_part", &index::TreeStats::stale_parts},
+    {"redo_slot_waits", "Waits for one of this member's redo slots.", "", "",
+     &index::TreeStats::slot_waits},
     {"lock_handovers", "Locks passed on without the network.", "", "",
      &index::TreeStats::handovers},
     {"combined_changes", "Changes made by another operation's holder of the lock.", "", "",

@@ -44,9 +44,11 @@ enum class Mutation : uint8_t {
   kScanTrustsOpenChains,       ///< a scan does not ask for the parts that entries went on to
   kScanTrustsPlacementHint,    ///< a scan believes what is remembered of a leaf's placement
   kJoinsReadInFlight,          ///< a get takes the answer of a READ that was posted before it began
-  kNoUpkeep,                   ///< a member that is idle lets go no lock that it has lost sight of
+  kParkedTurnKept,     ///< who waits for a redo slot keeps the page from those who may hold it
+  kSlotKeptWhileBusy,  ///< who waits for a lock of another's keeps a slot that may be wanted there
+  kNoUpkeep,           ///< a member that is idle lets go no lock that it has lost sight of
 };
-inline constexpr uint8_t kMutations = 34;
+inline constexpr uint8_t kMutations = 36;
 
 #ifdef FARLEAF_MUTABLE
 bool Mutated(Mutation mutation);

@@ -22,8 +22,6 @@ namespace farleaf::index {
 
 namespace {
 
-constexpr uint64_t kSlotWaitNs = 100 * kNsPerUs;
-
 /// The tree's first leaf on its way.
 struct FirstLeaf {
   dsm::PageClass page_class;
@@ -51,13 +49,13 @@ Task<Status> PostAgain(OpContext& op, Batch& batch) {
 
 Task<Status> LockFirstLeaf(OpContext& op, dsm::Pool& pool, FirstLeaf& leaf) {
   dsm::RedoSlots& slots = pool.redo_slots(leaf.address.server());
+  const std::atomic<bool> lost = false;  // nothing
   for (;;) {
-    if (const auto word = slots.Take(LeftLockClass(0))) {
+    if (auto word = co_await slots.TakeInTurn(op.worker, LeftLockClass(0), op.deadline_ns, lost)) {
       leaf.lock_word = *word;
       co_return Status::Ok();
     }
     if (op.expired()) co_return Status::DeadlineExceeded("waiting for a redo slot");
-    co_await op.worker.Sleep(kSlotWaitNs);
   }
 }
 

@@ -61,10 +61,15 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
                                        "' is locked in this process");
   }
   uint64_t wait_ns = kBackoffNsMin;
+  Contention contention;
   for (;;) {
-    auto attempt = co_await TryLockPage(op, lock_class, give_up_ns, locked, &first);
+    auto attempt = co_await TryLockPage(op, lock_class, give_up_ns, locked, &first, &contention);
     if (!attempt.ok()) co_return attempt.status();
     if (*attempt == LockAttempt::kEnded) co_return Status::Ok();
+    if (*attempt == LockAttempt::kBusy) {
+      co_await op.worker.Sleep(contention.sleep_ns);
+      continue;
+    }
     if (op.worker.clock().NowNs() >= give_up_ns) {
       if (*attempt == LockAttempt::kNoSlot) co_return NoSlot(address.server());
       co_return Status::DeadlineExceeded("page " + address.ToString() + " of tree '" + info_.name +
@@ -73,6 +78,11 @@ Task<Status> BlinkTree::LockPage(OpContext& op, GlobalAddress address, LockClass
     }
     co_await op.worker.Sleep(wait_ns);
     if (*attempt == LockAttempt::kRecovering) wait_ns = std::min(2 * wait_ns, kBackoffNsMax);
+    if (*attempt == LockAttempt::kNoSlot && lock_class == LeftLockClass(0) && HasUnfinished()) {
+      // Nothing is held, as ahead of any change; and locks that were lost sight of may keep all slots. By now who
+      // waits for the page waits for a slot in turn, and lets a recovery have the page.
+      [[maybe_unused]] Status resolved = co_await ResolveDue(op, 0);
+    }
   }
 }
 
@@ -108,7 +118,8 @@ Task<Status> BlinkTree::AwaitTurn(OpContext& op, LockClass lock_class, LockedPag
 
 Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockClass lock_class,
                                                             uint64_t give_up_ns, LockedPage& locked,
-                                                            FirstTry* first) {
+                                                            FirstTry* first,
+                                                            Contention* contention) {
   const GlobalAddress address = locked.address;
   if (first->word == 0) {
     Status status = co_await AwaitTurn(op, lock_class, locked);
@@ -117,19 +128,19 @@ Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockC
   }
   std::optional<uint64_t> word = first->word;
   if (first->word == 0) word = pool_->redo_slots(address.server()).Take(lock_class);
-  if (!word) {
-    // The turn is not kept while waiting for a slot: the next in turn may hold the very slot, and be
-    // entitled to one of a higher class (dsm/remote_lock.h).
-    pool_->locks().Release(address);
-    co_return LockAttempt::kNoSlot;
+  if (!word) [[unlikely]] {
+    word = co_await AwaitSlot(op, address, lock_class, give_up_ns);
+    if (!word) co_return LockAttempt::kNoSlot;
   }
   NotTaken not_taken;
-  Status status = co_await TakeRemoteLock(op, *word, give_up_ns, locked, first, &not_taken);
+  Status status = co_await TakeRemoteLock(op, lock_class, *word, give_up_ns, locked, first,
+                                          contention, &not_taken);
   if (!locked.held()) {
     if (!not_taken.slot_in_use) pool_->redo_slots(address.server()).Give(*word);
     if (not_taken.dead_word == 0) {
       pool_->locks().Release(address);
       if (!status.ok()) co_return status;
+      if (not_taken.busy) co_return LockAttempt::kBusy;
       co_return LockAttempt::kEnded;
     }
     auto recovered = co_await RecoverPage(
@@ -154,6 +165,24 @@ Task<Result<BlinkTree::LockAttempt>> BlinkTree::TryLockPage(OpContext& op, LockC
   }
   locked.BeginChanges(info_.geometry);
   co_return LockAttempt::kEnded;
+}
+
+Task<std::optional<uint64_t>> BlinkTree::AwaitSlot(OpContext& op, GlobalAddress address,
+                                                   LockClass lock_class, uint64_t give_up_ns) {
+  stats_.slot_waits.fetch_add(1, std::memory_order_relaxed);
+  dsm::RedoSlots& slots = pool_->redo_slots(address.server());
+  dsm::LocalLockTable::Parked parked(Mutated(Mutation::kParkedTurnKept) ? dsm::kLockClasses
+                                                                        : lock_class);
+  if (op.worker.clock().NowNs() >= give_up_ns || !pool_->locks().Park(address, &parked)) {
+    pool_->locks().Release(address);
+    co_return std::nullopt;
+  }
+  auto word = co_await slots.TakeInTurn(op.worker, lock_class, give_up_ns, parked.lost);
+  const bool has_turn = pool_->locks().Unpark(address, &parked);
+  if (word && has_turn) co_return word;
+  if (word) slots.Give(*word);
+  if (has_turn) pool_->locks().Release(address);
+  co_return std::nullopt;
 }
 
 Status BlinkTree::NotANode(GlobalAddress address) const {
@@ -227,11 +256,11 @@ void BlinkTree::AddLockVerbs(LockedPage& locked, uint64_t word, uint64_t* old, B
   if (!read_first) AddReads(locked, batch);
 }
 
-Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t give_up_ns,
-                                       LockedPage& locked, FirstTry* first, NotTaken* not_taken) {
+Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, LockClass lock_class, uint64_t word,
+                                       uint64_t give_up_ns, LockedPage& locked, FirstTry* first,
+                                       Contention* contention, NotTaken* not_taken) {
   const GlobalAddress address = locked.address;
-  uint64_t wait_ns = kBackoffNsMin, seen_word = 0, seen_ns = 0;
-  FenceLook look;
+  FenceLook& look = contention->look;
   const bool announces = locked.redo_kind != dsm::RedoKind::kChange;
   for (;;) {
     uint64_t old = 0;
@@ -283,15 +312,28 @@ Task<Status> BlinkTree::TakeRemoteLock(OpContext& op, uint64_t word, uint64_t gi
                                          std::to_string(holder.owner) + " (incarnation " +
                                          std::to_string(holder.incarnation) + ")");
     }
-    if (std::exchange(seen_word, old) != old) seen_ns = now_ns;
-    const bool slow = now_ns - seen_ns >= kHolderIsSlowNs;
-    if (options_.back_off == BackOff::kOff && !slow) {
-      co_await op.worker.Sleep(0);  // lets this worker's other operations go on
-      continue;
+    BackOffFrom(old, now_ns, op.worker.random(), contention);
+    if (lock_class > LeftLockClass(0) && !Mutated(Mutation::kSlotKeptWhileBusy)) {
+      // Who has the lock may wait for one that is had by somebody who needs this very slot (dsm/remote_lock.h).
+      not_taken->busy = true;
+      co_return Status::Ok();
     }
-    co_await op.worker.Sleep(wait_ns + op.worker.random().Below(wait_ns));
-    wait_ns = std::min(2 * wait_ns, slow ? kBackoffNsMax : kBusyBackoffNsMax);
+    co_await op.worker.Sleep(contention->sleep_ns);
   }
+}
+
+void BlinkTree::BackOffFrom(uint64_t word, uint64_t now_ns, Random& random,
+                            Contention* contention) const {
+  if (std::exchange(contention->word, word) != word) contention->since_ns = now_ns;
+  const bool slow = now_ns - contention->since_ns >= kHolderIsSlowNs;
+  if (options_.back_off == BackOff::kOff && !slow) {
+    contention->sleep_ns = 0;  // lets this worker's other operations go on
+    return;
+  }
+  uint64_t& wait_ns = contention->wait_ns;
+  wait_ns = wait_ns == 0 ? kBackoffNsMin
+                         : std::min(2 * wait_ns, slow ? kBackoffNsMax : kBusyBackoffNsMax);
+  contention->sleep_ns = wait_ns + random.Below(wait_ns);
 }
 
 Task<Status> BlinkTree::LockNodeFor(OpContext& op, std::string_view key, Level level,
@@ -361,19 +403,20 @@ Task<Status> BlinkTree::ClaimNewPage(OpContext& op, GlobalAddress address, LockC
     Status claimed = co_await ClaimRedoArea(op, address.server());
     if (!claimed.ok()) co_return claimed;
   }
-  std::optional<uint64_t> word = pool_->redo_slots(address.server()).Take(lock_class);
-  while (!word) {
-    if (op.worker.clock().NowNs() >= give_up_ns) co_return NoSlot(address.server());
-    co_await op.worker.Sleep(kBackoffNsMin);
-    word = pool_->redo_slots(address.server()).Take(lock_class);
-  }
   // Others may still come here by stale pointers: each finds the page free, or locked by us.
   locked.address = address;
   locked.level_class = lock_class;
-  auto turn = co_await pool_->locks().Acquire(op.worker, address, lock_class,
-                                              locked.handed_over(info_.geometry));
-  FARLEAF_CHECK(turn.lock_word == 0, "a free page's lock was handed over", address);
-  locked.turn = turn;
+  std::optional<uint64_t> word;
+  for (;;) {
+    locked.turn = co_await pool_->locks().Acquire(op.worker, address, lock_class,
+                                                  locked.handed_over(info_.geometry));
+    FARLEAF_CHECK(locked.turn.lock_word == 0, "a free page's lock was handed over", address);
+    word = pool_->redo_slots(address.server()).Take(lock_class);
+    if (!word) word = co_await AwaitSlot(op, address, lock_class, give_up_ns);
+    if (word) break;
+    if (op.worker.clock().NowNs() >= give_up_ns) co_return NoSlot(address.server());
+    co_await op.worker.Sleep(kBackoffNsMin);
+  }
   locked.lock_word = *word;
   StoreLittle(locked.buffer.bytes + info_.geometry.image_bytes(locked.level()), *word);
   co_return Status::Ok();

@@ -164,6 +164,7 @@ struct LockedPage {
 struct NotTaken {
   uint64_t dead_word = 0;    ///< its owner is gone
   bool slot_in_use = false;  ///< a record may land yet
+  bool busy = false;         ///< it is another's, and the slot is not kept meanwhile
 };
 
 }  // namespace farleaf::index

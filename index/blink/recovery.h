@@ -48,6 +48,13 @@ struct FenceLook {
   uint64_t fence_word = 0;
 };
 
+/// Whose lock is waited for, and how long to sleep until the next try.
+struct Contention {
+  uint64_t word = 0, since_ns = 0;
+  FenceLook look;
+  uint64_t wait_ns = 0, sleep_ns = 0;
+};
+
 /// A lock word that stands, perhaps, at a page.
 struct PageLock {
   GlobalAddress address;

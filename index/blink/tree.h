@@ -272,16 +272,24 @@ class BlinkTree final : public RangeIndex {
   Task<void> TakeBegunParent(OpContext& op, GlobalAddress known, Publication& publication);
   Task<void> LetParentGo(OpContext& op, Publication& publication);
   using FirstTry = LockedPage::FirstTry;
-  enum class LockAttempt : uint8_t { kEnded, kNoSlot, kRecovering };
+  enum class LockAttempt : uint8_t { kEnded, kNoSlot, kBusy, kRecovering };
   Task<Result<LockAttempt>> TryLockPage(OpContext& op, LockClass lock_class, uint64_t give_up_ns,
-                                        LockedPage& locked, FirstTry* first);
+                                        LockedPage& locked, FirstTry* first,
+                                        Contention* contention);
   /// Waits for the local turn; held() if the remote lock came along. Refused: the page is read.
   Task<Status> AwaitTurn(OpContext& op, LockClass lock_class, LockedPage& locked);
+  /// A lock word for the page whose turn is held. Nullopt: there is something else to be done first (RedoSlots::TakeInTurn),
+  /// or somebody of a higher class wants the page; the turn is gone.
+  Task<std::optional<uint64_t>> AwaitSlot(OpContext& op, GlobalAddress address,
+                                          LockClass lock_class, uint64_t give_up_ns);
   void AddLockVerbs(LockedPage& locked, uint64_t word, uint64_t* old, Batch& batch);
   Status NoSlot(dsm::ServerId server) const;
-  /// CAS and READ until the lock is had, or the page is found free, of a lower level, or its owner gone.
-  Task<Status> TakeRemoteLock(OpContext& op, uint64_t word, uint64_t give_up_ns, LockedPage& locked,
-                              FirstTry* first, NotTaken* not_taken);
+  /// CAS and READ until the lock is had, or the page is found free, of a lower level, or its owner gone; or, of a class
+  /// above the lowest, another's.
+  Task<Status> TakeRemoteLock(OpContext& op, LockClass lock_class, uint64_t word,
+                              uint64_t give_up_ns, LockedPage& locked, FirstTry* first,
+                              Contention* contention, NotTaken* not_taken);
+  void BackOffFrom(uint64_t word, uint64_t now_ns, Random& random, Contention* contention) const;
   /// Writes the record of a page that may die, for a lock that was handed over.
   Task<Status> Announce(OpContext& op, LockedPage& locked);
   /// Locks the node at `level` that covers `key`, from the page on whose lock is begun or held already, if one is. Ok

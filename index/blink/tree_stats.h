@@ -23,6 +23,7 @@ struct TreeStats {
   std::atomic<uint64_t> cache_refresh_bytes{0};  ///< cache refreshes
   std::atomic<uint64_t> torn_reads{0};      ///< READs repeated because the checksum did not hold
   std::atomic<uint64_t> lock_conflicts{0};  ///< CASes lost to another compute server
+  std::atomic<uint64_t> slot_waits{0};      ///< waits for a redo slot
   std::atomic<uint64_t> handovers{0};       ///< locks passed on without the network
   std::atomic<uint64_t> separators_completed{0};  ///< missing separators found and inserted
   std::atomic<uint64_t> locks_unresolved{0};      ///< left with their fate unknown

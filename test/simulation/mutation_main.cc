@@ -114,6 +114,10 @@ constexpr Case kCases[] = {
      Leaves::kParted, kCache},
     {Mutation::kJoinsReadInFlight, "joins_read_in_flight", "hot_parts", "none", 100,
      Leaves::kParted, kReadSharing},
+    {Mutation::kParkedTurnKept, "parked_turn_kept", "few_slots", "stalls", 5000, Leaves::kNotParted,
+     kMerging},
+    {Mutation::kSlotKeptWhileBusy, "slot_kept_while_busy", "few_slots", "stalls", 5000,
+     Leaves::kNotParted, kMerging},
     {Mutation::kNoUpkeep, "no_upkeep", "hot_key", "partitions", 1500},
 };
 static_assert(std::size(kCases) + 1 == kMutations, "each mutation, save none, is proven");
@@ -125,7 +129,7 @@ constexpr struct {
 } kOfPartedLeaves[] = {
     {Mutation::kNoFenceCheckOnLeaf, "uniform", ""},
     {Mutation::kRightUnlockedBeforeLeft, "moving_window", ""},
-    {Mutation::kSplitUnlocksBeforePublish, "", "crashes+drops"},
+    {Mutation::kSplitUnlocksBeforePublish, "", "crashes"},
     {Mutation::kRootSwappedByWrite, "unequal_pages", ""},
     {Mutation::kNoRedoCopy, "hot_parts", ""},
 };

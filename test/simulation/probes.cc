@@ -22,6 +22,7 @@ constexpr Probe kProbes[] = {
     {"whole cache refreshed", &Stats::cache_refreshes},
     {"stale writer: locked page has split or died", &Stats::stale_locks},
     {"lock conflict", &Stats::lock_conflicts},
+    {"redo slot waited for", &Stats::slot_waits},
     {"lock handed over", &Stats::handovers},
     {"lock left unresolved when connections broke", &Stats::locks_unresolved},
     {"unresolved lock let go", &Stats::locks_resolved},

@@ -167,6 +167,7 @@ Status ReadSetup(TableReader setup, SetupPlan* plan) {
   setup.Numbers("cache_bytes", {0, 1 << 30}, &plan->cache_bytes);
   setup.Numbers("merge_below_percent", {0, 50}, &plan->merge_below_percent);
   setup.Numbers("free_pages_max", {1, 4096}, &plan->free_pages_max);
+  setup.Numbers("redo_slots", {0, 1024}, &plan->redo_slots);
   setup.Number("region_kib", {1'024, 1 << 20}, &plan->region_kib);
   return setup.Finish();
 }

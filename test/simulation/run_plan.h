@@ -99,7 +99,9 @@ struct SetupPlan {
   /// Of a node's bytes. Drawn high, nodes merge eagerly.
   Range merge_below_percent = {25, 45};
   Range free_pages_max = {4, 512};  ///< of an allocator, before it shares them
-  uint64_t region_kib = 8'192;      ///< of each memory server
+  /// For how many leaves of a memory server a compute server has redo slots at a time; 0: for as many as it gets.
+  Range redo_slots = {0, 0};
+  uint64_t region_kib = 8'192;  ///< of each memory server
 };
 
 enum class KeyChoice : uint8_t { kUniform, kHot, kWindow };

@@ -64,7 +64,7 @@ int Replay(const Command& command) {
 
 /// Runs a range of seeds; adds to `sum` what they counted. Returns the failures.
 std::vector<SeedFailure> RunRange(const Command& command, SeedRange seeds, TreeRunResult* sum) {
-  constexpr size_t kFailuresMax = 10;
+  constexpr size_t kShownMax = 10;
   const auto jobs =
       static_cast<uint32_t>(std::min<uint64_t>(command.jobs, seeds.last - seeds.first + 1));
   const size_t sums_bytes = sizeof(TreeRunResult) * jobs;
@@ -75,7 +75,7 @@ std::vector<SeedFailure> RunRange(const Command& command, SeedRange seeds, TreeR
   auto* sums = static_cast<TreeRunResult*>(shared);
   TreeRunResult of_child;
   auto failures = RunSeeds(
-      seeds, jobs, kFailuresMax,
+      seeds, jobs, kShownMax,
       [&](uint64_t seed) {
         const TreeRunResult result = RunTree(command.plan, seed);
         of_child.Add(result);

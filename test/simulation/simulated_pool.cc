@@ -1,5 +1,7 @@
 #include "test/simulation/simulated_pool.h"
 
+#include <algorithm>
+
 #include "dsm/base/check.h"
 #include "index/blink/check.h"
 #include "index/blink/recover_member.h"
@@ -23,6 +25,16 @@ SimulatedPool::~SimulatedPool() {
   for (ComputeServer& compute_server : compute_servers_) Remove(compute_server);
 }
 
+void SimulatedPool::KeepRedoSlots(dsm::Pool& pool) {
+  for (uint32_t i = 0; i < world_.servers(); ++i) {
+    dsm::RedoSlots& slots = pool.redo_slots(static_cast<dsm::ServerId>(i));
+    std::vector<uint64_t> words;
+    while (const auto word = slots.Take(dsm::kLockClasses - 1)) words.push_back(*word);
+    const size_t left = std::min(words.size(), dsm::kLockClasses - 1 + options_.redo_slots);
+    for (size_t given = 0; given < left; ++given) slots.Give(words[given]);
+  }
+}
+
 void SimulatedPool::Join() {
   auto fabric = world_.NewFabric();
   ComputeServer joined;
@@ -32,6 +44,7 @@ void SimulatedPool::Join() {
                               &world_.clock());
   FARLEAF_CHECK(pool.ok(), pool.status());
   joined.pool = std::move(*pool);
+  if (options_.redo_slots != 0) KeepRedoSlots(*joined.pool);
   for (uint32_t i = 0; i < options_.workers; ++i) {
     auto worker = joined.pool->OpenWorker();
     FARLEAF_CHECK(worker.ok(), worker.status());

@@ -46,6 +46,8 @@ class SimulatedPool {
     index::Geometry geometry = index::Geometry::Fixed8(256);
     index::TreeOptions tree;
     dsm::AllocatorOptions allocator;
+    uint64_t redo_slots =
+        0;  ///< for how many leaves of a memory server at a time; 0: as many as there are
     uint32_t compute_servers = 3;
     uint32_t workers = 2;  ///< of each
   };
@@ -81,6 +83,7 @@ class SimulatedPool {
 
  private:
   void Join();
+  void KeepRedoSlots(dsm::Pool& pool);
   std::string RecoverAtTheEnd(const std::vector<dsm::MemberIdentity>& members);
   void Remove(ComputeServer& compute_server);
   void DestroyCrashed(ComputeServer& compute_server);

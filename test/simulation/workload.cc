@@ -67,6 +67,7 @@ void DrawPool(const SetupPlan& setup, bool fixed8, Random& random, SimulatedPool
   // A leaf's list takes some 300 bytes.
   constexpr uint64_t kListBytes[] = {0, 512, 1'024, 4'096, 65'536, 1'048'576};
   pool->tree.value_list_bytes = kListBytes[Mix64(pool->world.seed + 1) % std::size(kListBytes)];
+  if (setup.redo_slots.high != 0) pool->redo_slots = setup.redo_slots.Draw(random);
   setup.without.TurnOff(&pool->tree);
 }
 
