@@ -27,7 +27,8 @@ class RedoSlots::Woken {
 Task<std::optional<uint64_t>> RedoSlots::TakeInTurn(Worker& worker, LockClass lock_class,
                                                     uint64_t give_up_ns,
                                                     const std::atomic<bool>& lost) {
-  Waiter waiter{.worker = &worker, .lock_class = lock_class, .give_up_ns = give_up_ns};
+  Waiter waiter{
+      .worker = &worker, .lock_class = lock_class, .give_up_ns = give_up_ns, .lost = &lost};
   Join(&waiter);
   for (;;) {
     co_await UntilFirst{this, &waiter};
@@ -69,32 +70,36 @@ void RedoSlots::ServeFirst() {
   Woken woken;
   {
     std::lock_guard lock(lock_);
+    while (first_ != nullptr && first_->lost->load(std::memory_order_relaxed)) {
+      Unlink(first_, nullptr, &woken);
+    }
     // At most one: before this one came free there was none for the first.
     Waiter* const first = first_;
-    if (first == nullptr) return;
-    first->word = TakeFree(first->lock_class);
-    if (!first->word) return;
-    Unlink(first, nullptr, &woken);
+    if (first != nullptr) first->word = TakeFree(first->lock_class);
+    if (first != nullptr && first->word) Unlink(first, nullptr, &woken);
   }
   woken.Resume();
 }
 
 bool RedoSlots::LosesPatience(Waiter* waiter) {
   const uint64_t now_ns = waiter->worker->clock().NowNs();
+  bool leaves = false;
   Woken woken;
   {
     std::lock_guard lock(lock_);
     if (!waiter->in_line) return true;
     if (first_ != waiter) return false;
     if (waiter->leave_ns == 0) waiter->leave_ns = now_ns + kPatienceNs;
-    if (now_ns < std::min(waiter->leave_ns, waiter->give_up_ns)) return false;
-    // And with him whose time is up, and one who can see to what keeps the slots.
-    bool one_more = waiter->lock_class > 0;
+    leaves = now_ns >= std::min(waiter->leave_ns, waiter->give_up_ns);
+    if (!leaves && now_ns < sweep_ns_) return false;
+    sweep_ns_ = now_ns + kPatienceNs;
+    // And with one who may not see to what keeps the slots, one who may.
+    bool one_more = leaves && waiter->lock_class > 0;
     Waiter* before = nullptr;
     for (Waiter *at = first_, *next; at != nullptr; at = next) {
       next = at->next;
       const bool sees_to_it = one_more && at->lock_class == 0;
-      if (at == waiter || now_ns >= at->give_up_ns || sees_to_it) {
+      if ((leaves && at == waiter) || now_ns >= at->give_up_ns || sees_to_it) {
         one_more = one_more && !sees_to_it;
         Unlink(at, before, &woken);
       } else {
@@ -103,7 +108,7 @@ bool RedoSlots::LosesPatience(Waiter* waiter) {
     }
   }
   woken.Resume();
-  return true;
+  return leaves;
 }
 
 void RedoSlots::Leave(Waiter* waiter) {

@@ -6,13 +6,15 @@
 //
 // No deadlock: an operation takes locks in ascending order of their class, and a lock of class c is
 // given a slot only while more than kLockClasses - 1 - c slots are free. From class 1 up a slot is held
-// only with its lock, or for the round trip that tries to take it: who finds the lock another's gives the
-// slot back, and takes one again for the next try (LockPage). Class 0 keeps its slot meanwhile: it holds
-// nothing else. Suppose that some operations wait for each other, c being the highest class that one of them
-// waits for.
-//   - He waits for a slot: those in use are of locks that are held by operations that wait for no class
-//     above c, and so of classes below c, or class 0's. At least kLockClasses - c were left free by the last
-//     of them, which is more than he needs: a contradiction.
+// only with its lock, or for the round trips that try to take it: who finds the lock another's gives the
+// slot back, and takes one again for the next try (LockPage). Class 0 keeps its slot meanwhile: it holds no
+// lock that is waited for with a slot in hand. (Locks in doubt are no operation's; what keeps them is below.)
+// Suppose that some operations wait for each other, c being the highest class that one of them waits for.
+//   - He waits for a slot of class c > 0: those in use by who waits are of locks of classes below c, so that
+//     at least kLockClasses - c were left free by the last of them, and so many are enough. Those in use by
+//     who does not wait come back.
+//   - He waits for a slot of class 0, and so nobody for more: who holds a lock waits for nothing then, and
+//     gives his slot back; and with it that lock, for which others of class 0 wait with theirs.
 //   - He waits for a page that is locked, here or elsewhere: its holder waits too, for a page further
 //     right on the level, or further up, and so on; the last of that chain waits for a slot of class c.
 // Nor does the line in which they wait get in the way: the highest class comes first, and who waits with the
@@ -20,8 +22,9 @@
 // waits for a turn with a slot of that turn's class in hand.
 //
 // No starvation: a slot that comes free is given to the first in line, which is ordered by class and then by
-// arrival, and nobody takes one past those of his class or a higher one. But that an operation that has to
-// see to something else (TakeInTurn) comes to the end of the line again.
+// arrival, and nobody takes one past those of his class or a higher one, but who goes on with the slot of a
+// lock that he releases (Again). Whoever got none for a millisecond while he was first has to look for locks in
+// doubt that keep slots, and comes to the end of the line.
 // Thread rule: thread-safe. A waiter is resumed on its own worker's thread.
 #pragma once
 
@@ -107,6 +110,7 @@ class RedoSlots {
     Worker* worker;
     LockClass lock_class;
     uint64_t give_up_ns;
+    const std::atomic<bool>* lost;
     uint64_t leave_ns = 0;                     ///< of the first: the end of his patience
     std::coroutine_handle<> handle = nullptr;  ///< while suspended
     Waiter* next = nullptr;
@@ -138,8 +142,9 @@ class RedoSlots {
     return TakeFree(lock_class);
   }
   void Join(Waiter* waiter);
+  /// A slot has come free.
   void ServeFirst();
-  /// Of the first in line: whether he is to leave it without a slot.
+  /// Whether the waiter has left the line, or does so now; of the first in it, who sends off those whose time is up.
   bool LosesPatience(Waiter* waiter);
   void Leave(Waiter* waiter);
   void Unlink(Waiter* waiter, Waiter* before, Woken* woken);
@@ -152,6 +157,7 @@ class RedoSlots {
   // at the clock now and then; the others are suspended, or on their way to be.
   Waiter* first_ = nullptr;
   Waiter* last_ = nullptr;
+  uint64_t sweep_ns_ = 0;  ///< when to look again for those whose time is up
 };
 
 }  // namespace farleaf::dsm

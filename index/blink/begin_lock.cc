@@ -18,10 +18,12 @@ bool BlinkTree::BeginLock(GlobalAddress address, LockClass lock_class, LockedPag
   if (pool_->self().id == 0) [[unlikely]]
     return false;
   dsm::RedoSlots& slots = pool_->redo_slots(address.server());
-  if (slots.area() == 0 || !pool_->locks().TryAcquire(address, lock_class)) return false;
+  if (slots.area() == 0) return false;
+  // The slot first: the turn may be taken from somebody who waits for one.
   const auto word = slots.Take(lock_class);
-  if (!word) {
-    pool_->locks().Release(address);
+  if (!word) return false;
+  if (!pool_->locks().TryAcquire(address, lock_class)) {
+    slots.Give(*word);
     return false;
   }
   locked.address = address;

@@ -19,6 +19,7 @@ namespace {
 constexpr uint64_t kNever = UINT64_MAX;
 constexpr uint32_t kAlwaysFree = kLockClasses - 1;  // of class 0
 constexpr std::atomic<bool> kKept = false;
+constexpr uint64_t kPatience = RedoSlots::kPatienceNs;
 
 struct RedoSlotsTest : ::testing::Test {
   ManualClock clock;
@@ -172,16 +173,48 @@ TEST_F(RedoSlotsTest, WhoHasLostHisTurnGoesAsSoonAsHeIsFirst) {
   EXPECT_EQ(Ended(), "a+b-");
 }
 
-/// Two slots go from thread to thread, and each waiter gets one as often as he asks.
+TEST_F(RedoSlotsTest, NoSlotIsGivenToWhoHasLostHisTurn) {
+  const auto words = TakeAll();
+  std::atomic<bool> lost = false;
+  worker->Spawn(Wait(0, "a", nullptr, kNever, &lost));
+  worker->Spawn(Wait(0, "b", nullptr, kNever, &lost));
+  worker->Spawn(Wait(0, "c"));
+  lost = true;
+  slots.Give(words[0]);
+  RunFor(2 * kNsPerUs);
+  EXPECT_EQ(Ended(), "a-b-c+");
+}
+
+TEST_F(RedoSlotsTest, WhoseTimeIsUpGoesFromALineThatMoves) {
+  auto words = TakeAll();
+  const uint64_t soon = clock.NowNs() + kPatience / 2;
+  for (const char* name : {"a", "b", "c"}) worker->Spawn(Wait(0, name));
+  worker->Spawn(Wait(0, "d", nullptr, soon));
+  worker->Spawn(Wait(0, "e"));
+  RunFor(kPatience * 9 / 10);
+  slots.Give(words[0]);
+  RunFor(kPatience * 2 / 10);
+  EXPECT_EQ(Ended(), "a+d-") << "b is first, and has patience";
+  RunFor(4 * kPatience);
+  EXPECT_EQ(Ended(), "a+b-c-d-e-");
+}
+
+/// Two slots go from thread to thread, and each waiter gets one as often as he asks, though the time of some is up now and then.
 TEST_F(RedoSlotsTest, ThreadsShareSlotsAndNoWordIsUsedTwice) {
-  constexpr int kThreads = 4, kWaiters = 8, kEach = 100;
+  constexpr int kThreads = 4, kWaiters = 8, kEach = 200;
   std::vector<std::vector<uint64_t>> words(kThreads);
-  const auto use = [](RedoSlots& s, Worker& w, std::vector<uint64_t>* used) -> Task<void> {
+  std::atomic<int> up = 0;
+  const auto use = [](RedoSlots& s, Worker& w, bool hurries, std::atomic<int>* late,
+                      std::vector<uint64_t>* used) -> Task<void> {
     for (int i = 0; i < kEach; ++i) {
       std::optional<uint64_t> word;
-      while (!word) word = co_await s.TakeInTurn(w, 0, kNever, kKept);
+      while (!word) {
+        const uint64_t until = hurries ? w.clock().NowNs() + w.random().Below(20'000) : kNever;
+        word = co_await s.TakeInTurn(w, static_cast<LockClass>(i % 2), until, kKept);
+        late->fetch_add(hurries && !word);
+      }
       used->push_back(*word);
-      co_await w.Sleep(1);
+      co_await w.Sleep(1'000);
       s.Give(*word);
     }
   };
@@ -190,11 +223,14 @@ TEST_F(RedoSlotsTest, ThreadsShareSlotsAndNoWordIsUsedTwice) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       auto own = NewWorker(&real);
-      for (int i = 0; i < kWaiters; ++i) own->Spawn(use(slots, *own, &words[t]));
+      for (int i = 0; i < kWaiters; ++i) {
+        own->Spawn(use(slots, *own, i % 2 == 0, &up, &words[static_cast<size_t>(t)]));
+      }
       own->RunUntilIdle();
     });
   }
   for (auto& thread : threads) thread.join();
+  EXPECT_GT(up, 0);
   std::vector<uint64_t> all;
   for (const auto& some : words) all.insert(all.end(), some.begin(), some.end());
   std::sort(all.begin(), all.end());
