@@ -66,7 +66,7 @@ bool LocalLockTable::Acquiring::await_suspend(std::coroutine_handle<> handle) {
   Shard& shard = table_->ShardOf(address_);
   std::lock_guard lock(shard.lock);
   Entry* entry = TakeTurn(shard, address_, turn_.slot_class);
-  if (entry == nullptr) return false;  // released since await_ready looked
+  if (entry == nullptr) return false;  // released, or parked, since await_ready looked
   if (entry->last_class < behind_min_) {
     turn_.refused = true;
     return false;

@@ -49,7 +49,7 @@ Task<Status> PostAgain(OpContext& op, Batch& batch) {
 
 Task<Status> LockFirstLeaf(OpContext& op, dsm::Pool& pool, FirstLeaf& leaf) {
   dsm::RedoSlots& slots = pool.redo_slots(leaf.address.server());
-  const std::atomic<bool> lost = false;  // nothing
+  const std::atomic<bool> lost = false;  // there is no turn to lose
   for (;;) {
     if (auto word = co_await slots.TakeInTurn(op.worker, LeftLockClass(0), op.deadline_ns, lost)) {
       leaf.lock_word = *word;

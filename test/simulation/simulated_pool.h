@@ -46,8 +46,8 @@ class SimulatedPool {
     index::Geometry geometry = index::Geometry::Fixed8(256);
     index::TreeOptions tree;
     dsm::AllocatorOptions allocator;
-    uint64_t redo_slots =
-        0;  ///< for how many leaves of a memory server at a time; 0: as many as there are
+    /// For how many leaves of a memory server at a time; 0: as many as there are.
+    uint64_t redo_slots = 0;
     uint32_t compute_servers = 3;
     uint32_t workers = 2;  ///< of each
   };

@@ -47,7 +47,7 @@ class NetworkSharingTest : public testing::TestWithParam<FabricKind> {
     ASSERT_TRUE(info.ok()) << info.status();
     layout_ = geometry.layout;
     tree_ = std::make_unique<BlinkTree>(pool_.get(), *info, TreeOptions{});
-    constexpr uint64_t kLoaders = 256;  // fewer than there are redo slots
+    constexpr uint64_t kLoaders = 1'024;  // more than there are redo slots
     for (uint64_t first = 0; first < std::min(keys, kLoaders); ++first) {
       worker_->Spawn(Store(first, keys, kLoaders));
     }
