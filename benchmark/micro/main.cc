@@ -1,7 +1,7 @@
 // micro: what the pieces of a get cost on this machine, and what a get could cost at best.
 //
 //   micro [--keys=N] [--bootstrap=URL] [Google Benchmark's flags]
-//   micro --operations [--keys=N] [--leaf-layout=parted|sorted|both] [--bootstrap=URL] [--rounds=N]
+//   micro --operations [--keys=N] [--leaf-layout=parted|sorted|both] [--leaf-parts=N] [--bootstrap=URL] [--rounds=N]
 //         [--batch=N] [--warmup=N] [--copy-mib=N] [--only=OPERATION] [--json=FILE] [--paced]
 //         [--layout=bytes [--value-bytes=N] [--in-place=on|off]]
 //
@@ -167,7 +167,8 @@ constexpr std::string_view kHelp =
       [--keys=N]                 keys of the trees and of what they are compared with (1000 to 1000000000)
       [--bootstrap=URL]          verbs and trees of this pool, too: file:PATH or memcached://HOST:PORT/CLUSTER
 micro --operations: CPU time, allocations, round trips and bytes of a tree's operations, one at a time
-      [--leaf-layout=parted|sorted|both] [--layout=bytes [--value-bytes=N] [--in-place=on|off]]
+      [--leaf-layout=parted|sorted|both [--leaf-parts=N]]
+      [--layout=bytes [--value-bytes=N] [--in-place=on|off]]
       [--rounds=N] [--batch=N]   batches of each operation, operations of a batch
       [--warmup=N]               of each operation ahead of all rounds
       [--only=OPERATION] [--copy-mib=N] [--json=FILE]
@@ -216,6 +217,8 @@ std::string TakeArguments(int* argc, char** argv, Arguments* arguments) {
       take("--batch", 20, 1'000'000, &arguments->costs.operations);
     } else if (names(argument, "--warmup=")) {
       take("--warmup", 0, 1'000'000'000, &arguments->costs.warmup);
+    } else if (names(argument, "--leaf-parts=")) {
+      take("--leaf-parts", index::kLeafPartsMin, index::kLeafPartsMax, &arguments->tree.leaf_parts);
     } else if (names(argument, "--value-bytes=")) {
       take("--value-bytes", 8, index::kValueBytesMax, &arguments->tree.value_bytes);
     } else if (argument == "--paced") {
@@ -248,6 +251,11 @@ std::string TakeArguments(int* argc, char** argv, Arguments* arguments) {
     }
   }
   *argc = kept;
+  const bool parted = arguments->tree.layout == index::Layout::kFixed8 &&
+                      arguments->leaf_layouts.back() == index::LeafLayout::kParted;
+  if (error.empty() && arguments->tree.leaf_parts != 0 && !parted) {
+    error = "--leaf-parts: of parted leaves; add --leaf-layout=parted, or leave it out";
+  }
   arguments->costs.copy_bytes = arguments->copy_mib << 20;
   return error;
 }

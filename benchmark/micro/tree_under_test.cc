@@ -22,9 +22,13 @@ std::string NameOf(const TreeUnderTestOptions& options) {
 }
 
 index::Geometry GeometryOf(const TreeUnderTestOptions& options) {
-  return options.layout == index::Layout::kBytes
-             ? index::Geometry::DefaultOf(index::Layout::kBytes, index::LeafLayout::kSorted)
-             : index::Geometry::DefaultOf(index::Layout::kFixed8, options.leaf_layout);
+  if (options.layout == index::Layout::kBytes) {
+    return index::Geometry::DefaultOf(index::Layout::kBytes, index::LeafLayout::kSorted);
+  }
+  if (options.leaf_layout == index::LeafLayout::kParted && options.leaf_parts != 0) {
+    return index::Geometry::Parted(static_cast<uint32_t>(options.leaf_parts));
+  }
+  return index::Geometry::DefaultOf(index::Layout::kFixed8, options.leaf_layout);
 }
 
 /// Of a key in a memory server's region, with room to spare.

@@ -23,6 +23,7 @@ struct TreeUnderTestOptions {
   uint64_t keys = 0;
   index::Layout layout = index::Layout::kFixed8;
   index::LeafLayout leaf_layout = index::LeafLayout::kParted;  ///< of fixed8
+  uint64_t leaf_parts = 0;                                     ///< of a parted leaf; 0: the default
   size_t value_bytes = 8;                                      ///< of byte strings; at least 8
   index::InPlace in_place = index::InPlace::kOn;
   std::string bootstrap;  ///< empty: memory servers of its own, inside the process

@@ -9,37 +9,41 @@ namespace {
 constexpr size_t kFixed8PrefetchBytes = 768;
 }  // namespace
 
-bool SearchCache::FindLeafFixed8(uint64_t key, LeafPath* path) const {
+SearchCache::Level1 SearchCache::FindLevel1Fixed8(uint64_t key) const {
   using internal::Fixed8;
   const RootWord top = root();
-  if (top.level == 0) return false;
-  const CachedNode* cached = Load(top.address);
-  path->parent = top.address;
-  for (Level level = top.level;; --level) {
-    if (!cached) return false;
-    const std::byte* const page = cached->image();
-    if (level == 1) cached->Prefetch(kFixed8PrefetchBytes);
-    NoteUse(cached);
+  if (top.level == 0) return {};
+  Level1 at{Load(top.address), top.address};
+  for (Level level = top.level; at.cached; --level) {
+    const std::byte* const page = at.cached->image();
+    if (level == 1) at.cached->Prefetch(kFixed8PrefetchBytes);
+    NoteUse(at.cached);
     const size_t count = internal::PageCount(page);
     const bool covers =
         Fixed8::Low(page) <= key && (!Fixed8::HasHigh(page) || key < Fixed8::High(page));
     const bool dead = (internal::PageFlags(page) & internal::kFlagDead) != 0;
     if (!covers || dead || internal::PageLevel(page) != level || count > CachedNode::kGuidedMax)
         [[unlikely]] {
-      return false;
+      return {};
     }
-    const size_t i = cached->ChildIndexFor(key, count);
-    const ConstNode node = View(cached);
-    path->node = node.Child(i);
-    if (level == 1) {
-      path->parent_version = node.version();
-      path->complete = true;
-      path->fence_digest = ChildFenceDigest(node, i, &path->range);
-      return true;
-    }
-    path->parent = path->node;
-    cached = cached->Child(i);
+    at.child = at.cached->ChildIndexFor(key, count);
+    if (level == 1) return at;
+    at.node = View(at.cached).Child(at.child);
+    at.cached = at.cached->Child(at.child);
   }
+  return {};
+}
+
+bool SearchCache::FindLeafFixed8(uint64_t key, LeafPath* path) const {
+  const Level1 at = FindLevel1Fixed8(key);
+  if (!at.cached) return false;
+  const ConstNode node = View(at.cached);
+  path->node = node.Child(at.child);
+  path->parent = at.node;
+  path->parent_version = node.version();
+  path->complete = true;
+  path->fence_digest = ChildFenceDigest(node, at.child, &path->range);
+  return true;
 }
 
 SearchCache::LeafPath SearchCache::FindLeaf(std::string_view key) const {

@@ -36,6 +36,7 @@ inline constexpr uint64_t kValueBytesMax = uint64_t{16} << 20;
 /// Of a parted leaf (parted_leaf.h): 64 bytes, and 128 for each part.
 inline constexpr uint32_t kLeafPartsMin = 4;
 inline constexpr uint32_t kLeafPartsMax = 31;
+inline constexpr uint32_t kLeafPartsDefault = 28;
 
 struct Geometry {
   Layout layout = Layout::kFixed8;
@@ -54,8 +55,8 @@ struct Geometry {
   static Geometry Fixed8(uint32_t leaf_bytes, uint32_t node_bytes) {
     return {Layout::kFixed8, leaf_bytes, node_bytes, 8, 8, LeafLayout::kSorted};
   }
-  /// Leaves of this many parts, 4..31.
-  static Geometry Parted(uint32_t parts = 16, uint32_t node_bytes = 1024) {
+  /// Leaves of this many parts, 4..31; why the default, is in README.md.
+  static Geometry Parted(uint32_t parts = kLeafPartsDefault, uint32_t node_bytes = 1024) {
     return {Layout::kFixed8, 64 + 128 * parts, node_bytes, 8, 8, LeafLayout::kParted};
   }
   /// Inline up to 128 bytes: longer values make leaves of few entries, which are split often (README.md).

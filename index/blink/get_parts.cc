@@ -15,8 +15,6 @@
 namespace farleaf::index {
 
 namespace {
-/// READs of parts that are torn, or do not suffice, before the whole leaf is read.
-constexpr int kPartReadsMax = 8;
 
 using dsm::SharedReads;
 
@@ -56,12 +54,18 @@ PartMask BlinkTree::UsualWindow(const SearchCache::LeafPath& path, uint64_t key)
   if (!caching()) [[unlikely]] {
     const LeafHomes ordered(parts, Placement::kOrdered, path.range);
     // One more of those in order, as most are: a key that is absent is asked for behind its neighbours', too.
-    return WindowOfChain(key, ordered) |
-           PartMask{1} << (ordered.Of(key) + std::min(kChainParts, parts - 1)) % parts |
-           WindowOfChain(key, LeafHomes(parts, Placement::kHashed, path.range));
+    return WindowOfChain(key, ordered, kUsualParts + 1) |
+           WindowOfChain(key, LeafHomes(parts, Placement::kHashed, path.range), kUsualParts);
   }
   const PartHints hints{hints_.Load(path.node)};
   return WindowToRead(key, LeafHomes(parts, hints.placement(), path.range), hints);
+}
+
+PartMask BlinkTree::NextWindow(const SearchCache::LeafPath& path, const LeafParts& leaf,
+                               uint64_t key) const {
+  // Without a cache nothing has been learned that would tell more.
+  if (!caching()) return leaf.all();
+  return UsualWindow(path, key) | WindowOfChain(key, leaf.homes(), ChainPartsOf(leaf.parts()));
 }
 
 PartMask BlinkTree::WindowToChange(const SearchCache::LeafPath& path,
@@ -131,8 +135,7 @@ Task<Result<std::optional<bool>>> BlinkTree::GetFromParts(OpContext& op, std::st
     }
     if (at.outcome == LeafParts::Outcome::kNo) co_return false;
     stats_.more_parts.fetch_add(1, std::memory_order_relaxed);
-    // Without a cache nothing has been learned that would tell more.
-    window |= caching() ? PartMask{1} << at.part | UsualWindow(path, number) : leaf.all();
+    window |= PartMask{1} << at.part | NextWindow(path, leaf, number);
     reader.set_part(window);
   }
   stats_.stale_parts.fetch_add(1, std::memory_order_relaxed);

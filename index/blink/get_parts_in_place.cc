@@ -18,22 +18,25 @@ std::optional<bool> BlinkTree::GetPartsInPlace(OpContext& op, std::string_view k
   NoteCacheHits(op, 1);
   const uint64_t number = LoadBig64(key.data());
   PrefetchHome(op, path, number);
-  const PartMask window = UsualWindow(path, number);
+  PartMask window = UsualWindow(path, number);
   PageBuffer page;
-  dsm::FabricCounts read{.round_trips = 1};
-  const auto parts = LookAtParts(MappedPage(leaf), window, path.range, path.fence_digest,
-                                 page.image(geometry, 0), &read);
-  if (!parts) return std::nullopt;
-  op.counts += read;
-  NoteHints(path.node, *parts);
-  const LeafParts::Place at = parts->Find(number);
-  if (at.outcome == LeafParts::Outcome::kNotLoaded) {
+  for (int looks = 0; looks < kPartReadsMax; ++looks) {
+    dsm::FabricCounts read{.round_trips = 1};
+    const auto parts = LookAtParts(MappedPage(leaf), window, path.range, path.fence_digest,
+                                   page.image(geometry, 0), &read);
+    if (!parts) break;
+    op.counts += read;
+    NoteHints(path.node, *parts);
+    const LeafParts::Place at = parts->Find(number);
+    if (at.outcome == LeafParts::Outcome::kYes) {
+      AssignWord(parts->part(at.part).value(at.slot), value);
+      return true;
+    }
+    if (at.outcome == LeafParts::Outcome::kNo) return false;
     stats_.more_parts.fetch_add(1, std::memory_order_relaxed);
-    return std::nullopt;
+    window |= PartMask{1} << at.part | NextWindow(path, *parts, number);
   }
-  if (at.outcome == LeafParts::Outcome::kNo) return false;
-  AssignWord(parts->part(at.part).value(at.slot), value);
-  return true;
+  return std::nullopt;
 }
 
 }  // namespace farleaf::index

@@ -5,8 +5,9 @@
 //                  the unlock
 //
 // The parts that were read are known to be the leaf's for the key by the digest of its fences
-// (parted_leaf.h). Where that differs from the cached one, or the parts do not suffice, the whole leaf is
-// read under the lock: one round trip more.
+// (parted_leaf.h). Where that differs from the cached one, the whole leaf is read under the lock: one round trip
+// more. Where the parts do not suffice, those are that may help, and the whole leaf if these do not either, or if it is
+// to be split, as far as one can know: one round trip more, or two.
 //
 // Combining: what waits locally for the same lock is done by its holder, if it was led to the same leaf
 // (the digest is the same, so the key is the leaf's) and the parts in hand suffice. The holder's one
@@ -76,7 +77,7 @@ BlinkTree::Applied BlinkTree::Apply(LeafParts& leaf, EntryChange& change, PartMa
     *dirty |= PartMask{1} << at.part;
     return Applied::kDone;
   }
-  LeafParts::Place room = leaf.FindRoom(change.number, kChainParts);
+  LeafParts::Place room = leaf.FindRoom(change.number, ChainPartsOf(leaf.parts()));
   if (room.outcome == Outcome::kNo && leaf.whole()) {
     const size_t percent = leaf.count() * 100 / (leaf.parts() * kPartSlots);
     if (percent < kSlotsPercentBeforeSplit) room = leaf.FindRoom(change.number, leaf.parts());
@@ -315,14 +316,49 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInParts(OpContext& op, std::string_v
   co_return change.result;
 }
 
+PartMask BlinkTree::MoreParts(LockedPage& leaf, const EntryChange& change) {
+  if (!caching()) return 0;
+  const LeafParts in_hand = leaf.parts(info_.geometry);
+  NoteHints(leaf.address, in_hand);
+  const PartHints hints{hints_.Load(leaf.address)};
+  const PartMask window = change.use == CurrentValue::kMustExist
+                              ? WindowToRead(change.number, in_hand.homes(), hints)
+                              : WindowToCreate(change.number, in_hand.homes(), hints);
+  const PartMask all = window | leaf.loaded;
+  return all == in_hand.all() ? 0 : all & ~leaf.loaded;
+}
+
+Task<Status> BlinkTree::ReadMoreParts(OpContext& op, LockedPage& leaf, uint64_t fence_digest,
+                                      PartMask more) {
+  stats_.more_locked_parts.fetch_add(1, std::memory_order_relaxed);
+  Batch batch(leaf.address.server());
+  AddPartReads(leaf.address, more, leaf.before.image(info_.geometry, 0), batch);
+  Status status = co_await op.worker.RoundTrip(batch, op.counts);
+  if (!status.ok()) {
+    Status unlocked = co_await Unlock(op, leaf);
+    co_return unlocked.ok() ? status : unlocked;
+  }
+  leaf.BeginPartChanges(leaf.loaded | more);
+  if (leaf.parts(info_.geometry).Fits(fence_digest)) co_return status;
+  const CachedParent no_parent;
+  status = co_await ReadWholeLeaf(op, leaf, no_parent);
+  co_return status;
+}
+
 Task<Status> BlinkTree::ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change,
                                      Applied applied) {
   const Geometry& geometry = info_.geometry;
   PartMask dirty = 0;
   LeafParts parts = leaf.parts(geometry);
-  if (applied == Applied::kNeedsLeaf) {
-    const CachedParent no_parent;
-    Status status = co_await ReadWholeLeaf(op, leaf, no_parent);
+  for (bool first = true; applied == Applied::kNeedsLeaf && leaf.loaded != 0; first = false) {
+    const PartMask more = first ? MoreParts(leaf, change) : 0;
+    Status status;
+    if (more != 0) {
+      status = co_await ReadMoreParts(op, leaf, change.fence_digest, more);
+    } else {
+      const CachedParent no_parent;
+      status = co_await ReadWholeLeaf(op, leaf, no_parent);
+    }
     if (!status.ok()) co_return status;
     parts = leaf.parts(geometry);
     if (leaf.loaded != 0) applied = Apply(parts, change, &dirty);

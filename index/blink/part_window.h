@@ -8,9 +8,12 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "index/blink/parted_leaf.h"
 
@@ -21,24 +24,19 @@ using PartMask = uint32_t;  ///< bit i: part i
 constexpr PartMask AllParts(size_t parts) { return (PartMask{1} << parts) - 1; }
 
 /// What is remembered of a leaf's parts, in one word: bits 2i and 2i + 1: 0: part i was never met; 1: it had
-/// room; 2: it was full; 3: entries had gone past it; of leaves of at most 27 parts, bits 54..61: entries + 1, 0 if that is not known; bit 62: homes are
-/// hashed, else they are ordered where the leaf has both fences.
+/// room; 2: it was full; 3: entries had gone past it; above those of all parts the number of entries (CountField), if it is
+/// known; bit 63: homes are hashed, else they are ordered where the leaf has both fences.
 struct PartHints {
   uint64_t word = 0;
-  static constexpr uint64_t kHashed = uint64_t{1} << 62;
+  static constexpr int kHashedBit = 63;
+  static constexpr uint64_t kHashed = uint64_t{1} << kHashedBit;
   Placement placement() const {
     return (word & kHashed) != 0 ? Placement::kHashed : Placement::kOrdered;
   }
-  static constexpr int kCountShift = 54;
-  static constexpr size_t kCountedPartsMax = 27;
-  static_assert(kCountedPartsMax * kPartSlots + 1 < 256);
-  static constexpr uint64_t kCountMask = uint64_t{255} << kCountShift;
+  /// Of leaves of more parts the number of entries is not remembered.
+  static constexpr size_t kCountedPartsMax = 29;
   /// `parts`: of the leaf. How many entries it had when it was seen last, about.
-  std::optional<double> count(size_t parts) const {
-    const uint64_t plus_one = (word & kCountMask) >> kCountShift;
-    if (parts > kCountedPartsMax || plus_one == 0) return std::nullopt;
-    return static_cast<double>(plus_one - 1);
-  }
+  std::optional<double> count(size_t parts) const;
   static constexpr uint64_t kMet = 1, kFull = 2, kPassed = 3;
   static uint64_t StateOf(ConstPart part) {
     return part.passed() ? kPassed : part.full() ? kFull : kMet;
@@ -50,9 +48,56 @@ struct PartHints {
   bool passed(size_t part) const { return state(part) == kPassed; }
 };
 
+/// Where PartHints has the number of entries: in units of as few entries as its bits allow, plus one unit; 0: it is not known.
+class CountField {
+ public:
+  /// REQUIRES: parts <= PartHints::kCountedPartsMax.
+  static const CountField& Of(size_t parts);
+  explicit constexpr CountField(size_t parts)
+      : shift_(2 * parts),
+        max_((uint64_t{1} << std::min<size_t>(PartHints::kHashedBit - shift_, 8)) - 1),
+        unit_((parts * kPartSlots + max_ - 2) / (max_ - 1)) {}
+
+  constexpr uint64_t unit() const { return unit_; }
+  constexpr uint64_t mask() const { return max_ << shift_; }
+  /// REQUIRES: entries <= those that the parts have room for.
+  constexpr uint64_t Bits(double entries) const {
+    return (static_cast<uint64_t>(entries / static_cast<double>(unit_) + 0.5) + 1) << shift_;
+  }
+  constexpr std::optional<double> In(uint64_t word) const {
+    const uint64_t units = (word & mask()) >> shift_;
+    if (units == 0) return std::nullopt;
+    return static_cast<double>((units - 1) * unit_);
+  }
+
+ private:
+  size_t shift_;
+  uint64_t max_, unit_;
+};
+inline constexpr auto kCountFields = []<size_t... parts>(std::index_sequence<parts...>) {
+  return std::array{CountField(parts)...};
+}(std::make_index_sequence<PartHints::kCountedPartsMax + 1>());
+static_assert(kCountFields[27].unit() == 1 && kCountFields[28].unit() == 2 &&
+              kCountFields[29].unit() == 7);
+
+inline const CountField& CountField::Of(size_t parts) { return kCountFields[parts]; }
+
+inline std::optional<double> PartHints::count(size_t parts) const {
+  return parts <= kCountedPartsMax ? CountField::Of(parts).In(word) : std::nullopt;
+}
+
 /// The hints of the parts in hand, and which bits they are about.
 struct FreshHints {
   uint64_t about = 0, bits = 0;
+
+  void SetCount(size_t parts, double entries) {
+    const CountField& field = CountField::Of(parts);
+    about |= field.mask();
+    bits = (bits & ~field.mask()) | field.Bits(entries);
+  }
+  void ForgetCount(size_t parts) {
+    if (parts <= PartHints::kCountedPartsMax) bits &= ~CountField::Of(parts).mask();
+  }
 };
 inline FreshHints HintsOf(const LeafParts& leaf) {
   FreshHints fresh;
@@ -62,8 +107,7 @@ inline FreshHints HintsOf(const LeafParts& leaf) {
   const bool hashed = leaf.homes().bounded() && !leaf.homes().ordered();
   fresh.bits = hashed ? PartHints::kHashed : 0;
   if (leaf.whole() && leaf.parts() <= PartHints::kCountedPartsMax) {
-    fresh.about |= PartHints::kCountMask;
-    fresh.bits |= uint64_t{leaf.count() + 1} << PartHints::kCountShift;
+    fresh.SetCount(leaf.parts(), static_cast<double>(leaf.count()));
   }
   for (PartMask rest = leaf.loaded(); rest != 0; rest &= rest - 1) {
     const auto i = static_cast<size_t>(std::countr_zero(rest));
@@ -73,24 +117,30 @@ inline FreshHints HintsOf(const LeafParts& leaf) {
   return fresh;
 }
 
+inline double ShareInHand(const LeafParts& leaf) {
+  return static_cast<double>(std::popcount(leaf.loaded())) / static_cast<double>(leaf.parts());
+}
+
 /// The same as a scan notes it: with what can be told of the number of entries from some of the parts.
 inline FreshHints HintsOfScan(const LeafParts& leaf, PartHints before) {
   FreshHints fresh = HintsOf(leaf);
   const size_t parts = leaf.parts();
-  const auto in_hand = static_cast<double>(std::popcount(leaf.loaded()));
-  const double share = in_hand / static_cast<double>(parts);
+  const double share = ShareInHand(leaf);
   const std::optional<double> known = before.count(parts);
   const bool enough = known || share >= 0.375;
   if (leaf.whole() || !enough || parts > PartHints::kCountedPartsMax) return fresh;
   const auto seen = static_cast<double>(leaf.count());
-  const double entries = known ? seen + *known * (1 - share) : seen / share;
-  fresh.about |= PartHints::kCountMask;
-  fresh.bits |= (static_cast<uint64_t>(entries + 0.5) + 1) << PartHints::kCountShift;
+  fresh.SetCount(parts, known ? seen + *known * (1 - share) : seen / share);
   return fresh;
 }
 
-/// The parts that hold the key if it is there. Of a home that was never met the next part is read too: one in
-/// six keys has gone past its home.
+/// Looks at parts that are torn, or do not suffice, before the whole leaf is read.
+inline constexpr int kPartReadsMax = 8;
+/// Of a leaf of which nothing ever is remembered so many parts are read: all but one entry in a thousand stand in them.
+inline constexpr size_t kUsualParts = 3;
+
+/// The parts that hold the key if it is there. Of a home that was never met the next part is read too: all but one entry in
+/// 200 stand in the two.
 inline PartMask WindowToRead(uint64_t key, const LeafHomes& homes, PartHints hints) {
   size_t at = homes.Of(key);
   PartMask window = PartMask{1} << at;
@@ -103,11 +153,11 @@ inline PartMask WindowToRead(uint64_t key, const LeafHomes& homes, PartHints hin
   return window;
 }
 
-/// The same where nothing is remembered of the leaf: all parts that an entry goes to in most leaves.
-inline PartMask WindowOfChain(uint64_t key, const LeafHomes& homes) {
+/// So many parts from the home on.
+inline PartMask WindowOfChain(uint64_t key, const LeafHomes& homes, size_t chain) {
   size_t at = homes.Of(key);
   PartMask window = PartMask{1} << at;
-  for (size_t i = 1; i < std::min(kChainParts, homes.parts()); ++i) {
+  for (size_t i = 1; i < std::min(chain, homes.parts()); ++i) {
     at = homes.Next(at);
     window |= PartMask{1} << at;
   }
@@ -120,7 +170,7 @@ inline PartMask WindowToCreate(uint64_t key, const LeafHomes& homes, PartHints h
   PartMask window = PartMask{1} << at;
   bool goes_on = hints.full(at) || !hints.met(at);
   for (size_t taken = 1; taken < homes.parts() && goes_on; ++taken) {
-    if (taken >= kChainParts && !hints.passed(at)) return AllParts(homes.parts());
+    if (taken >= ChainPartsOf(homes.parts()) && !hints.passed(at)) return AllParts(homes.parts());
     at = homes.Next(at);
     window |= PartMask{1} << at;
     goes_on = hints.full(at);

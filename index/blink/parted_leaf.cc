@@ -324,8 +324,9 @@ void PackPartedLeaf(const Geometry& geometry, const ConstNode& node,
   FARLEAF_DCHECK(node.is_leaf() && geometry.layout == Layout::kFixed8);
   const size_t parts = PartsOf(geometry.leaf_bytes);
   FARLEAF_CHECK(node.count() <= parts * kPartSlots, node.count(), parts);
-  const bool ordered = wanted == Placement::kOrdered && RangeOf(node).bounded() &&
-                       PlaceEntries(node, previous, Placement::kOrdered, kOrderedChainParts, raw);
+  const bool ordered =
+      wanted == Placement::kOrdered && RangeOf(node).bounded() &&
+      PlaceEntries(node, previous, Placement::kOrdered, OrderedChainPartsOf(parts), raw);
   const bool placed = ordered || PlaceEntries(node, previous, Placement::kHashed, parts, raw);
   FARLEAF_CHECK(placed, node.count(), parts);
   std::byte* const trailer = raw.data() + parts * kPartBytes;

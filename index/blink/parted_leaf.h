@@ -61,10 +61,11 @@ inline constexpr uint32_t kLeafTrailerBytes = 64;  ///< lock word included
 inline constexpr size_t kPartSlots = 7;
 /// A leaf is split when the parts of one key are full, which is at about this fill.
 inline constexpr double kPartedFillMax = 0.75;
-/// An insert looks for room in so many parts, from the key's home on, before the leaf is split.
-inline constexpr size_t kChainParts = 3;
+/// An insert looks for room in so many parts, from the key's home on, before the leaf is split: a longer way makes up for what leaves
+/// of more parts would be filled less (README.md, Why parts).
+constexpr size_t ChainPartsOf(size_t parts) { return parts < 20 ? 3 : 4; }
 /// A leaf that is written whole is ordered if its entries find room in so many: some is left for others.
-inline constexpr size_t kOrderedChainParts = 2;
+constexpr size_t OrderedChainPartsOf(size_t parts) { return ChainPartsOf(parts) - 1; }
 inline constexpr uint32_t kStructureVersionMask = 0x7fffff, kStructureOrdered = 0x800000;
 
 constexpr uint32_t StructureOf(uint64_t version, Placement placement) {

@@ -79,14 +79,12 @@ void BlinkTree::ChooseScanLeaves(OpContext& op, ScanState& state) const {
   if (!caching() || state.find_one_leaf || cache_.root().address.is_null()) return;
   // Half of the first leaf lies before the range on average; a little more makes a second round trip
   // rare.
-  const double per_leaf =
-      static_cast<double>(entries_per_leaf_x16_.load(std::memory_order_relaxed)) / 16;
+  const double per_leaf = std::max(entries_per_leaf_.load(std::memory_order_relaxed), 1.0);
   const auto remaining = static_cast<double>(state.range.limit - state.rows.size());
   // Leaves of byte strings are less even: half a leaf more.
   const double slack = info_.geometry.layout == Layout::kBytes ? 2.25 : 1.75;
   // Of parted leaves it is decided leaf by leaf what is read.
-  const double ahead = parted() ? 1.5 * remaining / std::max(per_leaf, 1.0) + 3
-                                : remaining / std::max(per_leaf, 1.0) + slack;
+  const double ahead = parted() ? 1.5 * remaining / per_leaf + 3 : remaining / per_leaf + slack;
   const auto count =
       static_cast<size_t>(std::min(ahead, static_cast<double>(options_.scan_leaves_max)));
   state.cached.reserve(count);
@@ -99,7 +97,7 @@ void BlinkTree::ChooseScanLeaves(OpContext& op, ScanState& state) const {
     cache_.LeavesBefore(from, state.range.start, count, &state.cached);
   }
   if (parted()) {
-    PrefetchScan(op, state, remaining / std::max(per_leaf, 1.0));
+    PrefetchScan(op, state, remaining / per_leaf);
     PlanScan(state);
   } else {
     for (const CachedLeaf& leaf : state.cached) state.leaves.push_back({leaf});
@@ -296,10 +294,11 @@ void BlinkTree::TakeScanLeaf(ScanState& state, const ConstNode& leaf) {
   }
 }
 
-void BlinkTree::NoteLeafFill(size_t entries) {
-  // A running mean over about 64 leaves, in sixteenths; lost updates between threads do no harm.
-  const uint64_t mean = entries_per_leaf_x16_.load(std::memory_order_relaxed);
-  entries_per_leaf_x16_.store((mean * 63 + entries * 16 + 32) / 64, std::memory_order_relaxed);
+void BlinkTree::NoteLeafFill(size_t entries, double share) {
+  // A running mean over about 64 leaves; lost updates between threads do no harm.
+  const double mean = entries_per_leaf_.load(std::memory_order_relaxed);
+  const double change = (static_cast<double>(entries) - mean * share) / 64;
+  entries_per_leaf_.store(mean + change, std::memory_order_relaxed);
 }
 
 Task<Status> BlinkTree::FetchScanValues(OpContext& op, ScanState& state) {

@@ -150,8 +150,7 @@ void BlinkTree::PrefetchScan(OpContext& op, const ScanState& state, double leave
 
 void BlinkTree::PlanScan(ScanState& state) const {
   const size_t parts = PartsOf(info_.geometry.leaf_bytes);
-  const double usual =
-      static_cast<double>(entries_per_leaf_x16_.load(std::memory_order_relaxed)) / 16;
+  const double usual = entries_per_leaf_.load(std::memory_order_relaxed);
   const auto rows = static_cast<double>(state.range.limit - state.rows.size());
   const auto bytes = static_cast<double>(state.range.bytes_max - state.bytes);
   ScanPlan plan(std::min(rows, bytes / kRowBytes + 1), std::max(usual, 1.0), parts,
@@ -181,7 +180,7 @@ BlinkTree::ScanTaken BlinkTree::TakeScanParts(ScanState& state, const ScanLeaf& 
   if (!wanted || !leaf.Fits(planned.fence_digest)) return ScanTaken::kNoLeaf;
   const FreshHints fresh = HintsOfScan(leaf, {hints_.Load(planned.address)});
   hints_.Update(planned.address, fresh.about, fresh.bits);
-  if (leaf.whole()) NoteLeafFill(leaf.count());
+  NoteLeafFill(leaf.count(), ShareInHand(leaf));
   LeafHomes homes = leaf.homes();
   if (Mutated(Mutation::kScanTrustsPlacementHint)) {
     homes = LeafHomes(leaf.parts(), planned.assumed, planned.range);

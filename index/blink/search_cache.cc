@@ -368,40 +368,51 @@ SearchCache::Path SearchCache::DescendFrom(Path path, std::string_view key, Side
   return path;
 }
 
-const CachedNode* SearchCache::FindLevel1(std::string_view key, Side side) const {
-  const Path path = Find(key, side, 1);
-  if (!path.complete || path.stale || root().level < 1) return nullptr;
-  const CachedNode* cached = Load(path.node);
-  // The path may end one hop left of the node that covers the key.
-  for (int hops = 0; cached && hops < kCachedHopsMax; ++hops) {
-    cached->Prefetch(kKeysPrefetchBytes);
-    NoteUse(cached);
-    const ConstNode node = View(cached);
-    if (node.dead() || node.level() != 1 || node.BelowLow(key)) return nullptr;
-    if (side == Side::kBefore && node.LowEquals(key)) return nullptr;
-    if (side == Side::kAt ? !node.AtOrPastHigh(key) : !node.PastHigh(key)) return cached;
-    cached = node.right().is_null() ? nullptr : Load(node.right());
+SearchCache::Level1 SearchCache::FindLevel1(std::string_view key, Side side) const {
+  if (geometry_.layout == Layout::kFixed8 && side == Side::kAt) {
+    const Level1 straight = FindLevel1Fixed8(LoadBig64(key.data()));
+    if (straight.cached) [[likely]]
+      return straight;
   }
-  return nullptr;
+  const Path path = Find(key, side, 1);
+  if (!path.complete || path.stale || root().level < 1) return {};
+  Level1 at{Load(path.node), path.node};
+  // The path may end one hop left of the node that covers the key.
+  for (int hops = 0; at.cached && hops < kCachedHopsMax; ++hops) {
+    at.cached->Prefetch(kKeysPrefetchBytes);
+    NoteUse(at.cached);
+    const ConstNode node = View(at.cached);
+    if (node.dead() || node.level() != 1) return {};
+    const Turn turn = TurnAt(node, key, side);
+    if (turn.below) return {};
+    if (!turn.past) {
+      at.child = turn.child;
+      return at;
+    }
+    at.node = node.right();
+    at.cached = at.node.is_null() ? nullptr : Load(at.node);
+  }
+  return {};
 }
 
-const CachedNode* SearchCache::LastLevel1() const {
+SearchCache::Level1 SearchCache::LastLevel1() const {
   RootWord at = root();
   // Images of different ages may name each other as right siblings: bound the hops.
   for (int hops = 0; at.level >= 1 && hops < kCachedHopsMax;) {
     const CachedNode* cached = Load(at.address);
-    if (!cached) return nullptr;
+    if (!cached) return {};
     const ConstNode node = View(cached);
-    if (node.dead() || node.level() != at.level) return nullptr;
+    if (node.dead() || node.level() != at.level) return {};
     if (node.has_high()) {
       ++hops;
       at.address = node.right();
       continue;
     }
-    if (at.level == 1) return cached;
-    at = {node.Child(node.count() - 1), static_cast<Level>(at.level - 1)};
+    const size_t last = node.count() - 1;
+    if (at.level == 1) return {cached, at.address, last};
+    at = {node.Child(last), static_cast<Level>(at.level - 1)};
   }
-  return nullptr;
+  return {};
 }
 
 void SearchCache::AddLeaf(const ConstNode& node, size_t i, CachedLeaves* leaves) const {
@@ -421,12 +432,10 @@ void SearchCache::LeavesFrom(std::string_view from, std::optional<std::string_vi
     leaves->push_back({root().address});
     return;
   }
-  const CachedNode* cached = FindLevel1(from, Side::kAt);
-  if (!cached) return;
-  size_t i = View(cached).ChildIndexFor(from);
-  for (;;) {
-    const ConstNode node = View(cached);
-    for (; i < node.count() && leaves->size() < max; ++i) {
+  Level1 at = FindLevel1(from, Side::kAt);
+  while (at.cached) {
+    const ConstNode node = View(at.cached);
+    for (size_t i = at.child; i < node.count() && leaves->size() < max; ++i) {
       if (!leaves->empty() && end && node.CompareKey(i, *end) >= 0) return;
       AddLeaf(node, i, leaves);
     }
@@ -436,8 +445,7 @@ void SearchCache::LeavesFrom(std::string_view from, std::optional<std::string_vi
     const ConstNode next_node = View(next);
     if (next_node.dead() || next_node.level() != 1 || !next_node.LowEquals(node.high())) return;
     NoteUse(next);
-    cached = next;
-    i = 0;
+    at = {next, node.right(), 0};
   }
 }
 
@@ -448,12 +456,11 @@ void SearchCache::LeavesBefore(std::optional<std::string_view> from, std::string
     leaves->push_back({root().address});
     return;
   }
-  const CachedNode* cached = from ? FindLevel1(*from, Side::kBefore) : LastLevel1();
+  Level1 at = from ? FindLevel1(*from, Side::kBefore) : LastLevel1();
   std::string low;
-  while (cached) {
-    const ConstNode node = View(cached);
-    size_t i = from ? node.ChildIndexBelow(*from) : node.count() - 1;
-    for (;; --i) {
+  while (at.cached) {
+    const ConstNode node = View(at.cached);
+    for (size_t i = at.child;; --i) {
       AddLeaf(node, i, leaves);
       if (leaves->size() >= max) return;
       if (!start.empty() && node.CompareKey(i, start) <= 0) return;
@@ -461,8 +468,7 @@ void SearchCache::LeavesBefore(std::optional<std::string_view> from, std::string
     }
     if (!node.has_low()) return;
     low = node.low();
-    from = low;
-    cached = FindLevel1(low, Side::kBefore);
+    at = FindLevel1(low, Side::kBefore);
   }
 }
 

@@ -188,8 +188,15 @@ class SearchCache {
   static Turn TurnAt(const ConstNode& node, std::string_view key, Side side);
   Path DescendFrom(Path path, std::string_view key, Side side, Level level, Parent* parent) const;
   const CachedNode* Load(GlobalAddress address) const;
-  /// FindLeaf of fixed8, where the cached nodes lead straight to the leaf: false, and nothing is said, if a node is missing, or does not
-  /// cover the key.
+  /// A cached level-1 node, its address, and the entry whose child covers the key that was looked for.
+  struct Level1 {
+    const CachedNode* cached = nullptr;  ///< null: there is none
+    GlobalAddress node;
+    size_t child = 0;
+  };
+  /// Of fixed8, where the cached nodes lead straight there: none if a node is missing, or does not cover the key.
+  Level1 FindLevel1Fixed8(uint64_t key) const;
+  /// FindLeaf of fixed8, the same: false, and nothing is said.
   bool FindLeafFixed8(uint64_t key, LeafPath* path) const;
   ConstNode View(const CachedNode* node) const {
     return ConstNode(geometry_, {node->image(), node->image_bytes});
@@ -218,9 +225,10 @@ class SearchCache {
   /// left. REQUIRES: install_mutex_ held.
   void Evict(const Slot* keep, std::vector<const CachedNode*>* evicted);
   void TakeOut(Slot* slot, const CachedNode* node, std::vector<const CachedNode*>* evicted);
-  /// The cached level-1 node that leads to `key`; null if the path is not cached.
-  const CachedNode* FindLevel1(std::string_view key, Side side) const;
-  const CachedNode* LastLevel1() const;
+  /// The cached level-1 node that leads to `key`; none if the path is not cached.
+  Level1 FindLevel1(std::string_view key, Side side) const;
+  /// The last one, and its last entry.
+  Level1 LastLevel1() const;
   /// Adds the child of entry i, unless it is there already.
   void AddLeaf(const ConstNode& node, size_t i, CachedLeaves* leaves) const;
 

@@ -31,10 +31,14 @@ Status TreeOptions::Validate() const {
 }
 
 namespace {
-/// A first guess of a leaf's entries before scans have seen any: two thirds of a page of small ones.
-uint64_t InitialEntriesPerLeaf(const Geometry& geometry) {
-  const uint64_t entry_bytes = geometry.layout == Layout::kFixed8 ? 16 : 64;
-  return geometry.leaf_bytes / entry_bytes * 2 / 3;
+/// A first guess of a leaf's entries before scans have seen any: two thirds of a page of small ones; half of a parted one's
+/// slots (README.md, Why parts).
+double InitialEntriesPerLeaf(const Geometry& geometry) {
+  if (geometry.leaf_layout == LeafLayout::kParted) {
+    return static_cast<double>(PartsOf(geometry.leaf_bytes) * kPartSlots) / 2;
+  }
+  const uint32_t entry_bytes = geometry.layout == Layout::kFixed8 ? 16 : 64;
+  return geometry.leaf_bytes / entry_bytes * 2.0 / 3;
 }
 
 /// Of what is remembered of values out of line: nothing where there are none, or no cache leads to leaves.
@@ -52,7 +56,7 @@ BlinkTree::BlinkTree(dsm::Pool* pool, TreeInfo info, TreeOptions options)
       hints_(info_.geometry.leaf_bytes, pool->layouts()),
       value_hints_(BytesFor(options.value_hint_bytes, info_.geometry, options), pool->layouts()),
       value_lists_(BytesFor(options.value_list_bytes, info_.geometry, options), pool->layouts()),
-      entries_per_leaf_x16_(InitialEntriesPerLeaf(info_.geometry) * 16) {
+      entries_per_leaf_(InitialEntriesPerLeaf(info_.geometry)) {
   FARLEAF_CHECK(options_.Validate().ok(), options_.Validate());
   FARLEAF_CHECK(info_.geometry.Validate().ok(), info_.geometry.Validate());
 }

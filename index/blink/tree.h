@@ -170,6 +170,8 @@ class BlinkTree final : public RangeIndex {
   void PrefetchHome(OpContext& op, const SearchCache::LeafPath& path, uint64_t key) const;
   /// The parts of a leaf that hold the key if what is remembered of it, or known of most leaves, is right.
   PartMask UsualWindow(const SearchCache::LeafPath& path, uint64_t key) const;
+  /// Of a leaf whose parts in hand have not told: all that entries go to in most leaves, and what is remembered by now.
+  PartMask NextWindow(const SearchCache::LeafPath& path, const LeafParts& leaf, uint64_t key) const;
   PartMask WindowToChange(const SearchCache::LeafPath& path, const EntryChange& change) const;
   /// Get where the leaf cannot be looked at in place, or that did not tell.
   Task<Result<bool>> GetByReading(OpContext& op, std::string_view key, std::string* value);
@@ -218,6 +220,10 @@ class BlinkTree final : public RangeIndex {
   /// Reads a locked leaf whole, and its parent beside it, if that is given. Without loaded parts: it is
   /// no leaf of this tree. Lets it go if it fails.
   Task<Status> ReadWholeLeaf(OpContext& op, LockedPage& leaf, CachedParent parent);
+  /// Parts that the change needs beside the ones in hand, as far as these and what is remembered tell; 0: the whole leaf.
+  PartMask MoreParts(LockedPage& leaf, const EntryChange& change);
+  /// Reads them. If the parts do not fit then: as ReadWholeLeaf.
+  Task<Status> ReadMoreParts(OpContext& op, LockedPage& leaf, uint64_t fence_digest, PartMask more);
   /// Makes the change where the parts in hand do not suffice for it, as `applied` says, and lets the leaf go.
   Task<Status> ChangeLocked(OpContext& op, LockedPage& leaf, EntryChange& change, Applied applied);
   /// Writes back what was changed, answers, lets the leaf go, and merges it if it has become too empty.
@@ -528,7 +534,8 @@ class BlinkTree final : public RangeIndex {
   void TakeScanLeaf(ScanState& state, const ConstNode& leaf);
   void TakeAndNoteScanLeaf(ScanState& state, const ScanLeaf& planned, const ConstNode& leaf);
   void AddScanRow(ScanState& state, const ConstNode& leaf, size_t i);
-  void NoteLeafFill(size_t entries);
+  /// So many were in a share of a leaf, above 0 and up to 1.
+  void NoteLeafFill(size_t entries, double share = 1);
   // scan_parts.cc
   enum class LeafIs : uint8_t { kNext, kLater };
   /// What a scan wants of a leaf with these fences, the one that covers `position` or one that comes later.
@@ -554,7 +561,7 @@ class BlinkTree final : public RangeIndex {
   using RedoAreaKey = std::tuple<dsm::ServerId, dsm::MemberId, uint16_t>;  ///< member, incarnation
   std::mutex redo_areas_mutex_;                                            // guards redo_areas_
   std::map<RedoAreaKey, uint64_t> redo_areas_;
-  std::atomic<uint64_t> entries_per_leaf_x16_;  ///< running mean, for scans
+  std::atomic<double> entries_per_leaf_;  ///< running mean, for scans
   std::array<std::atomic<uint64_t>, 32> parents_being_read_{};
   std::atomic<bool> refreshing_{false};  ///< one cache refresh at a time
 };

@@ -50,8 +50,9 @@ struct TreeStats {
   std::atomic<uint64_t> stale_value_hints{0};  ///< blocks read beside a leaf that named another one
   std::atomic<uint64_t> stale_listed_values{0};  ///< blocks that a scan read in vain beside a leaf
   // Of leaves read in part:
-  std::atomic<uint64_t> stale_parts{0};   ///< parts of a leaf whose fences are not the cached ones
-  std::atomic<uint64_t> more_parts{0};    ///< the answer lay in a part that had not been read
+  std::atomic<uint64_t> stale_parts{0};  ///< parts of a leaf whose fences are not the cached ones
+  std::atomic<uint64_t> more_parts{0};   ///< the answer lay in a part that had not been read
+  std::atomic<uint64_t> more_locked_parts{0};  ///< the same of a change, which had the leaf's lock
   std::atomic<uint64_t> combined{0};      ///< changes made by another's holder of the leaf's lock
   std::atomic<uint64_t> shared_reads{0};  ///< gets that were answered by another's READ
 };

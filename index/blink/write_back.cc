@@ -66,10 +66,11 @@ void BlinkTree::AddWriteBack(LockedPage& locked, Batch& batch) {
 }
 
 void BlinkTree::NoteWholeLeaf(LockedPage& locked, std::span<std::byte> raw) {
-  const PartMask all = AllParts(PartsOf(info_.geometry.leaf_bytes));
-  const FreshHints fresh = HintsOf(LeafParts(raw, all, RangeOf(locked.node(info_.geometry))));
+  const size_t parts = PartsOf(info_.geometry.leaf_bytes);
+  FreshHints fresh = HintsOf(LeafParts(raw, AllParts(parts), RangeOf(locked.node(info_.geometry))));
   // What was just split, most often, grows: its number of entries is soon that of others.
-  hints_.Update(locked.address, fresh.about, fresh.bits & ~PartHints::kCountMask);
+  fresh.ForgetCount(parts);
+  hints_.Update(locked.address, fresh.about, fresh.bits);
 }
 
 void BlinkTree::AddLeafAndEntry(LockedPage& locked, std::span<std::byte> raw, Batch& batch) {

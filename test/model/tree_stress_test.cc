@@ -139,7 +139,7 @@ std::vector<Workload> AllWorkloads() {
        .once_failed = {996, 5068}},
       {"PartedFewKeys", parted, 72, 400},
       {"PartedMoreKeys", parted, 900, 700},
-      {"PartedLargeLeaves", Geometry::Parted(8, 256), 900, 700},
+      {"PartedLargeLeaves", Geometry::Parted(12, 256), 900, 700},
       {"PartedUncached", parted, 144, 300, {TreeOption::kCache}},
       {.name = "PartedDeadlines",
        .geometry = parted,

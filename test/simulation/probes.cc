@@ -48,6 +48,7 @@ constexpr Probe kProbes[] = {
     {"value list: a scan wants other blocks than were guessed", &Stats::stale_listed_values},
     {"get answered by another's READ", &Stats::shared_reads},
     {"parted leaf: change made by another's holder", &Stats::combined},
+    {"parted leaf: more parts read under the lock", &Stats::more_locked_parts},
     {"dead member recovered beside the workload", nullptr},
     {"recovery whose claimer had died at another", nullptr},
 };

@@ -50,7 +50,7 @@ class Rack {
   };
 
   explicit Rack(uint64_t compute_servers = 1, TreeOptions options = {},
-                Geometry geometry = Geometry::Parted(16), size_t value_bytes = 8,
+                Geometry geometry = Geometry::Parted(), size_t value_bytes = 8,
                 uint64_t memory_servers = 2)
       : geometry_(geometry), value_bytes_(value_bytes) {
     auto world = dsm::ModelWorld::Create({.model = OnlyTheWire(compute_servers, memory_servers),

@@ -124,5 +124,41 @@ TEST(LeafHomesTest, AWindowBeginsAtTheHomeOfThePlacementThatIsRemembered) {
   EXPECT_EQ(WindowToRead(1599, LeafHomes(16, passed.placement(), range), passed), 0x8001u);
 }
 
+TEST(LeafHomesTest, AWindowForANewKeyEndsWithRoomOrWhereThereMayBeSome) {
+  const LeafHomes homes(16, Placement::kOrdered, LeafRange{0, 1600});
+  const auto window = [&](std::initializer_list<uint64_t> states_from_part_2) {
+    uint64_t word = 0;
+    size_t part = 2;
+    for (const uint64_t state : states_from_part_2) word |= state << 2 * part++;
+    return WindowToCreate(250, homes, PartHints{word});
+  };
+  constexpr uint64_t kMet = PartHints::kMet, kFull = PartHints::kFull, kPassed = PartHints::kPassed;
+  EXPECT_EQ(window({}), 0b1100u);
+  EXPECT_EQ(window({kMet}), 0b100u);
+  EXPECT_EQ(window({kFull, kMet}), 0b1100u);
+  EXPECT_EQ(window({kFull}), 0b1100u);
+  EXPECT_EQ(window({0, kFull, kMet}), 0b11100u);
+  EXPECT_EQ(window({kPassed, kFull, kPassed, kMet}), 0b111100u);
+  EXPECT_EQ(window({kFull, kFull}), 0b11100u) << "there may be room in the last one";
+  EXPECT_EQ(window({kPassed, kPassed, kFull}), AllParts(16)) << "it is to be split";
+}
+
+TEST(CountFieldTest, HoldsWhatALeafHasRoomForAndNothingElseOfTheWord) {
+  for (size_t parts = kLeafPartsMin; parts <= PartHints::kCountedPartsMax; ++parts) {
+    const CountField& field = CountField::Of(parts);
+    const uint64_t states = (uint64_t{1} << 2 * parts) - 1;
+    EXPECT_EQ(field.mask() & (states | PartHints::kHashed), 0u) << parts;
+    EXPECT_EQ(PartHints{~field.mask()}.count(parts), std::nullopt) << parts;
+    for (size_t entries = 0; entries <= parts * kPartSlots; ++entries) {
+      const uint64_t bits = field.Bits(static_cast<double>(entries));
+      EXPECT_EQ(bits & ~field.mask(), 0u) << parts << ' ' << entries;
+      const auto count = PartHints{~field.mask() | bits}.count(parts);
+      ASSERT_TRUE(count) << parts << ' ' << entries;
+      EXPECT_NEAR(*count, static_cast<double>(entries), static_cast<double>(field.unit()) / 2);
+    }
+  }
+  EXPECT_EQ(PartHints{~uint64_t{0}}.count(PartHints::kCountedPartsMax + 1), std::nullopt);
+}
+
 }  // namespace
 }  // namespace farleaf::index

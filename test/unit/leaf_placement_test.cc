@@ -53,7 +53,8 @@ Loaded LoadWith(const Load& load, Placement placement) {
     loaded.insert.Add(tree.cost());
   }
   const TreeStats& stats = tree.tree().stats();
-  loaded.bytes_per_key = 2112.0 * static_cast<double>(stats.splits + 1) / static_cast<double>(keys);
+  const auto leaves = static_cast<double>(stats.splits + 1);
+  loaded.bytes_per_key = Geometry::Parted().leaf_bytes * leaves / static_cast<double>(keys);
   return loaded;
 }
 

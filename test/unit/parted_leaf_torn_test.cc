@@ -126,7 +126,7 @@ std::optional<uint64_t> ChangeOne(size_t parts, uint64_t style, LeafState* state
   if (found.outcome == LeafParts::Outcome::kYes) {
     leaf.SetValue(found, &value);
   } else {
-    const LeafParts::Place room = leaf.FindRoom(key, kChainParts);
+    const LeafParts::Place room = leaf.FindRoom(key, ChainPartsOf(leaf.parts()));
     if (room.outcome == LeafParts::Outcome::kNo) return std::nullopt;
     leaf.Put(room, key, &value);
   }

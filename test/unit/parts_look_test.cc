@@ -113,7 +113,7 @@ class ContestedLeaf {
       }
       return true;
     }
-    const LeafParts::Place room = leaf.FindRoom(key, kChainParts);
+    const LeafParts::Place room = leaf.FindRoom(key, ChainPartsOf(leaf.parts()));
     if (room.outcome != LeafParts::Outcome::kYes || next->entries.size() == kEntriesMax) {
       return false;
     }

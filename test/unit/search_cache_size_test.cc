@@ -189,7 +189,7 @@ TEST_P(CacheBudgetTest, RoundTripsGrowAsArithmeticSays) {
 INSTANTIATE_TEST_SUITE_P(
     Leaves, CacheBudgetTest,
     testing::Values(Cached{"sorted", Geometry::Fixed8(1024), 450'000, uint64_t{9} << 20},
-                    Cached{"parted", Geometry::Parted(), 900'000, uint64_t{24} << 20}),
+                    Cached{"parted", Geometry::Parted(), 2'200'000, uint64_t{56} << 20}),
     [](const auto& each) { return each.param.name; });
 
 /// A load of several compute servers at once, on one thread in random order.

@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(InFlight, ZipfianCostsOfTenMillionKeysTest,
 /// A member has redo slots for 206 leaves at a time on a memory server.
 TEST(RedoSlotsTest, UpdatesWithoutASlotGetOneInTheirTurn) {
   constexpr uint64_t kKeys = 100'000;
-  Rack rack(1, {}, Geometry::Parted(16), 8, 1);
+  Rack rack(1, {}, Geometry::Parted(), 8, 1);
   rack.Load(kKeys);
   rack.Run({.kind = Kind::kUpdate, .clients = 2'048, .operations = 50, .keys = kKeys});
   std::printf("2048 in flight: %.4f round trips, %lu ns on average, %lu at most\n",

@@ -310,7 +310,7 @@ TEST_P(PoolTargetTest, RunInASecondProcessFindsWhatTheFirstLoaded) {
 
 TEST_P(PoolTargetTest, CacheIsFilledInThreeRoundTripsAndKeepsItsBudget) {
   const auto run = [&](std::vector<std::string> more) {
-    more.insert(more.end(), {"-p", "recordcount=20000", "-p", "requestdistribution=uniform"});
+    more.insert(more.end(), {"-p", "recordcount=30000", "-p", "requestdistribution=uniform"});
     ASSERT_EQ(Ycsb('c', url, more), kExitOk) << error.str();
   };
   ASSERT_NO_FATAL_FAILURE(run({"--phase", "load"}));
