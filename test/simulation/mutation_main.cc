@@ -73,7 +73,7 @@ constexpr Case kCases[] = {
     {Mutation::kRightUnlockedBeforeLeft, "right_unlocked_before_left", "tiny_tree", "none", 1000},
     {Mutation::kSplitUnlocksBeforePublish, "split_unlocks_before_publish", "many_members", "none",
      5000},
-    {Mutation::kMergeKillsRightFirst, "merge_kills_right_first", "moving_window", "crashes", 3000,
+    {Mutation::kMergeKillsRightFirst, "merge_kills_right_first", "moving_window", "crashes", 6000,
      Leaves::kAny, kMerging, "many_members"},
     {Mutation::kMergeForgetsParents, "merge_forgets_parents", "moving_window", "none", 500,
      Leaves::kAny, kMerging},
@@ -116,7 +116,7 @@ constexpr Case kCases[] = {
      Leaves::kParted, kReadSharing},
     {Mutation::kParkedTurnKept, "parked_turn_kept", "few_slots", "stalls", 5000, Leaves::kNotParted,
      kMerging},
-    {Mutation::kSlotKeptWhileBusy, "slot_kept_while_busy", "few_slots", "stalls", 5000,
+    {Mutation::kSlotKeptWhileBusy, "slot_kept_while_busy", "few_slots", "stalls", 40000,
      Leaves::kNotParted, kMerging},
     {Mutation::kNoUpkeep, "no_upkeep", "hot_key", "partitions", 1500},
 };
