@@ -15,7 +15,6 @@
 namespace farleaf::index {
 
 namespace {
-
 using dsm::SharedReads;
 
 void CopyParts(std::span<const std::byte> from, PartMask parts, std::span<std::byte> into) {

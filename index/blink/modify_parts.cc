@@ -317,15 +317,13 @@ Task<Result<ModifyResult>> BlinkTree::ModifyInParts(OpContext& op, std::string_v
 }
 
 PartMask BlinkTree::MoreParts(LockedPage& leaf, const EntryChange& change) {
-  if (!caching()) return 0;
   const LeafParts in_hand = leaf.parts(info_.geometry);
   NoteHints(leaf.address, in_hand);
-  const PartHints hints{hints_.Load(leaf.address)};
-  const PartMask window = change.use == CurrentValue::kMustExist
-                              ? WindowToRead(change.number, in_hand.homes(), hints)
-                              : WindowToCreate(change.number, in_hand.homes(), hints);
-  const PartMask all = window | leaf.loaded;
-  return all == in_hand.all() ? 0 : all & ~leaf.loaded;
+  SearchCache::LeafPath path;
+  path.node = leaf.address;
+  path.range = leaf.range;
+  const PartMask wanted = WindowToChange(path, change) | leaf.loaded;
+  return wanted == in_hand.all() ? 0 : wanted & ~leaf.loaded;
 }
 
 Task<Status> BlinkTree::ReadMoreParts(OpContext& op, LockedPage& leaf, uint64_t fence_digest,

@@ -96,14 +96,15 @@ TEST_F(MorePartsTest, UpdatesAndDeletesReadThePartThatTheEntryWentToAndNotTheLea
     auto deleted = co_await other_.Delete(op, key);
     co_return deleted;
   };
-  constexpr uint64_t kHalf = kLoaded / 2, kThird = kHalf + kHalf / 2;
-  const Changes updates = Make(kHalf, kThird, update), deletes = Make(kThird, kLoaded, remove);
+  constexpr uint64_t kHalf = kLoaded / 2, kThreeQuarters = kHalf + kHalf / 2;
+  const Changes updates = Make(kHalf, kThreeQuarters, update),
+                deletes = Make(kThreeQuarters, kLoaded, remove);
   // Few have gone past parts since: who reads the leaf for those as well reads more than 30.
   EXPECT_GE(updates.of_parts, 10u);
   EXPECT_LE(updates.of_pages, 30u);
   EXPECT_GE(deletes.of_parts, 2u);
   ExpectAll(kLoaded, [](uint64_t i) -> std::optional<std::string> {
-    if (i >= kThird) return std::nullopt;
+    if (i >= kThreeQuarters) return std::nullopt;
     return Fixed(i < kHalf ? i : i + 1);
   });
 }
