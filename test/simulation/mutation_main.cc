@@ -116,7 +116,7 @@ constexpr Case kCases[] = {
      Leaves::kParted, kReadSharing},
     {Mutation::kParkedTurnKept, "parked_turn_kept", "few_slots", "stalls", 5000, Leaves::kNotParted,
      kMerging},
-    {Mutation::kSlotKeptWhileBusy, "slot_kept_while_busy", "few_slots", "stalls", 40000,
+    {Mutation::kSlotKeptWhileBusy, "slot_kept_while_busy", "few_slots_two_servers", "stalls", 40000,
      Leaves::kNotParted, kMerging},
     {Mutation::kNoUpkeep, "no_upkeep", "hot_key", "partitions", 1500},
 };
