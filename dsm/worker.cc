@@ -113,7 +113,11 @@ bool Worker::RunOnce(Idle idle) {
 bool Worker::ResumeReady() {
   if (ready_.empty()) return false;
   resuming_.swap(ready_);
-  for (std::coroutine_handle<> handle : resuming_) handle.resume();
+  resuming_left_ = resuming_.size();
+  for (std::coroutine_handle<> handle : resuming_) {
+    --resuming_left_;
+    handle.resume();
+  }
   resuming_.clear();
   EraseEnded();
   return true;

@@ -152,6 +152,16 @@ class Worker {
     void await_resume() const noexcept {}
   };
   Sleeping Sleep(uint64_t ns) { return {this, clock_->NowNs() + ns}; }
+  /// Behind all that can go on now.
+  struct [[nodiscard]] Yielding {
+    Worker* worker;
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> h) { worker->ready_.push_back(h); }
+    void await_resume() const noexcept {}
+  };
+  Yielding Yield() { return {this}; }
+  /// Others can go on now.
+  bool others_are_ready() const { return resuming_left_ > 0 || !ready_.empty(); }
 
   /// Resumes `handle` on this worker's thread. May be called from any thread; REQUIRES that the
   /// worker lives until then.
@@ -258,6 +268,7 @@ class Worker {
   int online_depth_ = 0;
   std::vector<std::coroutine_handle<>> ready_;     // filled by completions
   std::vector<std::coroutine_handle<>> resuming_;  // being resumed by ResumeReady
+  size_t resuming_left_ = 0;                       // of them, not begun with
   std::vector<Timer> timers_;                      // heap
   SharedReads shared_reads_{&ready_};
   std::vector<NamedSource> sources_;  // few: one a storage engine

@@ -249,6 +249,7 @@ Log::Cut Log::TakeCut(Upto upto) {
     cut.end = tail_->ordinal == 1 ? 0 : tail_->PositionAt(0);
     return cut;
   }
+  cut.ordinal = cut.last->ordinal;
   cut.used = cut.last->used;
   cut.end = cut.last->PositionAt(upto == Upto::kTail ? cut.used : kSegmentBytes);
   return cut;
@@ -407,29 +408,25 @@ void Log::EndRound(const Cut& cut, Keep keep) {
   while (first_->buffer == nullptr && first_->synced == first_->used) Forget(first_->id);
 }
 
-void Log::PlanMirror(const Cut& cut, std::vector<MirrorPiece>* pieces) const {
-  if (cut.last == nullptr) return;
+void Log::PlanMirror(const Cut& cut, std::vector<MirrorPiece>* pieces) {
   std::lock_guard lock(lock_);
-  for (const LogSegment* at = first_;; at = at->next) {
-    const uint32_t to = at == cut.last ? cut.used : at->used;
-    const uint32_t from = at->mirrored.load(std::memory_order_relaxed);
-    if (from < to) {
-      pieces->push_back({options_.kind, at->id, at->buffer->bytes.data(), from, to});
-    }
-    if (at == cut.last) break;
+  for (LogSegment* at = first_; at != nullptr && at->ordinal <= cut.ordinal; at = at->next) {
+    const uint32_t to = at->ordinal == cut.ordinal ? cut.used : at->used;
+    if (at->planned >= to) continue;
+    pieces->push_back({options_.kind, at->id, at->buffer->bytes.data(), at->planned, to});
+    at->planned = to;
   }
 }
 
 void Log::Mirrored(const Cut& cut, std::vector<Sealed>* sealed) {
   if (cut.last == nullptr) return;
   std::lock_guard lock(lock_);
-  for (LogSegment* at = first_;; at = at->next) {
-    const uint32_t to = at == cut.last ? cut.used : at->used;
+  for (LogSegment* at = first_; at != nullptr && at->ordinal <= cut.ordinal; at = at->next) {
+    const uint32_t to = at->ordinal == cut.ordinal ? cut.used : at->used;
     at->mirrored.store(to, std::memory_order_relaxed);
     if (at != tail_ && to == at->used && !at->sealed.exchange(true, std::memory_order_acq_rel)) {
       sealed->push_back({options_.kind, at->id, to});
     }
-    if (at == cut.last) break;
   }
   if (cut.end > mirrored_end()) mirrored_end_.store(cut.end, std::memory_order_release);
   if (cut.sequence > mirrored_sequence()) {

@@ -57,8 +57,8 @@ class SegmentSource {
   virtual void GiveUp(LogKind log, SegmentId id) = 0;
 };
 
-/// One segment of a log that is open. `used` and `next` are guarded by the log's lock, `mirrored` and `sealed` are the LogMirror's, all
-/// else the leader's.
+/// One segment of a log that is open. `used` and `next` are guarded by the log's lock, `planned`, `mirrored` and `sealed` are the LogMirror's,
+/// all else the leader's.
 struct LogSegment {
   SegmentId id = SegmentId::kNone;
   uint64_t ordinal = 0;  ///< from 1
@@ -69,6 +69,7 @@ struct LogSegment {
   uint32_t used = 0;
   uint32_t written = 0;                ///< [0, written) was written
   uint32_t synced = 0;                 ///< [0, synced) is durable
+  uint32_t planned = 0;                ///< [0, planned) is in rounds of the LogMirror's
   std::atomic<uint32_t> mirrored = 0;  ///< [0, mirrored) is in the memory of every copy
   std::atomic<bool> sealed = false;    ///< all of it is, and the copies are told that it is full
 
@@ -101,6 +102,7 @@ class Log {
   struct Cut {
     Upto upto;
     LogSegment* last = nullptr;  ///< null: nothing at all
+    uint64_t ordinal = 0;        ///< of it
     uint32_t used = 0;           ///< of it
     LogPosition end = 0;
     Sequence sequence = 0;  ///< the last one before `end`
@@ -236,14 +238,14 @@ class Log {
   std::vector<SegmentId> FlushedSegments(Sequence flushed) const;
 
   // The LogMirror's:
-  /// Pieces of all that is in front of the cut and not mirrored.
-  void PlanMirror(const Cut& cut, std::vector<MirrorPiece>* pieces) const;
+  /// Pieces of all that is in front of the cut and that no round has planned yet. Of what was mirrored meanwhile, the cut's last too, segments may be forgotten.
+  void PlanMirror(const Cut& cut, std::vector<MirrorPiece>* pieces);
   struct Sealed {
     LogKind log;
     SegmentId segment;
     uint32_t used;
   };
-  /// All in front of the cut is. `sealed`: segments that became whole with it.
+  /// All in front of the cut is. REQUIRES: rounds come in the order of their cuts. `sealed`: segments that became whole with it.
   void Mirrored(const Cut& cut, std::vector<Sealed>* sealed);
   /// What is in memory of segments that are full, with zeros behind to the end of the block, and of the tail. REQUIRES: the leader's turn as well.
   void PlanFill(std::vector<MirrorPiece>* full, std::vector<MirrorPiece>* open) const;

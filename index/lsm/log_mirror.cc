@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "dsm/together.h"
+
 namespace farleaf::index::lsm {
 
 LogMirror::LogMirror(Mirror* mirror, std::vector<Log*> logs, LogCuts* cuts)
@@ -14,71 +16,99 @@ bool LogMirror::Reached(const LogPositions& positions) const {
   return true;
 }
 
-dsm::Task<Status> LogMirror::UpTo(dsm::Worker& worker, LogPositions positions) {
-  if (Reached(positions)) co_return Status::Ok();
-  Waiter waiter{positions, &worker};
-  co_await turns_.Take(&waiter);
-  if (!waiter.leads) co_return Status::Ok();
-  Status mirrored;
-  if (!Reached(positions)) mirrored = co_await Round(worker);
-  EndTurn();
-  co_return mirrored;
+Status LogMirror::failure() const {
+  for (const Log* log : logs_) {
+    Status failure = log->failure();
+    if (!failure.ok()) return failure;
+  }
+  return Status::Ok();
+}
+
+Status LogMirror::Fail(const Status& why) {
+  for (Log* log : logs_) log->Fail(why.WithContext("log failed for good"));
+  return why;
 }
 
 // Whoever a round that failed was for leads one of his own, and finds the logs failed.
-void LogMirror::EndTurn() {
-  const auto reached = [this](const std::optional<LogPositions>& positions) {
-    return positions && Reached(*positions);
-  };
-  turns_.End(reached, Status::Ok());
-}
-
-dsm::Task<Status> LogMirror::Round(dsm::Worker& worker) {
-  for (const Log* log : logs_) {
-    Status failure = log->failure();
-    if (!failure.ok()) co_return failure;
-  }
-  std::array<Log::Upto, kLogsMax> whole{};
-  whole.fill(Log::Upto::kTail);
-  const LogCuts::Cuts cuts = co_await cuts_->Take(worker, whole);
-  Status mirrored = co_await MirrorCuts(worker, cuts);
-  if (!mirrored.ok()) {
-    for (Log* log : logs_) log->Fail(mirrored.WithContext("log failed for good"));
-  }
+dsm::Task<Status> LogMirror::UpTo(dsm::Worker& worker, LogPositions positions) {
+  if (Reached(positions)) co_return Status::Ok();
+  MirrorRounds::Waiter waiter{positions, &worker};
+  co_await rounds_.Take(&waiter);
+  if (!waiter.leads) co_return Status::Ok();
+  Status mirrored = co_await Round(worker);
   co_return mirrored;
 }
 
-dsm::Task<Status> LogMirror::MirrorCuts(dsm::Worker& worker, const LogCuts::Cuts& cuts) {
-  std::vector<MirrorPiece> pieces;
-  for (size_t i = logs_.size(); i-- > 0;) logs_[i]->PlanMirror(cuts[i], &pieces);
-  if (!pieces.empty()) {
-    Status appended = co_await mirror_->Append(worker, pieces);
-    if (!appended.ok()) co_return appended;
-    rounds_.fetch_add(1, std::memory_order_relaxed);
-    for (const MirrorPiece& piece : pieces) {
-      bytes_.fetch_add(piece.to - piece.from, std::memory_order_relaxed);
-    }
+dsm::Task<Status> LogMirror::Round(dsm::Worker& worker) {
+  if (worker.others_are_ready()) co_await worker.Yield();
+  Plan plan;
+  Status status = co_await PlanRound(worker, &plan);
+  if (!status.ok()) {
+    rounds_.EndLead(reached_);
+    co_return status;
+  }
+  LogPositions planned{};
+  for (size_t i = 0; i < logs_.size(); ++i) planned[i] = plan.cuts[i].end;
+  MirrorRounds::Round round{&worker};
+  dsm::Together append(worker);
+  if (!plan.pieces.empty()) append.Start(mirror_->Append(worker, plan.pieces), &status);
+  rounds_.Begun(&round, planned);
+  co_await append.All();
+  co_await rounds_.Arrive(&round);
+  status = co_await FinishRound(worker, plan, std::move(status));
+  rounds_.EndRound(&round, reached_);
+  co_return status;
+}
+
+dsm::Task<Status> LogMirror::PlanRound(dsm::Worker& worker, Plan* plan) {
+  Status status = failure();
+  if (!status.ok()) co_return status;
+  std::array<Log::Upto, kLogsMax> whole{};
+  whole.fill(Log::Upto::kTail);
+  plan->cuts = co_await cuts_->Take(worker, whole);
+  for (size_t i = logs_.size(); i-- > 0;) logs_[i]->PlanMirror(plan->cuts[i], &plan->pieces);
+  status = co_await mirror_->PrepareAppend(worker, plan->pieces);
+  if (!status.ok()) co_return Fail(status);
+  co_return Status::Ok();
+}
+
+dsm::Task<Status> LogMirror::FinishRound(dsm::Worker& worker, const Plan& plan, Status appended) {
+  if (!appended.ok()) co_return Fail(appended);
+  Status status = failure();  // of a round before it
+  if (!status.ok()) co_return status;
+  if (!plan.pieces.empty()) rounds_ended_.fetch_add(1, std::memory_order_relaxed);
+  for (const MirrorPiece& piece : plan.pieces) {
+    bytes_.fetch_add(piece.to - piece.from, std::memory_order_relaxed);
   }
   std::vector<Log::Sealed> sealed;
-  for (size_t i = logs_.size(); i-- > 0;) logs_[i]->Mirrored(cuts[i], &sealed);
+  for (size_t i = logs_.size(); i-- > 0;) logs_[i]->Mirrored(plan.cuts[i], &sealed);
   for (const Log::Sealed& each : sealed) {
     Status told = co_await mirror_->Seal(worker, each.log, each.segment, each.used);
-    if (!told.ok()) co_return told;
+    if (!told.ok()) co_return Fail(told);
   }
   co_return Status::Ok();
 }
 
+dsm::Task<Status> LogMirror::RoundAlone(dsm::Worker& worker) {
+  Plan plan;
+  Status status = co_await PlanRound(worker, &plan);
+  if (!status.ok()) co_return status;
+  if (!plan.pieces.empty()) status = co_await mirror_->Append(worker, plan.pieces);
+  status = co_await FinishRound(worker, plan, std::move(status));
+  co_return status;
+}
+
 dsm::Task<Status> LogMirror::FillFromMemory(dsm::Worker& worker, CopySink& sink,
                                             const Install& install) {
-  Waiter waiter{std::nullopt, &worker};
-  co_await turns_.Take(&waiter);
+  MirrorRounds::Waiter waiter{std::nullopt, &worker};
+  co_await rounds_.Take(&waiter);
   Status filled = co_await Fill(worker, sink, install);
-  EndTurn();
+  rounds_.EndLead(reached_);
   co_return filled;
 }
 
 dsm::Task<Status> LogMirror::Fill(dsm::Worker& worker, CopySink& sink, const Install& install) {
-  Status status = co_await Round(worker);
+  Status status = co_await RoundAlone(worker);
   if (!status.ok()) co_return status;
   std::vector<MirrorPiece> full, open;
   for (size_t i = logs_.size(); i-- > 0;) logs_[i]->PlanFill(&full, &open);

@@ -1,10 +1,11 @@
 // LogMirror: brings what is appended to both logs to a Mirror (mirror.h), and makes those wait who need it there.
 //
-// Group commit (turns.h): who leads takes everything that was appended so far, in one Mirror::Append, and those who waited meanwhile go on at once.
+// Group commit (mirror_rounds.h): who leads takes everything that was appended so far, in one Mirror::Append, and those who waited meanwhile go on at once.
+// Others of his worker that can go on do so first, and so come along. While a round is on its way the next one is planned and posted; they end in their order.
 // The recovery log is cut first, and the values' pieces come first: so a commit is never mirrored before the values that it names.
 //
-// Lock order: a LogGroup's turn, then the LogMirror's. Which segments there are: a segment whose bytes are not all mirrored keeps its
-// buffer (Log::EndRound), and what has a buffer is not forgotten. So no segment that a turn looks at goes away in it.
+// Lock order: a LogGroup's turn, then the lead of a round. Which segments there are: a segment whose bytes are not all mirrored keeps its
+// buffer (Log::EndRound), and what has a buffer is not forgotten. So no segment that a round brings something of goes away before it has ended.
 //
 // Thread rule: thread-safe.
 #pragma once
@@ -18,7 +19,7 @@
 #include "index/lsm/log.h"
 #include "index/lsm/log_positions.h"
 #include "index/lsm/mirror.h"
-#include "index/lsm/turns.h"
+#include "index/lsm/mirror_rounds.h"
 
 namespace farleaf::index::lsm {
 
@@ -40,27 +41,35 @@ class LogMirror {
   using Install = std::function<dsm::Task<Status>()>;
   dsm::Task<Status> FillFromMemory(dsm::Worker& worker, CopySink& sink, const Install& install);
   /// The process is gone.
-  void Abandon() { turns_.Abandon(); }
+  void Abandon() { rounds_.Abandon(); }
 
   struct Counts {
     uint64_t rounds = 0;
     uint64_t bytes = 0;
   };
-  Counts counts() const { return {rounds_.load(), bytes_.load()}; }
+  Counts counts() const { return {rounds_ended_.load(), bytes_.load()}; }
 
  private:
-  using Waiter = Turns<std::optional<LogPositions>>::Waiter;
+  struct Plan {
+    LogCuts::Cuts cuts{};
+    std::vector<MirrorPiece> pieces;
+  };
   bool Reached(const LogPositions& positions) const;
-  void EndTurn();
   dsm::Task<Status> Round(dsm::Worker& worker);
+  dsm::Task<Status> PlanRound(dsm::Worker& worker, Plan* plan);
+  /// `appended`: what became of it. REQUIRES: all rounds before it were finished.
+  dsm::Task<Status> FinishRound(dsm::Worker& worker, const Plan& plan, Status appended);
+  dsm::Task<Status> RoundAlone(dsm::Worker& worker);
   dsm::Task<Status> Fill(dsm::Worker& worker, CopySink& sink, const Install& install);
-  dsm::Task<Status> MirrorCuts(dsm::Worker& worker, const LogCuts::Cuts& cuts);
+  Status failure() const;
+  Status Fail(const Status& why);
 
   Mirror* const mirror_;
   const std::vector<Log*> logs_;
   LogCuts* const cuts_;
-  Turns<std::optional<LogPositions>> turns_;  // nullopt: to lead, without a round
-  std::atomic<uint64_t> rounds_{0}, bytes_{0};
+  MirrorRounds rounds_;
+  const MirrorRounds::Reached reached_ = [this](const LogPositions& want) { return Reached(want); };
+  std::atomic<uint64_t> rounds_ended_{0}, bytes_{0};
 };
 
 }  // namespace farleaf::index::lsm

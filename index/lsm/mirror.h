@@ -8,13 +8,14 @@
 //
 // What the store does, and a Mirror may rely on:
 //   1. Open of a log's segment has ended before the first Append to it; a number is opened once, but again after it failed;
-//   2. Append is called by one at a time; each log's pieces come in the order of its bytes without gaps; of one call, what stands later
-//      names only what stands earlier (values, then the commits that name them);
+//   2. Append's calls begin one after another, each behind the end of the PrepareAppend of its pieces; those that are on their way together are of one worker;
+//      each log's pieces come in the order of its bytes without gaps; of one call, what stands later names only what stands earlier (values, then the
+//      commits that name them). What one brought counts once it and all that began before it have ended with Ok;
 //   3. Seal comes behind the Append of all of the segment's bytes, once;
 //   4. Sync comes behind the Appends that it is to cover;
 //   5. Commit is called by one at a time, in the order of edits, each once, behind its being durable here; all log segments
 //      that its tables name were synced (4) before, and no segment that it drops is removed here until it has ended.
-// What a Mirror promises, Ok of:
+// What a Mirror promises: Append has begun to send all its bytes when it first waits. Ok of:
 //   Append: the bytes are in the memory of every copy that counts, and survive this process;
 //   Sync: they are on the disk of every copy that counts;
 //   Commit: the edit, and the tables that it adds, are on the disk of every copy that counts.
@@ -57,6 +58,9 @@ class Mirror {
  public:
   virtual ~Mirror() = default;
   virtual dsm::Task<Status> Open(dsm::Worker& worker, LogKind log, SegmentId segment) = 0;
+  /// Whatever has to be waited for before these pieces can be sent. By one at a time.
+  virtual dsm::Task<Status> PrepareAppend(dsm::Worker& worker,
+                                          std::span<const MirrorPiece> pieces) = 0;
   virtual dsm::Task<Status> Append(dsm::Worker& worker, std::span<const MirrorPiece> pieces) = 0;
   virtual dsm::Task<Status> Seal(dsm::Worker& worker, LogKind log, SegmentId segment,
                                  uint32_t used) = 0;

@@ -82,12 +82,15 @@ bool BackupLink::HasBuffers(std::span<const MirrorPiece> pieces) const {
 // A WRITE is of whole words. The word in which a piece begins was WRITTEN before, up to there, and is written again with more in it; the
 // one in which it ends is written with zeros behind: others may be filling it by now.
 void BackupLink::AddWrites(std::span<const MirrorPiece> pieces, dsm::Batch* batch,
-                           std::deque<uint64_t>* words) const {
+                           std::deque<uint64_t>* words) {
   std::lock_guard lock(mutex_);
   for (const MirrorPiece& piece : pieces) {
-    const Buffer& buffer = buffers_.at(piece.segment);
-    const uint32_t from = std::min(piece.from, buffer.known) / kWordBytes * kWordBytes;
+    Buffer& buffer = buffers_.at(piece.segment);
+    const uint32_t begin = std::min(piece.from, buffer.posted);
+    const uint32_t from = begin / kWordBytes * kWordBytes;
     const uint32_t whole = piece.to / kWordBytes * kWordBytes;
+    buffer.posted = piece.to;
+    counts_.log_bytes += piece.to - begin;
     if (whole > from) {
       batch->Write(buffer.offset + from, {piece.segment_bytes + from, whole - from});
     }
@@ -103,8 +106,7 @@ void BackupLink::Written(std::span<const MirrorPiece> pieces) {
   for (const MirrorPiece& piece : pieces) {
     const auto found = buffers_.find(piece.segment);
     if (found == buffers_.end()) continue;
-    counts_.log_bytes += piece.to - std::min(piece.from, found->second.known);
-    found->second.known = piece.to;
+    found->second.known = std::max(found->second.known, piece.to);
   }
 }
 

@@ -55,7 +55,7 @@ class BackupLink final : public index::lsm::CopySink,
   /// WRITEs of the pieces. Of a segment of which nothing is there yet, from its beginning. `words` takes copies of what does not fill a word, and
   /// stays until the batch has completed. REQUIRES: HasBuffers.
   void AddWrites(std::span<const MirrorPiece> pieces, dsm::Batch* batch,
-                 std::deque<uint64_t>* words) const;
+                 std::deque<uint64_t>* words);
   /// The batch has completed.
   void Written(std::span<const MirrorPiece> pieces);
   /// Ends when the backup has been told; it is done in the background, and told of there.
@@ -108,6 +108,7 @@ class BackupLink final : public index::lsm::CopySink,
   struct Buffer {
     LogKind log = LogKind::kRecovery;
     uint64_t offset = 0;  ///< in the backup's region
+    uint32_t posted = 0;  ///< [0, posted) is there or on its way
     uint32_t known = 0;   ///< [0, known) is there
   };
   dsm::Task<Result<Reply>> Ask(Worker& worker, MessageKind kind, Arguments arguments,

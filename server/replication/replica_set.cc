@@ -78,10 +78,10 @@ dsm::Task<Status> ReplicaSet::Open(Worker& worker, LogKind log, SegmentId segmen
   co_return opened;
 }
 
-/// Of those that were added since the segments were opened.
-dsm::Task<Status> ReplicaSet::OpenBuffers(Worker& worker, const Links& links,
-                                          std::span<const MirrorPiece> pieces) {
-  for (const Link& link : links) {
+// Buffers of those that were added since the segments were opened.
+dsm::Task<Status> ReplicaSet::PrepareAppend(Worker& worker, std::span<const MirrorPiece> pieces) {
+  const Links now = links();
+  for (const Link& link : now) {
     if (link->HasBuffers(pieces)) continue;
     for (const MirrorPiece& piece : pieces) {
       Status opened = co_await link->Open(worker, piece.log, piece.segment);
@@ -95,9 +95,7 @@ dsm::Task<Status> ReplicaSet::OpenBuffers(Worker& worker, const Links& links,
 }
 
 dsm::Task<Status> ReplicaSet::Append(Worker& worker, std::span<const MirrorPiece> pieces) {
-  Status opened = co_await OpenBuffers(worker, links(), pieces);
-  if (!opened.ok()) co_return opened;
-  // Nobody is added meanwhile: that happens in the turn of who appends (LogMirror::FillFromMemory).
+  // Nobody was added since it was prepared: that happens while nothing is on its way (LogMirror::FillFromMemory).
   const Links now = links();
   if (now.empty()) co_return Status::Ok();
   std::vector<dsm::Batch> batches;

@@ -8,7 +8,7 @@
 //
 // What an Append has WRITTEN may land after the call has failed as Unknown, into a buffer that holds another segment by then. So a backup is
 // filled again only when each worker with such a failure has reached that memory server since: then the old connection is gone (dsm/transport.h, 5).
-// That is looked at before it is filled, and once more before it counts, in the turn of who appends: the end of an Append that was under way is known then.
+// That is looked at before it is filled, and once more before it counts, while no Append is on its way: the end of each is known then.
 //
 // Costs: an Append is one round trip to all backups together, of WRITEs only; a message to each in parallel for all else.
 //
@@ -76,6 +76,8 @@ class ReplicaSet final : public index::lsm::Mirror {
 
   dsm::Task<Status> Open(Worker& worker, index::lsm::LogKind log,
                          index::storage::SegmentId segment) override;
+  dsm::Task<Status> PrepareAppend(Worker& worker,
+                                  std::span<const index::lsm::MirrorPiece> pieces) override;
   dsm::Task<Status> Append(Worker& worker,
                            std::span<const index::lsm::MirrorPiece> pieces) override;
   dsm::Task<Status> Seal(Worker& worker, index::lsm::LogKind log, index::storage::SegmentId segment,
@@ -124,8 +126,6 @@ class ReplicaSet final : public index::lsm::Mirror {
   dsm::Task<Status> Exclude(Worker& worker, Link link, Status why);
   /// Unavailable: it does not count any more.
   dsm::Task<Status> Include(Worker& worker, Link link);
-  dsm::Task<Status> OpenBuffers(Worker& worker, const Links& links,
-                                std::span<const index::lsm::MirrorPiece> pieces);
 
   /// Until nothing of what this worker has WRITTEN there can land any more; or until that is stopped. It may end behind the set.
   static dsm::Task<void> Settle(Worker& worker, Link link,

@@ -303,6 +303,29 @@ TEST_F(MirroredStore, WhoMayNotAnswerTellsOfEachChangeWhatBecameOfIt) {
   EXPECT_EQ(codes({"6", std::nullopt}, 3), (Codes{kOk, kUnavailable}));
 }
 
+// The second one's bytes are everywhere before the first one's are known not to be.
+TEST_F(MirroredStore, WhatComesBehindARoundThatFailsIsNotAcknowledged) {
+  Open(Durability::kReplicated);
+  worker_->Run(Put(*worker_, "before", "value"));
+  const uint64_t appends = mirror_.counts().appends;
+  mirror_.set_failing_append(appends + 1);
+  std::vector<Status> answers(2);
+  const auto put = [&](std::string key, Status* answer) -> Task<void> {
+    dsm::FabricCounts counts;
+    OpContext op{*worker_, counts};
+    *answer = (co_await store_->Put(op, key, "value")).status();
+  };
+  for (size_t i = 0; i < answers.size(); ++i) {
+    worker_->Spawn(put("key" + std::to_string(i), &answers[i]));
+  }
+  worker_->RunUntilIdle();
+  EXPECT_EQ(mirror_.counts().appends, appends + 2) << "they were not on their way together";
+  for (const Status& answer : answers) EXPECT_FALSE(answer.ok());
+  background_ = nullptr;
+  EXPECT_EQ(worker_->Run(store_->Close(*worker_)).code(), StatusCode::kFenced);
+  store_ = nullptr;
+}
+
 // A merge or a flush that fails has shipped part of what it made.
 TEST_F(MirroredStore, WhatNoEditWillNameIsDropped) {
   std::atomic<int> syncs{0};

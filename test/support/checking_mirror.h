@@ -45,14 +45,26 @@ class CheckingMirror final : public index::lsm::Mirror {
     EXPECT_TRUE(segments_.emplace(segment, Segment{.log = log}).second) << "opened again";
     co_return Status::Ok();
   }
-  dsm::Task<Status> Append(dsm::Worker& worker, std::span<const MirrorPiece> pieces) override {
-    EXPECT_FALSE(appending_.exchange(true)) << "two Appends at once";
+  dsm::Task<Status> PrepareAppend(dsm::Worker& worker, std::span<const MirrorPiece>) override {
+    EXPECT_FALSE(preparing_.exchange(true)) << "two at once";
     co_await worker.Sleep(0);
-    for (const MirrorPiece& piece : pieces) Take(piece);
-    ++counts_.appends;
-    appending_ = false;
+    preparing_ = false;
     co_return Status::Ok();
   }
+  dsm::Task<Status> Append(dsm::Worker& worker, std::span<const MirrorPiece> pieces) override {
+    const dsm::Worker* none = nullptr;
+    const bool first = sending_.compare_exchange_strong(none, &worker);
+    EXPECT_TRUE(first || none == &worker) << "Appends of two workers at once";
+    ++on_their_way_;
+    for (const MirrorPiece& piece : pieces) Take(piece);
+    const bool fails = ++counts_.appends == failing_append_;
+    // So that one may overtake another.
+    co_await worker.Sleep(fails ? 20 * kNsPerMs : worker.random().Below(2'000));
+    if (--on_their_way_ == 0) sending_ = nullptr;
+    co_return fails ? Status::Fenced("another one serves") : Status::Ok();
+  }
+  /// The so manyth Append fails, long after it was sent.
+  void set_failing_append(uint64_t number) { failing_append_ = number; }
   dsm::Task<Status> Seal(dsm::Worker& worker, LogKind log, SegmentId id, uint32_t used) override {
     co_await worker.Sleep(0);
     std::lock_guard lock(mutex_);
@@ -191,7 +203,10 @@ class CheckingMirror final : public index::lsm::Mirror {
 
   index::storage::Storage* const storage_;
   uint64_t epoch_ = 0;
-  std::atomic<bool> appending_{false}, committing_{false}, has_copies_{true};
+  std::atomic<bool> preparing_{false}, committing_{false}, has_copies_{true};
+  std::atomic<const dsm::Worker*> sending_{nullptr};  // of the Appends that are on their way
+  std::atomic<int> on_their_way_{0};
+  std::atomic<uint64_t> failing_append_{0};
   mutable std::atomic<int> looks_left_{-1};  // of MayAnswer, whose answer is Ok
   mutable std::mutex mutex_;                 // guards all below
   std::map<SegmentId, Segment> segments_;
