@@ -156,12 +156,20 @@ class Worker {
   struct [[nodiscard]] Yielding {
     Worker* worker;
     bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> h) { worker->ready_.push_back(h); }
+    void await_suspend(std::coroutine_handle<> h) {
+      if (worker->has_cross_thread_work()) {
+        worker->ResumeSoon(h);
+      } else {
+        worker->ready_.push_back(h);
+      }
+    }
     void await_resume() const noexcept {}
   };
   Yielding Yield() { return {this}; }
   /// Others can go on now.
-  bool others_are_ready() const { return resuming_left_ > 0 || !ready_.empty(); }
+  bool others_are_ready() const {
+    return resuming_left_ > 0 || !ready_.empty() || has_cross_thread_work();
+  }
 
   /// Resumes `handle` on this worker's thread. May be called from any thread; REQUIRES that the
   /// worker lives until then.
@@ -228,7 +236,9 @@ class Worker {
   /// for its edge, and need not read it: a system call less.
   int wake_fd() const { return wake_fd_; }
   void set_sleeping(bool sleeping);
-  bool may_block() const { return !has_cross_thread_work() && !source_has_ended_; }
+  bool may_block() const {
+    return ready_.empty() && !has_cross_thread_work() && !source_has_ended_;
+  }
   /// Whether whatever this worker waits for is announced through wake_fd, so that turning the loop gains nothing.
   bool waits_for_sources() const { return transport_->completes_at_once() && BusySources() > 0; }
   bool has_cross_thread_work() const { return cross_thread_pending_.load(); }

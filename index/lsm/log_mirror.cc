@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "dsm/together.h"
-
 namespace farleaf::index::lsm {
 
 LogMirror::LogMirror(Mirror* mirror, std::vector<Log*> logs, LogCuts* cuts)
@@ -35,6 +33,10 @@ dsm::Task<Status> LogMirror::UpTo(dsm::Worker& worker, LogPositions positions) {
   MirrorRounds::Waiter waiter{positions, &worker};
   co_await rounds_.Take(&waiter);
   if (!waiter.leads) co_return Status::Ok();
+  if (Reached(positions)) {  // just before it came to wait
+    rounds_.EndLead(reached_);
+    co_return Status::Ok();
+  }
   Status mirrored = co_await Round(worker);
   co_return mirrored;
 }
@@ -50,10 +52,9 @@ dsm::Task<Status> LogMirror::Round(dsm::Worker& worker) {
   LogPositions planned{};
   for (size_t i = 0; i < logs_.size(); ++i) planned[i] = plan.cuts[i].end;
   MirrorRounds::Round round{&worker};
-  dsm::Together append(worker);
-  if (!plan.pieces.empty()) append.Start(mirror_->Append(worker, plan.pieces), &status);
+  // Whoever leads next is of this worker, and does not run before this coroutine first waits: what it sends is on its way by then (mirror.h).
   rounds_.Begun(&round, planned);
-  co_await append.All();
+  if (!plan.pieces.empty()) status = co_await mirror_->Append(worker, plan.pieces);
   co_await rounds_.Arrive(&round);
   status = co_await FinishRound(worker, plan, std::move(status));
   rounds_.EndRound(&round, reached_);
@@ -74,7 +75,8 @@ dsm::Task<Status> LogMirror::PlanRound(dsm::Worker& worker, Plan* plan) {
 
 dsm::Task<Status> LogMirror::FinishRound(dsm::Worker& worker, const Plan& plan, Status appended) {
   if (!appended.ok()) co_return Fail(appended);
-  Status status = failure();  // of a round before it
+  Status status =
+      failure();  // of a round before it, or of whatever else the logs have failed for good of
   if (!status.ok()) co_return status;
   if (!plan.pieces.empty()) rounds_ended_.fetch_add(1, std::memory_order_relaxed);
   for (const MirrorPiece& piece : plan.pieces) {

@@ -1,7 +1,7 @@
 // MirrorRounds: whose round brings what was appended to the copies, and in which order rounds end: group commit as in turns.h, but that a round may begin
 // while others are on their way, so that nobody's processor waits for a round trip.
 //
-// One at a time *leads*: it plans a round, and posts it (Begun). Then another may lead, while the round is on its way, if
+// One at a time *leads*: it plans a round, and begins it (Begun). Then another may lead, while the round is on its way, if
 //   - it is of the same worker as all rounds on their way: what one transport WRITES to one server lands in the order of its posting
 //     (dsm/transport.h, 2), and the word in which a round begins is the one in which the round before has ended;
 //   - it wants more than what these rounds bring, which they would not be for;
@@ -35,7 +35,7 @@ class MirrorRounds {
   struct Waiter {
     std::optional<LogPositions> want;  ///< none: to lead alone, with no round on its way
     dsm::Worker* worker;
-    bool leads = false;  ///< it has to begin a round, or to call End
+    bool leads = false;  ///< it has to begin a round, or to call EndLead
     std::coroutine_handle<> handle = nullptr;
     Waiter* next = nullptr;
   };
@@ -60,7 +60,7 @@ class MirrorRounds {
   /// Until it leads, or has what it wants. The waiter stays until then.
   Taking Take(Waiter* waiter) { return {this, waiter}; }
 
-  /// What the leader planned, up to `planned`, was posted: it leads no more. The round stays until it has ended.
+  /// What the leader planned, up to `planned`, is posted before the leader next waits: it leads no more. The round stays until it has ended.
   void Begun(Round* round, const LogPositions& planned);
 
   struct [[nodiscard]] Arriving {

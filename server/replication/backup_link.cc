@@ -86,10 +86,10 @@ void BackupLink::AddWrites(std::span<const MirrorPiece> pieces, dsm::Batch* batc
   std::lock_guard lock(mutex_);
   for (const MirrorPiece& piece : pieces) {
     Buffer& buffer = buffers_.at(piece.segment);
-    const uint32_t begin = std::min(piece.from, buffer.posted);
+    const uint32_t begin = std::min(piece.from, buffer.posted());
     const uint32_t from = begin / kWordBytes * kWordBytes;
     const uint32_t whole = piece.to / kWordBytes * kWordBytes;
-    buffer.posted = piece.to;
+    buffer.sent.push_back({piece.to});
     counts_.log_bytes += piece.to - begin;
     if (whole > from) {
       batch->Write(buffer.offset + from, {piece.segment_bytes + from, whole - from});
@@ -106,7 +106,13 @@ void BackupLink::Written(std::span<const MirrorPiece> pieces) {
   for (const MirrorPiece& piece : pieces) {
     const auto found = buffers_.find(piece.segment);
     if (found == buffers_.end()) continue;
-    found->second.known = std::max(found->second.known, piece.to);
+    Buffer& buffer = found->second;
+    const auto sent = std::ranges::find(buffer.sent, piece.to, &Sent::to);
+    if (sent == buffer.sent.end()) continue;
+    sent->landed = true;
+    for (; !buffer.sent.empty() && buffer.sent.front().landed; buffer.sent.pop_front()) {
+      buffer.known = buffer.sent.front().to;
+    }
   }
 }
 

@@ -4,7 +4,8 @@
 //
 // Invariants:
 //   - a segment of a log has a buffer at the backup from Open until the reply to its Seal;
-//   - what was WRITTEN of it is known here (`known`) when the WRITE has completed: no more is asked to be synced;
+//   - what was WRITTEN of it is known here (`known`) when the WRITE has completed, and those before it: no more is asked to be synced. (Of WRITEs that are on
+//     their way together the first may fail, with its connection, and the next one land over another.)
 //   - bytes of a table's segment that were shipped are contiguous from 0, or they do not count.
 //
 // Thread rule: thread-safe, as far as Mirror's rules leave calls beside one another. A link is held by shared_ptr by whatever runs on it.
@@ -82,7 +83,7 @@ class BackupLink final : public index::lsm::CopySink,
   dsm::Task<Status> Install(Worker& worker, const index::lsm::StoreState& state) override;
 
   struct Counts {
-    uint64_t log_bytes = 0;    ///< WRITTEN to buffers
+    uint64_t log_bytes = 0;    ///< posted to buffers
     uint64_t table_bytes = 0;  ///< shipped as they were made
     uint64_t fill_bytes = 0;   ///< shipped from the disk
     uint64_t messages = 0;
@@ -105,11 +106,17 @@ class BackupLink final : public index::lsm::CopySink,
   }
 
  private:
+  /// From where the WRITE before it ended.
+  struct Sent {
+    uint32_t to;
+    bool landed = false;
+  };
   struct Buffer {
     LogKind log = LogKind::kRecovery;
-    uint64_t offset = 0;  ///< in the backup's region
-    uint32_t posted = 0;  ///< [0, posted) is there or on its way
-    uint32_t known = 0;   ///< [0, known) is there
+    uint64_t offset = 0;    ///< in the backup's region
+    uint32_t known = 0;     ///< [0, known) is there
+    std::deque<Sent> sent;  ///< behind that, in order
+    uint32_t posted() const { return sent.empty() ? known : sent.back().to; }
   };
   dsm::Task<Result<Reply>> Ask(Worker& worker, MessageKind kind, Arguments arguments,
                                std::span<const std::byte> payload);

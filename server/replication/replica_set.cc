@@ -220,7 +220,7 @@ dsm::Task<void> ReplicaSet::Stamp(Worker& worker) {
 
 namespace {
 
-/// Fills one link, and makes it count with the end of Install, which begins if `may_join` says so, in the turn of who appends.
+/// Fills one link, and makes it count with the end of Install, which begins if `may_join` says so, while no Append is on its way.
 class Joining final : public index::lsm::CopySink {
  public:
   using MayJoin = std::function<Status()>;

@@ -45,7 +45,7 @@ class UnsettledMemory {
  private:
   std::atomic<bool> stopped_{false};
   mutable std::mutex mutex_;              // guards servers_
-  std::multiset<dsm::ServerId> servers_;  // once for each worker
+  std::multiset<dsm::ServerId> servers_;  // once for each call that failed so
 };
 
 }  // namespace farleaf::server::replication

@@ -27,7 +27,9 @@ class CheckingMirror final : public index::lsm::Mirror {
 
   struct Segment {
     LogKind log = LogKind::kRecovery;
-    std::string bytes;
+    std::string bytes;                          ///< sent
+    uint64_t landed = 0;                        ///< [0, landed) is there
+    std::map<uint32_t, uint32_t> landed_ahead;  ///< from, to
     uint64_t synced = 0;
     bool sealed = false;
   };
@@ -60,6 +62,7 @@ class CheckingMirror final : public index::lsm::Mirror {
     const bool fails = ++counts_.appends == failing_append_;
     // So that one may overtake another.
     co_await worker.Sleep(fails ? 20 * kNsPerMs : worker.random().Below(2'000));
+    if (!fails) Land(pieces);
     if (--on_their_way_ == 0) sending_ = nullptr;
     co_return fails ? Status::Fenced("another one serves") : Status::Ok();
   }
@@ -71,6 +74,7 @@ class CheckingMirror final : public index::lsm::Mirror {
     Segment& segment = segments_.at(id);
     EXPECT_EQ(segment.log, log);
     EXPECT_EQ(segment.bytes.size(), used);
+    EXPECT_EQ(segment.landed, used) << "sealed before it was all there";
     EXPECT_FALSE(segment.sealed) << "sealed twice";
     segment.sealed = true;
     ++counts_.seals;
@@ -81,7 +85,7 @@ class CheckingMirror final : public index::lsm::Mirror {
       std::lock_guard lock(mutex_);
       for (auto& [id, segment] : segments_) {
         const bool reached = reach == SyncReach::kBoth || segment.log == LogKind::kValues;
-        if (reached) segment.synced = segment.bytes.size();
+        if (reached) segment.synced = segment.landed;
       }
       ++counts_.syncs;
     }
@@ -179,6 +183,19 @@ class CheckingMirror final : public index::lsm::Mirror {
     last = piece.segment;
     segment.bytes.append(AsChars({piece.segment_bytes + piece.from, piece.to - piece.from}));
     if (piece.log == LogKind::kRecovery) CheckCommits(segment, piece);
+  }
+  void Land(std::span<const MirrorPiece> pieces) {
+    std::lock_guard lock(mutex_);
+    for (const MirrorPiece& piece : pieces) {
+      Segment& segment = segments_.at(piece.segment);
+      segment.landed_ahead[piece.from] = piece.to;
+      for (auto at = segment.landed_ahead.begin();
+           at != segment.landed_ahead.end() && at->first == segment.landed;
+           at = segment.landed_ahead.begin()) {
+        segment.landed = at->second;
+        segment.landed_ahead.erase(at);
+      }
+    }
   }
   /// Pieces end with whole records, and commits name values that are here.
   void CheckCommits(const Segment& segment, const MirrorPiece& piece) {

@@ -1,4 +1,4 @@
-// Who leads which round, in which order rounds end, and what a LogMirror makes of rounds that overtake one another or fail.
+// Who leads which round, and in which order rounds end. (lsm_mirror_test.cc: what a LogMirror makes of rounds that overtake one another or fail.)
 #include "index/lsm/mirror_rounds.h"
 
 #include <gtest/gtest.h>
@@ -104,7 +104,7 @@ TEST_F(MirrorRoundsTest, WhoIsOfAnotherWorkerBeginsNoneUntilAllHaveEnded) {
   one->Spawn(Put(*one, kNsPerMs));
   other->Spawn(Put(*other, 0));
   EXPECT_EQ(on_their_way.load(), 1);
-  one->RunUntilIdle();  // its second one takes the other's along
+  one->RunUntilIdle();
   EXPECT_EQ(ended, (std::vector<uint64_t>{1}));
   other->RunUntilIdle();
   EXPECT_EQ(ended, (std::vector<uint64_t>{1, 2}));
@@ -127,6 +127,7 @@ TEST_F(MirrorRoundsTest, ThreadsLeadOneAtATimeAndNobodyIsForgotten) {
   constexpr uint64_t kThreads = 3, kCoroutines = 8;
   const uint64_t each = test::Amount{50, 200, 5'000};
   std::atomic<uint64_t> done{0};
+  std::atomic<bool> overlapped{false};
   const auto run = [&](Worker& worker, uint64_t number) -> Task<void> {
     for (uint64_t i = 0; i < each; ++i) {
       if (number == 0 && i % 16 == 0) {
@@ -142,7 +143,10 @@ TEST_F(MirrorRoundsTest, ThreadsLeadOneAtATimeAndNobodyIsForgotten) {
       if (!waiter.leads) continue;
       EXPECT_EQ(leading.fetch_add(1), 0);
       const uint64_t planned = appended.load();
-      ++on_their_way;
+      const Worker* none = nullptr;
+      EXPECT_TRUE(sends.compare_exchange_strong(none, &worker) || none == &worker)
+          << "rounds of two workers are on their way";
+      if (++on_their_way == 2) overlapped = true;
       MirrorRounds::Round round{&worker};
       leading.fetch_sub(1);
       rounds.Begun(&round, At(planned));
@@ -150,7 +154,7 @@ TEST_F(MirrorRoundsTest, ThreadsLeadOneAtATimeAndNobodyIsForgotten) {
       co_await rounds.Arrive(&round);
       EXPECT_LE(reached.load(), planned);
       reached = planned;
-      --on_their_way;
+      if (--on_their_way == 0) sends = nullptr;
       rounds.EndRound(&round, Has());
     }
     ++done;
@@ -166,6 +170,7 @@ TEST_F(MirrorRoundsTest, ThreadsLeadOneAtATimeAndNobodyIsForgotten) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(done.load(), kThreads * kCoroutines);
   EXPECT_EQ(reached.load(), appended.load());
+  EXPECT_TRUE(overlapped.load());
 }
 
 }  // namespace
