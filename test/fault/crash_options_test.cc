@@ -33,6 +33,10 @@ TEST_P(CrashOptionsTest, LosesNothingOfPartedLeavesInMappedMemory) {
   memory_ = dsm::CrashMemory::kMapped;
   DieAtSomeVerbs(kParted);
 }
+TEST_P(CrashOptionsTest, LosesNothingOfLeavesOfTheDefaultSize) {
+  DieAtEveryVerb(With(Updates(kDefaultLeaves)), test::Amount{31, 11, 1});
+  DieAtEveryVerb(With(Growth(kDefaultLeaves, 150)), test::Amount{399, 131, 3});
+}
 TEST_P(CrashOptionsTest, LosesNothingOfByteStrings) {
   DieAtSomeVerbs(kBytes);
   DieAtEveryVerb(With(LargeValues()), test::Amount{89, 29, 1});

@@ -30,6 +30,12 @@ TEST_F(CrashRecoveryTest, UpdatesInsertsAndDeletesOfPartedLeaves) {
 TEST_F(CrashRecoveryTest, SplitsOfPartedLeaves) { DieAtEveryVerb(LeafSplits(kParted)); }
 TEST_F(CrashRecoveryTest, GrowthOfPartedLeaves) { DieAtEveryVerb(Growth(kParted), 3); }
 TEST_F(CrashRecoveryTest, MergesOfPartedLeaves) { DieAtEveryVerb(Shrinking(kParted), 3); }
+TEST_F(CrashRecoveryTest, PartedLeavesOfTheDefaultSize) {
+  DieAtEveryVerb(Updates(kDefaultLeaves));
+  DieAtEveryVerb(Growth(kDefaultLeaves), 5);
+  DieAtEveryVerb(Shrinking(kDefaultLeaves), 5);
+  DieTwice(Updates(kDefaultLeaves), 5, 3);
+}
 TEST_F(CrashRecoveryTest, ValuesOutOfLine) { DieAtEveryVerb(LargeValues()); }
 TEST_F(CrashRecoveryTest, UpdatesInsertsAndDeletesInMappedMemory) {
   EXPECT_LT(CrashWorld(Mapped(Updates(kBytes))).RunScript().reads_run,

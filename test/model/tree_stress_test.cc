@@ -140,6 +140,7 @@ std::vector<Workload> AllWorkloads() {
       {"PartedFewKeys", parted, 72, 400},
       {"PartedMoreKeys", parted, 900, 700},
       {"PartedLargeLeaves", Geometry::Parted(12, 256), 900, 700},
+      {"PartedOfDefaultSize", Geometry::Parted(kLeafPartsDefault, 256), 1'800, 900},
       {"PartedUncached", parted, 144, 300, {TreeOption::kCache}},
       {.name = "PartedDeadlines",
        .geometry = parted,

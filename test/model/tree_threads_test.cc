@@ -53,6 +53,7 @@ std::vector<Threads> AllThreads() {
                            {"Fixed8Delayed", Geometry::Fixed8(256), 960, 3'000},
                            {"PartedFewKeys", parted, 96},
                            {"PartedMoreKeys", parted, 3'000},
+                           {"PartedOfDefaultSize", Geometry::Parted(kLeafPartsDefault, 256), 3'000},
                            {"PartedDelayed", parted, 960, 3'000},
                            {"PartedUncached", parted, 480, 0, Stressed({TreeOption::kCache})},
                            {"PartedSmallCache", parted, 3'000, 0, small_cache},

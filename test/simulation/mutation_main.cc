@@ -10,7 +10,9 @@
 #include <sys/time.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -123,10 +125,11 @@ constexpr Case kCases[] = {
 static_assert(std::size(kCases) + 1 == kMutations, "each mutation, save none, is proven");
 
 /// Where all leaves are parted, some mutations show, or show sooner, in another file, or among other faults.
-constexpr struct {
+struct Elsewhere {
   Mutation mutation;
   std::string_view file, faults;  ///< empty: its own
-} kOfPartedLeaves[] = {
+};
+constexpr Elsewhere kOfPartedLeaves[] = {
     {Mutation::kNoFenceCheckOnLeaf, "uniform", ""},
     {Mutation::kRightUnlockedBeforeLeft, "moving_window", ""},
     {Mutation::kSplitUnlocksBeforePublish, "", "crashes"},
@@ -134,8 +137,19 @@ constexpr struct {
     {Mutation::kNoRedoCopy, "hot_parts", ""},
 };
 
-void TakeWhatShowsPartedLeaves(Case* one) {
-  for (const auto& [mutation, file, faults] : kOfPartedLeaves) {
+/// And where all of them are large: the keys of most files are in one or two of those.
+constexpr uint64_t kLargeLeafParts = 20;
+constexpr Elsewhere kOfLargeLeaves[] = {
+    {Mutation::kRootSwappedByWrite, "large_leaves", ""},
+    {Mutation::kScanTrustsOpenChains, "large_leaves", ""},
+    {Mutation::kScanTrustsPlacementHint, "large_leaves", ""},
+};
+/// What needs a split, a merge or a torn page to meet a crash: the larger leaves are, the more seeds it takes.
+constexpr Mutation kRareInLargeLeaves[] = {Mutation::kSplitUnlocksBeforePublish,
+                                           Mutation::kMergeKillsRightFirst, Mutation::kNoRedoCopy};
+
+void TakeWhatShows(std::span<const Elsewhere> elsewhere, Case* one) {
+  for (const auto& [mutation, file, faults] : elsewhere) {
     if (mutation != one->mutation) continue;
     if (!file.empty()) one->file = file;
     if (!faults.empty()) one->faults = faults;
@@ -223,8 +237,14 @@ bool ProveOne(Case one, const Flags& flags, const SetupPlan& common) {
     fmt::print("{:<30} is not of parted leaves\n", one.name);
     return true;
   }
+  const bool large = common.leaf_parts.low >= kLargeLeafParts;
+  if (large && std::ranges::count(kRareInLargeLeaves, one.mutation) > 0) {
+    fmt::print("{:<30} is rare where leaves are large\n", one.name);
+    return true;
+  }
   if (!common.without.empty() && !one.file_without.empty()) one.file = one.file_without;
-  if (parted) TakeWhatShowsPartedLeaves(&one);
+  if (parted) TakeWhatShows(kOfPartedLeaves, &one);
+  if (large) TakeWhatShows(kOfLargeLeaves, &one);
   if (!flags.file.empty()) one.file = flags.file;
   if (!flags.faults.empty()) one.faults = flags.faults;
   auto plan = LoadRunFile(flags.folder + "/" + std::string(one.file) + ".toml");

@@ -280,6 +280,7 @@ inline std::string Value(const Geometry& geometry, uint64_t number, size_t bytes
 
 inline const Geometry kFixed = Geometry::Fixed8(256);
 inline const Geometry kParted = Geometry::Parted(4, 256);
+inline const Geometry kDefaultLeaves = Geometry::Parted(kLeafPartsDefault, 256);
 inline const Geometry kLargeLeaves = Geometry::Fixed8(512, 256);
 inline const Geometry kBytes{Layout::kBytes, 256, 256, 36, 24};
 
