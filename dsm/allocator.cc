@@ -11,7 +11,8 @@
 namespace farleaf::dsm {
 
 namespace {
-constexpr int64_t kBalanceSlackPages = 16;
+/// Of each compute server, so that a small tree that ten of them have loaded is not on a few of ten memory servers.
+constexpr int64_t kBalanceSlackPages = 2;
 /// Grace periods waited for in one Allocate, while others take what becomes free.
 constexpr int kGraceWaitsMax = 100;
 }  // namespace

@@ -102,7 +102,7 @@ class Allocator {
   Task<Result<GlobalAddress>> RedoArea(OpContext& op, ServerId server);
 
   /// Where the next leaf goes: round-robin over the servers, weighted so that the numbers of leaves
-  /// granted here (less those retired) stay within 10 % of each other, or within 16 leaves. A
+  /// granted here (less those retired) stay within 10 % of each other, or within 2 leaves. A
   /// server that was found full is left out. `left`: a server that is preferred while balance
   /// allows (a right sibling beside its left needs one round trip less).
   ServerId NextServer(std::optional<ServerId> left);

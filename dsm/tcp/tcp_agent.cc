@@ -42,7 +42,10 @@ class Connection {
   bool Advance() {
     for (int turn = 0; turn < kReceivesPerTurn; ++turn) {
       const bool received = Receive();
-      if (!Execute() || !Send()) return false;
+      // What waited for the peer to take replies goes on as soon as it has: no event would tell, once it has taken all of them.
+      do {
+        if (!Execute() || !Send()) return false;
+      } while (held_up_ && !wants_output());
       if (!received) return !peer_closed_ || (wants_output() && !send_failed_);
     }
     return true;
@@ -64,6 +67,7 @@ class Connection {
   }
   /// Runs what is complete; false: the connection is over.
   bool Execute() {
+    held_up_ = false;
     while (!broken_) {
       auto consumed = executor_.Consume(in_.readable(), &out_);
       if (!consumed.ok()) {
@@ -74,7 +78,8 @@ class Connection {
       const bool full = out_.room() < BatchExecutor::kOutputRoomMin;
       if (!full) break;
       if (!Send()) return false;
-      if (wants_output()) break;
+      held_up_ = wants_output();
+      if (held_up_) break;
     }
     return true;
   }
@@ -97,6 +102,7 @@ class Connection {
   bool peer_closed_ = false;
   bool send_failed_ = false;
   bool broken_ = false;
+  bool held_up_ = false;  ///< Execute has stopped since replies wait for the peer
 };
 
 }  // namespace

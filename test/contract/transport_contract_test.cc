@@ -11,6 +11,7 @@
 
 #include "dsm/worker.h"
 #include "test/support/fabric_under_test.h"
+#include "test/support/test_scale.h"
 
 namespace farleaf::dsm {
 namespace {
@@ -232,6 +233,18 @@ TEST_P(TransportContract, AWriteBehindAReadIsRefused) {
   Batch swap(0);
   swap.CompareAndSwap(kA, 0, 1, &word);
   EXPECT_DEATH(swap.WriteWord(kA, &word), "not ordered");
+}
+
+// Whoever sends a long reply meets a full socket again and again, at any moment of its own.
+TEST_P(TransportContract, EachOfManyLongReadsEnds) {
+  const uint64_t reads = test::Amount{10, 60, 3'000};
+  std::vector<std::byte> into(size_t{16} << 20);  // sockets hold less
+  for (uint64_t i = 0; i < reads; ++i) {
+    Batch batch(1);
+    batch.Read(kBig, into);
+    const Status read = client.Run(batch);
+    ASSERT_TRUE(read.ok()) << i << ": " << read;
+  }
 }
 
 TEST_P(TransportContract, BytesOfEverySizeRoundTrip) {
