@@ -4,7 +4,7 @@
     replication_tables.py DIR/replication.json > tables.md
 
 Prints, in Markdown: ratios of Send-Index to Build-Index (from the least to the largest of the growth factors) of each workload, all figures of each case,
-those with pointers only in the tables' leaves, and where the CPU time of mixes S and SD goes. Exit code: 0; 2: the file is not one of that runner's."""
+those with pointers only in the tables' leaves, and where the CPU time of mixes S and SD goes. Exit code: 0; 2: wrong arguments, or the file is not one of that runner's."""
 
 import json
 import sys
@@ -77,6 +77,9 @@ def part_rows(cases):
 
 
 def main():
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
     with open(sys.argv[1], encoding="utf-8") as file:
         measured = json.load(file)
     if measured.get("runner") != "replication":

@@ -15,6 +15,7 @@
 namespace farleaf::index {
 
 namespace {
+
 using dsm::SharedReads;
 
 void CopyParts(std::span<const std::byte> from, PartMask parts, std::span<std::byte> into) {

@@ -322,10 +322,9 @@ PartMask BlinkTree::MoreParts(LockedPage& leaf, const EntryChange& change) {
   SearchCache::LeafPath path;
   path.node = leaf.address;
   path.range = leaf.range;
-  // All that entries go to, as the gets' NextWindow: the hints of parts that were never met say nothing of going on.
-  const PartMask chain =
-      WindowOfChain(change.number, in_hand.homes(), ChainPartsOf(in_hand.parts()));
-  const PartMask wanted = WindowToChange(path, change) | chain | leaf.loaded;
+  // All that entries go to, as of gets: the hints of parts that were never met say nothing of going on.
+  const PartMask wanted =
+      WindowToChange(path, change) | NextWindow(path, in_hand, change.number) | leaf.loaded;
   return wanted == in_hand.all() ? 0 : wanted & ~leaf.loaded;
 }
 

@@ -46,7 +46,7 @@ void MirrorRounds::Begun(Round* round, const LogPositions& planned) {
     planned_ = planned;
     ChooseLeader(&resuming);
   }
-  Resume(std::move(resuming));
+  ResumeAll(std::move(resuming));
 }
 
 bool MirrorRounds::IsFirst(const Round* round) const {
@@ -75,7 +75,7 @@ void MirrorRounds::EndRound(Round* round, const Reached& reached) {
       resuming.emplace_back(next->worker, std::exchange(next->waiter, nullptr));
     }
   }
-  Resume(std::move(resuming));
+  ResumeAll(std::move(resuming));
 }
 
 void MirrorRounds::EndLead(const Reached& reached) {
@@ -87,7 +87,7 @@ void MirrorRounds::EndLead(const Reached& reached) {
     TakeReached(reached, &resuming);
     ChooseLeader(&resuming);
   }
-  Resume(std::move(resuming));
+  ResumeAll(std::move(resuming));
 }
 
 void MirrorRounds::Unlink(Waiter** at) {
@@ -118,19 +118,6 @@ void MirrorRounds::ChooseLeader(Resuming* resuming) {
     waiter->leads = led_ = true;
     resuming->emplace_back(waiter->worker, waiter->handle);
     return;
-  }
-}
-
-void MirrorRounds::Resume(Resuming resuming) {
-  std::vector<std::coroutine_handle<>> of_worker;
-  while (!resuming.empty()) {
-    dsm::Worker* const worker = resuming.back().first;
-    of_worker.clear();
-    for (const auto& [its, handle] : resuming) {
-      if (its == worker) of_worker.push_back(handle);
-    }
-    std::erase_if(resuming, [worker](const auto& each) { return each.first == worker; });
-    worker->ResumeSoon(of_worker);
   }
 }
 

@@ -20,11 +20,10 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "dsm/worker.h"
 #include "index/lsm/log_positions.h"
+#include "index/lsm/resuming.h"
 
 namespace farleaf::index::lsm {
 
@@ -85,7 +84,6 @@ class MirrorRounds {
   void Abandon();
 
  private:
-  using Resuming = std::vector<std::pair<dsm::Worker*, std::coroutine_handle<>>>;
   bool Enqueue(Waiter* waiter, std::coroutine_handle<> handle);
   bool IsFirst(const Round* round) const;
   bool WaitForFirst(Round* round, std::coroutine_handle<> handle);
@@ -94,8 +92,6 @@ class MirrorRounds {
   void TakeReached(const Reached& reached, Resuming* resuming);
   void ChooseLeader(Resuming* resuming);
   void Unlink(Waiter** at);
-  /// Each worker is woken once. Waiters may be gone as soon as they are resumed.
-  static void Resume(Resuming resuming);
 
   mutable std::mutex mutex_;   // guards all below
   bool led_ = false;           // somebody leads

@@ -16,6 +16,7 @@
 #include "dsm/base/check.h"
 #include "dsm/base/status.h"
 #include "dsm/worker.h"
+#include "index/lsm/resuming.h"
 
 namespace farleaf::index::lsm {
 
@@ -72,7 +73,7 @@ class Turns {
   /// The round is over: those go on whose want is `reached`, and, if it has failed, all that it has seen. REQUIRES: the caller leads.
   template <typename Reached>
   void End(const Reached& reached, const Status& round) {
-    std::vector<Resuming> resuming;
+    Resuming resuming;  // who leads now is the last
     {
       std::lock_guard lock(mutex_);
       TakeEnded(reached, round, &resuming);
@@ -86,7 +87,7 @@ class Turns {
         busy_ = false;
       }
     }
-    Resume(std::move(resuming));
+    ResumeAll(std::move(resuming));
   }
 
   /// The process is gone, and its workers were abandoned: who waits is not looked at any more.
@@ -98,10 +99,8 @@ class Turns {
   }
 
  private:
-  using Resuming = std::pair<dsm::Worker*, std::coroutine_handle<>>;
-
   template <typename Reached>
-  void TakeEnded(const Reached& reached, const Status& round, std::vector<Resuming>* ended) {
+  void TakeEnded(const Reached& reached, const Status& round, Resuming* ended) {
     Waiter** at = &first_;
     while (*at != nullptr) {
       Waiter* const waiter = *at;
@@ -115,20 +114,6 @@ class Turns {
       ended->emplace_back(waiter->worker, waiter->handle);
     }
     last_ = at;
-  }
-
-  /// Who leads now is the last: its worker comes first. Waiters may be gone as soon as they are resumed.
-  static void Resume(std::vector<Resuming> resuming) {
-    std::vector<std::coroutine_handle<>> of_worker;
-    while (!resuming.empty()) {
-      dsm::Worker* const worker = resuming.back().first;
-      of_worker.clear();
-      for (size_t i = resuming.size(); i-- > 0;) {
-        if (resuming[i].first == worker) of_worker.push_back(resuming[i].second);
-      }
-      std::erase_if(resuming, [worker](const Resuming& each) { return each.first == worker; });
-      worker->ResumeSoon(of_worker);
-    }
   }
 
   std::mutex mutex_;   // guards all below

@@ -70,6 +70,39 @@ TEST_F(WorkerTest, FramesThatNobodyUsesAreGivenBackAboveABound) {
   FramePool::Free(last);
 }
 
+struct Parking {
+  std::coroutine_handle<>* handle;
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> parked) { *handle = parked; }
+  void await_resume() const noexcept {}
+};
+
+TEST_F(WorkerTest, WhoYieldsGoesOnBehindAllThatCan) {
+  auto worker = NewWorker();
+  std::string order;
+  std::coroutine_handle<> parked;
+  const auto parks = [&]() -> Task<void> {
+    co_await Parking{&parked};
+    order += 'p';
+  };
+  const auto yields = [&](char name, bool resumes, bool again) -> Task<void> {
+    co_await worker->Yield();  // all are ready in the next turn
+    if (resumes) worker->ResumeSoon(parked);
+    if (again) {
+      EXPECT_TRUE(worker->others_are_ready());
+      co_await worker->Yield();
+    }
+    order += name;
+  };
+  worker->Spawn(parks());
+  worker->Spawn(yields('a', false, true));
+  worker->Spawn(yields('b', false, false));
+  worker->Spawn(yields('c', true, true));
+  worker->RunUntilIdle();
+  EXPECT_EQ(order, "bapc");
+  EXPECT_FALSE(worker->others_are_ready());
+}
+
 TEST_F(WorkerTest, RoundTripsAreCountedExactly) {
   auto worker = NewWorker();
   FabricCounts counts;
