@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One build of Farleaf beside another, for a change that may not slow anything down: each loads a tree into a
-# pool of its own on this machine, over shared memory; then workloads a to f run on them in turns, in one thread, and are
-# timed by its CPU clock, which other programs on the machine disturb least.
+# pool of its own on this machine; then workloads a to f run on them in turns, in one thread, and are timed by its CPU
+# clock, which other programs on the machine disturb least, or by the wall's.
 #
 #   scripts/compare_builds.sh BEFORE AFTER
 #
@@ -9,6 +9,9 @@
 #   RECORDS=10000000    records of each tree
 #   PROPERTIES=         of ycsb, for other records than 8-byte keys and values: "-p farleaf.keys=bytes -p fieldcount=1 -p fieldlength=100"
 #   RECORD_BYTES=32     of a record in each memory server: 32, or more for such records
+#   FABRIC=shm          shm or tcp
+#   CLIENT=             of ycsb, what is not one thread with one operation in flight: "--in-flight 64"; threads need CLOCK=wall
+#   CLOCK=cpu           cpu or wall
 #   OPERATIONS=1000000  operations of each run
 #   ROUNDS=7            runs of each build; a table of ratios is printed: geometric mean, least, largest
 #   SEED=1
@@ -17,7 +20,7 @@
 #   RESULTS=results/compare_builds   where a JSON file and a log of each run are left
 set -euo pipefail
 case "${1-}" in
-  -h | --help | "") sed -n '2,17s/^# \{0,1\}//p' "$0"; [[ -n ${1-} ]] && exit 0; exit 2 ;;
+  -h | --help | "") sed -n '2,20s/^# \{0,1\}//p' "$0"; [[ -n ${1-} ]] && exit 0; exit 2 ;;
 esac
 (($# == 2)) || { echo "compare_builds.sh: expected BEFORE and AFTER; try --help" >&2; exit 2; }
 for folder in "$1" "$2"; do
@@ -34,7 +37,11 @@ SEED=${SEED:-1}
 WORKLOADS=${WORKLOADS:-a b c d e f}
 RECORD_BYTES=${RECORD_BYTES:-32}
 WARMUP=${WARMUP:-$((RECORDS / 20 + 1))}
+FABRIC=${FABRIC:-shm}
+CLIENT=${CLIENT:-}
+CLOCK=${CLOCK:-cpu}
 read -ra properties <<<"${PROPERTIES:-}"
+read -ra client <<<"$CLIENT"
 require_counts RECORDS OPERATIONS ROUNDS SEED RECORD_BYTES WARMUP
 
 results=${RESULTS:-results/compare_builds}
@@ -48,7 +55,7 @@ all_work=$work
 for build in before after; do
   bin=${bins[$build]} work=$all_work/$build logs=$results/$build
   mkdir -p "$work" "$logs"
-  start_memory "$((128 + (RECORDS + 2 * ROUNDS * OPERATIONS) / 1000000 * RECORD_BYTES))" --fabric shm
+  start_memory "$((128 + (RECORDS + 2 * ROUNDS * OPERATIONS) / 1000000 * RECORD_BYTES))" --fabric "$FABRIC"
   start_compute compute_server
   pools[$build]=$bootstrap
   records[$build]=$RECORDS
@@ -61,7 +68,7 @@ run() {
   shift 3
   echo "$name, $build, round $round"
   "${bins[$build]}/ycsb" --target "pool:${pools[$build]}" --json "$file.json" --seed "$((SEED + round))" \
-    --clock cpu -p recordcount="${records[$build]}" -p operationcount="$OPERATIONS" "${properties[@]}" "$@" >"$file.log" ||
+    --clock "$CLOCK" -p recordcount="${records[$build]}" -p operationcount="$OPERATIONS" "${properties[@]}" "${client[@]}" "$@" >"$file.log" ||
     { tail -n 5 "$file.log" >&2; return 1; }
   records[$build]=$(python3 scripts/compare_builds_table.py --records "$file.json" "${records[$build]}")
 }
@@ -78,5 +85,5 @@ for ((round = 1; round <= ROUNDS; round++)); do
 done
 
 echo
-echo "$RECORDS records, $OPERATIONS operations a run, seed $SEED, one thread, one operation in flight, shared memory"
+echo "$RECORDS records, $OPERATIONS operations a run, seed $SEED, $FABRIC, $CLOCK clock, ${CLIENT:-one thread, one operation in flight}"
 python3 scripts/compare_builds_table.py "$results"

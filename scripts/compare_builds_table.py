@@ -11,7 +11,7 @@ import pathlib
 import statistics
 import sys
 
-COLUMNS = ("workload", "rounds", "RT/op", "", "bytes/op", "", "best CPU ns/op", "", "ratio of ops/CPU s", "least", "largest")
+COLUMNS = ("workload", "rounds", "RT/op", "", "bytes/op", "", "best ns/op", "", "ratio of ops/s", "least", "largest")
 
 
 def phase_of(path):

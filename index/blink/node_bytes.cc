@@ -33,14 +33,22 @@ bool BytesPage::Check(const Geometry& geometry, std::span<const std::byte> image
   return in_use + view.Garbage() == heap_end - heap_begin;
 }
 
+namespace {
+
+/// A call of memcpy. What GCC knows to be short, as lengths of 16 bits are, it copies by `rep movsq`, which takes some 30 cycles to begin: a seventh
+/// of a scan of short rows.
+[[gnu::noipa]] void Append(std::string_view bytes, std::string* out) { out->append(bytes); }
+
+}  // namespace
+
 void BytesPage::AppendKey(size_t i, std::string* out) const {
   if (i == 0 && PageLevel(page_) > 0) {
     out->append(Low());
     return;
   }
   const BytesSlot slot = Slot(i);
-  out->append(Low().substr(0, slot.shared));
-  out->append(Rest(slot));
+  Append(Low().substr(0, slot.shared), out);
+  Append(Rest(slot), out);
 }
 
 BytesProbe BytesPage::ProbeBeside(std::string_view low, std::string_view key) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "dsm/base/bytes.h"
@@ -56,30 +57,56 @@ uint32_t HeaderCrc(uint64_t number, uint64_t offset, uint32_t length) {
 
 constexpr std::string_view kBehind = "CURRENT is behind ";
 constexpr std::string_view kWhenAllIsThere = " when all is there\n";
+constexpr std::string_view kWhole = "whole:";
 
-std::string IncompleteContent(uint64_t number) {
-  return std::string(kBehind) + NameOf(number) + std::string(kWhenAllIsThere);
+std::string IncompleteContent(uint64_t number, const std::set<SegmentId>& filled) {
+  std::string text = std::string(kBehind) + NameOf(number) + std::string(kWhenAllIsThere);
+  if (filled.empty()) return text;
+  text += kWhole;
+  for (const SegmentId id : filled) text += fmt::format(" {}", Number(id));
+  text += '\n';
+  return text + fmt::format("{:08x}\n", Crc32c(AsBytes(text)));
 }
 
-/// Of a file INCOMPLETE: CURRENT has to name a manifest with a higher number.
-uint64_t NumberInIncomplete(std::string_view content) {
+/// What a file INCOMPLETE says.
+struct Incomplete {
+  uint64_t number = UINT64_MAX;  ///< CURRENT has to name a manifest with a higher one
+  std::set<SegmentId> filled = {};
+};
+
+std::set<SegmentId> SegmentsIn(std::string_view line) {
+  std::set<SegmentId> segments;
+  while (line.starts_with(' ')) {
+    uint64_t number = 0;
+    const auto parsed = std::from_chars(line.data() + 1, line.data() + line.size(), number);
+    segments.insert(SegmentId{number});
+    line.remove_prefix(static_cast<size_t>(parsed.ptr - line.data()));
+  }
+  return segments;
+}
+
+/// What is not as it was written says of no manifest that it is enough, and of no segment that it is whole.
+Incomplete ParseIncomplete(std::string_view content) {
   const size_t front = kBehind.size() + kPrefix.size();
-  uint64_t number = 0;
-  if (content.size() < front) return UINT64_MAX;
-  std::from_chars(content.data() + front, content.data() + content.size(), number);
-  return content == IncompleteContent(number) ? number : UINT64_MAX;
+  Incomplete said{.number = 0};
+  if (content.size() < front) return {};
+  std::from_chars(content.data() + front, content.data() + content.size(), said.number);
+  const size_t whole = content.find(kWhole);
+  if (whole != std::string_view::npos)
+    said.filled = SegmentsIn(content.substr(whole + kWhole.size()));
+  return content == IncompleteContent(said.number, said.filled) ? said : Incomplete{};
 }
 
-/// Nothing: there is no file INCOMPLETE.
-dsm::Task<Result<std::optional<uint64_t>>> WholeBehind(dsm::Worker& worker,
-                                                       storage::Storage* storage) {
-  using Number = std::optional<uint64_t>;
+/// Nothing: there is no such file.
+dsm::Task<Result<std::optional<Incomplete>>> ReadIncomplete(dsm::Worker& worker,
+                                                            storage::Storage* storage) {
+  using Said = std::optional<Incomplete>;
   const auto names = storage->ListFiles();
   if (!names.ok()) co_return names.status();
-  if (std::ranges::find(*names, kIncompleteFile) == names->end()) co_return Number();
+  if (std::ranges::find(*names, kIncompleteFile) == names->end()) co_return Said();
   auto content = co_await storage->ReadFile(worker, std::string(kIncompleteFile));
   if (!content.ok()) co_return content.status();
-  co_return Number(NumberInIncomplete(*content));
+  co_return Said(ParseIncomplete(*content));
 }
 
 bool NothingWritten(std::span<const std::byte> bytes) {
@@ -124,10 +151,12 @@ std::unique_ptr<Manifest> Manifest::Create(storage::Storage* storage, uint64_t e
 
 dsm::Task<Result<std::unique_ptr<Manifest>>> Manifest::Open(dsm::Worker& worker,
                                                             storage::Storage* storage) {
-  auto behind = co_await WholeBehind(worker, storage);
-  if (!behind.ok()) co_return behind.status();
+  auto incomplete = co_await ReadIncomplete(worker, storage);
+  if (!incomplete.ok()) co_return incomplete.status();
   auto manifest = co_await Read(worker, storage);
-  if (!*behind || (manifest.ok() && (*manifest)->number_ > **behind)) co_return manifest;
+  const bool whole =
+      !*incomplete || (manifest.ok() && (*manifest)->number_ > (*incomplete)->number);
+  if (whole) co_return manifest;
   co_return Status::Corruption(
       "the directory has a file INCOMPLETE: it is a copy that was not finished; empty it, and copy "
       "again");
@@ -135,12 +164,16 @@ dsm::Task<Result<std::unique_ptr<Manifest>>> Manifest::Open(dsm::Worker& worker,
 
 dsm::Task<Result<Manifest::OfCopy>> Manifest::OpenCopy(dsm::Worker& worker,
                                                        storage::Storage* storage) {
-  auto behind = co_await WholeBehind(worker, storage);
-  if (!behind.ok()) co_return behind.status();
+  auto incomplete = co_await ReadIncomplete(worker, storage);
+  if (!incomplete.ok()) co_return incomplete.status();
   auto manifest = co_await Read(worker, storage);
+  if (*incomplete && manifest.status().code() == StatusCode::kNotFound)
+    manifest = Create(storage, 0);
   if (!manifest.ok()) co_return manifest.status();
-  const bool whole = !*behind || (*manifest)->number_ > **behind;
-  co_return OfCopy{std::move(*manifest), whole};
+  if (!*incomplete || (*manifest)->number_ > (*incomplete)->number) {
+    co_return OfCopy{std::move(*manifest), true};
+  }
+  co_return OfCopy{std::move(*manifest), false, std::move((*incomplete)->filled)};
 }
 
 dsm::Task<Result<std::unique_ptr<Manifest>>> Manifest::Read(dsm::Worker& worker,
@@ -156,15 +189,22 @@ dsm::Task<Result<std::unique_ptr<Manifest>>> Manifest::Read(dsm::Worker& worker,
 }
 
 // INCOMPLETE first: a file of an earlier filling may be in force, and must not be overtaken.
-dsm::Task<Status> Manifest::BeginFill(dsm::Worker& worker) {
+dsm::Task<Status> Manifest::BeginFill(dsm::Worker& worker, std::set<SegmentId> filled) {
   const CoroutineMutex::Held held = co_await mutex_.Lock(worker);
   const bool there = number_ > 0;
-  const uint64_t behind = there ? number_ + 1 : 0;
+  behind_ = there ? number_ + 1 : 0;
   Status begun = co_await storage_->ReplaceFile(worker, std::string(kIncompleteFile),
-                                                IncompleteContent(behind));
+                                                IncompleteContent(behind_, filled));
   // A new file, unless there is no store at all: what the old one may have at its end counts no more.
   if (begun.ok() && there) begun = co_await BeginFile(worker);
   co_return begun;
+}
+
+dsm::Task<Status> Manifest::NoteFilled(dsm::Worker& worker, std::set<SegmentId> filled) {
+  const CoroutineMutex::Held held = co_await mutex_.Lock(worker);
+  Status noted = co_await storage_->ReplaceFile(worker, std::string(kIncompleteFile),
+                                                IncompleteContent(behind_, filled));
+  co_return noted;
 }
 
 dsm::Task<Status> Manifest::Install(dsm::Worker& worker, StoreState state) {

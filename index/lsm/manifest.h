@@ -20,6 +20,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -32,7 +33,9 @@
 namespace farleaf::index::lsm {
 
 /// A named file that stands where a store is being copied to (checkpoint.h, store_copy.h), as long as not all of it is there. Empty, or
-/// "CURRENT is behind MANIFEST-000017 when all is there" and a line feed: then it does not count any more when that is so.
+/// "CURRENT is behind MANIFEST-000017 when all is there" and a line feed: then it does not count any more when that is so. Behind that, of a copy
+/// that is filled in place, a line of its segments that are there and synced, if there are any: "whole: 12 13 17", and CRC32C of both lines in 8
+/// hexadecimal digits, each with a line feed.
 inline constexpr std::string_view kIncompleteFile = "INCOMPLETE";
 
 class Manifest {
@@ -47,13 +50,18 @@ class Manifest {
   // ---- Of a copy that is filled in place
   struct OfCopy {
     std::unique_ptr<Manifest> manifest;
-    bool whole = false;  ///< else it was being filled: the state is that of the copy before
+    bool whole =
+        false;  ///< else it was being filled: the state is that of the copy before, or an empty one
+    std::set<SegmentId> filled = {};  ///< NoteFilled's, if it was being filled
   };
   /// As Open, whether it was being filled or not.
   static dsm::Task<Result<OfCopy>> OpenCopy(dsm::Worker& worker, storage::Storage* storage);
   /// From here on, and after a crash, it is no store until Install has ended. What Commit has failed with before is in the state, or is
-  /// not, for good. REQUIRES: Open or OpenCopy, or Create with any epoch.
-  dsm::Task<Status> BeginFill(dsm::Worker& worker);
+  /// not, for good. `filled`: see NoteFilled. REQUIRES: Open or OpenCopy, or Create with any epoch.
+  dsm::Task<Status> BeginFill(dsm::Worker& worker, std::set<SegmentId> filled);
+  /// These segments are on the device to their last byte, and stay as they are until Install or another NoteFilled has ended: OpenCopy tells of them
+  /// behind a crash. After a failure it may tell of these, or of those before. REQUIRES: behind BeginFill.
+  dsm::Task<Status> NoteFilled(dsm::Worker& worker, std::set<SegmentId> filled);
   /// The state is this one, whatever it was, and it is a store. After a failure, or a crash in the middle of it, it is one or the other:
   /// all that the new state names is there before, and what the old one names still.
   dsm::Task<Status> Install(dsm::Worker& worker, StoreState state);
@@ -107,6 +115,7 @@ class Manifest {
   Status mirror_failure_;  ///< for good
   OpenedFile opened_;
   uint64_t number_ = 0;       ///< of the file
+  uint64_t behind_ = 0;       ///< while it is being filled: what INCOMPLETE says
   uint64_t file_bytes_ = 0;   ///< written to it
   uint64_t begun_bytes_ = 0;  ///< of them for the state with which it begins
   bool appendable_ = false;   ///< all of it is known to be whole

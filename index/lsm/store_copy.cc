@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -71,12 +72,9 @@ dsm::Task<Result<std::unique_ptr<StoreCopy>>> StoreCopy::Open(dsm::Worker& worke
                                                               storage::Storage* storage) {
   auto existing = storage->List();
   if (!existing.ok()) co_return existing.status();
-  auto names = storage->ListFiles();
-  if (!names.ok()) co_return names.status();
-  const bool incomplete = std::ranges::find(*names, kIncompleteFile) != names->end();
   auto opened = co_await Manifest::OpenCopy(worker, storage);
   if (opened.status().code() == StatusCode::kNotFound) {
-    if (!incomplete && !existing->empty()) {
+    if (!existing->empty()) {
       co_return Status::Corruption(
           "there are segments, but no CURRENT: this is no copy; empty the directory, and it is "
           "filled anew");
@@ -91,7 +89,11 @@ dsm::Task<Result<std::unique_ptr<StoreCopy>>> StoreCopy::Open(dsm::Worker& worke
   // What was read of it may be in memory only: nothing is claimed on its word before it is durable.
   Status durable = co_await copy->manifest_->SyncOpened(worker);
   if (!durable.ok()) co_return durable;
-  copy->whole_ = copy->claimed_ = ClaimedBy(copy->state(), SetOf(*existing));
+  const std::set<SegmentId> here = SetOf(*existing);
+  copy->whole_ = copy->claimed_ = ClaimedBy(copy->state(), here);
+  std::ranges::set_intersection(opened->filled, here,
+                                std::inserter(copy->noted_, copy->noted_.end()));
+  copy->whole_.insert(copy->noted_.begin(), copy->noted_.end());
   if (opened->whole) copy->phase_ = Phase::kLeft;
   co_return copy;
 }
@@ -128,6 +130,7 @@ void StoreCopy::Remove(SegmentId segment) {
 void StoreCopy::Forget(SegmentId segment) {
   whole_.erase(segment);
   unsynced_.erase(segment);
+  noted_.erase(segment);
   claimed_.erase(segment);
   filled_.Forget(segment);
   tables_.Forget(segment);
@@ -171,7 +174,7 @@ dsm::Task<Status> StoreCopy::BeginFill(dsm::Worker& worker) {
   logs_.ForgetAll();
   tables_.ForgetAll();
   filled_.ForgetAll();
-  Status begun = co_await manifest_->BeginFill(worker);
+  Status begun = co_await manifest_->BeginFill(worker, noted_);
   if (!begun.ok()) co_return begun;
   auto existing = storage_->List();
   if (!existing.ok()) co_return existing.status();
@@ -192,7 +195,7 @@ dsm::Task<Status> StoreCopy::Empty(dsm::Worker& worker) {
   logs_.ForgetAll();
   tables_.ForgetAll();
   filled_.ForgetAll();
-  Status emptied = co_await manifest_->BeginFill(worker);
+  Status emptied = co_await manifest_->BeginFill(worker, {});
   if (!emptied.ok()) co_return emptied;
   emptied = co_await manifest_->Install(worker, StoreState{});
   if (!emptied.ok()) co_return emptied;
@@ -202,6 +205,7 @@ dsm::Task<Status> StoreCopy::Empty(dsm::Worker& worker) {
   whole_.clear();
   claimed_.clear();
   unsynced_.clear();
+  noted_.clear();
   co_return Status::Ok();
 }
 
@@ -213,7 +217,9 @@ dsm::Task<Status> StoreCopy::WriteSegment(dsm::Worker& worker, SegmentChunk chun
   }
   whole_.erase(chunk.segment);
   unsynced_.erase(chunk.segment);
-  Status written = co_await filled_.Write(worker, chunk);
+  Status written;
+  if (noted_.contains(chunk.segment)) written = co_await TakeFromNoted(worker, chunk.segment);
+  if (written.ok()) written = co_await filled_.Write(worker, chunk);
   if (!written.ok()) co_return written;
   filled_bytes_ += chunk.bytes.size();
   if (more == More::kComes) co_return written;
@@ -222,7 +228,35 @@ dsm::Task<Status> StoreCopy::WriteSegment(dsm::Worker& worker, SegmentChunk chun
   filled_.Forget(chunk.segment);
   whole_.insert(chunk.segment);
   unsynced_.insert(chunk.segment);
+  if (unsynced_.size() >= std::max(noted_at_once_, noted_.size() / 4)) {
+    written = co_await NoteFilled(worker);
+  }
   co_return written;
+}
+
+dsm::Task<Status> StoreCopy::SyncFilled(dsm::Worker& worker) {
+  std::vector<SegmentId> unsynced(unsynced_.begin(), unsynced_.end());
+  std::vector<SegmentId> lost;
+  Status synced = co_await SyncSegments(worker, *storage_, std::move(unsynced), &lost);
+  for (const SegmentId id : lost) whole_.erase(id);
+  if (!synced.ok()) phase_ = Phase::kNone;
+  co_return synced;
+}
+
+dsm::Task<Status> StoreCopy::NoteFilled(dsm::Worker& worker) {
+  Status noted = co_await SyncFilled(worker);
+  if (!noted.ok()) co_return noted;
+  noted_.merge(std::exchange(unsynced_, {}));
+  noted = co_await manifest_->NoteFilled(worker, noted_);
+  co_return noted;
+}
+
+dsm::Task<Status> StoreCopy::TakeFromNoted(dsm::Worker& worker, SegmentId segment) {
+  std::set<SegmentId> others = noted_;
+  others.erase(segment);
+  Status taken = co_await manifest_->NoteFilled(worker, others);
+  if (taken.ok()) noted_ = std::move(others);
+  co_return taken;
 }
 
 Status StoreCopy::CheckAllHere(const StoreState& state, const std::set<SegmentId>& existing) const {
@@ -246,10 +280,7 @@ dsm::Task<Status> StoreCopy::Install(dsm::Worker& worker, StoreState state, Open
   auto existing = storage_->List();
   if (!existing.ok()) co_return existing.status();
   FARLEAF_CO_RETURN_IF_ERROR(CheckAllHere(state, SetOf(*existing)));
-  std::vector<SegmentId> unsynced(unsynced_.begin(), unsynced_.end());
-  std::vector<SegmentId> lost;
-  Status synced = co_await SyncSegments(worker, *storage_, std::move(unsynced), &lost);
-  for (const SegmentId id : lost) whole_.erase(id);
+  Status synced = co_await SyncFilled(worker);
   if (synced.ok()) synced = co_await logs_.Sync(worker, SyncReach::kBoth, std::move(open));
   if (!synced.ok()) {
     phase_ = Phase::kNone;
@@ -263,6 +294,7 @@ dsm::Task<Status> StoreCopy::Install(dsm::Worker& worker, StoreState state, Open
   Status installed = co_await manifest_->Install(worker, std::move(state));
   if (!installed.ok()) co_return installed;
   phase_ = Phase::kFollowing;
+  noted_.clear();
   reads_->Begin();
   for (const SegmentId id : *existing) {
     if (!named.contains(id)) Remove(id);

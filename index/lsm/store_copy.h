@@ -17,8 +17,10 @@
 //   - tables' segments: they were checked and synced before the edit;
 //   - the value log's below the last one that a table names: values are appended to one segment after another, so that they were full when
 //     it was begun, and the edit that names it came behind a Sync of all (`PerhapsTorn` is the same argument).
-// Of the recovery log nothing, and nothing of a filling that was cut off: their bytes may be there in part. What the manifest claims is never
-// written again: WriteSegment and OpenLog refuse it.
+// Of the recovery log nothing: its bytes may be there in part. What the manifest claims is never written again: WriteSegment and OpenLog refuse it.
+// Of a filling that was cut off, by INCOMPLETE: segments are *noted* there when they were sent to their last byte and synced, kNotedAtOnce and more at a
+// time (Manifest::NoteFilled). What is noted is as it was sent, after any crash, as long as INCOMPLETE is in force: it is removed behind Install
+// alone, and written again only when INCOMPLETE does not name it any more. So a filling goes on behind a crash where it was, but for what came since.
 //
 // Segments of values that an edit drops stay as files for a while, if the copy is read (readable_copy.h).
 //
@@ -76,6 +78,8 @@ struct HeldThrough {
 
 class StoreCopy {
  public:
+  /// Segments, 64 MiB; more where more are noted already, a quarter of those, so that INCOMPLETE is not written anew too often.
+  static constexpr size_t kNotedAtOnce = 32;
   enum class Phase : uint8_t {
     kNone,       ///< no store is here, or one that was being filled
     kLeft,       ///< whole, as a crash or an end has left it: to be promoted, or filled
@@ -92,6 +96,8 @@ class StoreCopy {
   void ServeReads(ReadableCopy::Options options) { reads_.emplace(options); }
   /// What comes of tables is checked from there, as far as there is room (copied_tables.h), and read back else. Once, before BeginFill.
   void HoldTablesIn(CheckMemory* memory) { tables_.HoldIn(memory); }
+  /// Instead of kNotedAtOnce.
+  void NoteFilledEvery(size_t segments) { noted_at_once_ = segments; }
   Phase phase() const { return phase_; }
   /// Whole segments. While it is filled also of a state that is not installed yet.
   const std::set<SegmentId>& Inventory() const { return whole_; }
@@ -184,6 +190,10 @@ class StoreCopy {
   /// Segments of the tables that the edit drops.
   std::vector<TableState> DroppedTables(const StateEdit& edit) const;
   Status NamesOf(std::vector<SegmentId> missing) const;
+  /// What was written by WriteSegment is durable. Else it is no copy, and what may be lost is not whole.
+  dsm::Task<Status> SyncFilled(dsm::Worker& worker);
+  dsm::Task<Status> NoteFilled(dsm::Worker& worker);
+  dsm::Task<Status> TakeFromNoted(dsm::Worker& worker, SegmentId segment);
   void Remove(SegmentId segment);
   /// It is nothing of the copy's any more; its file is there.
   void Forget(SegmentId segment);
@@ -198,7 +208,9 @@ class StoreCopy {
   std::set<SegmentId> whole_;
   std::set<SegmentId> claimed_;   // of them, those that the manifest on the device claims
   std::set<SegmentId> unsynced_;  // of them, written by WriteSegment
-  CopiedSegments filled_;         // that WriteSegment is at
+  std::set<SegmentId> noted_;     // of them, those that INCOMPLETE names, or may
+  size_t noted_at_once_ = kNotedAtOnce;
+  CopiedSegments filled_;  // that WriteSegment is at
   CopiedLogs logs_;
   CopiedTables tables_;
   std::optional<ReadableCopy> reads_;  // always there

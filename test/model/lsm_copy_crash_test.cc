@@ -55,8 +55,8 @@ class Lives {
     }
   }
   uint64_t acknowledged = 0, promoted = 0, crashed_following = 0, crashed_filling = 0;
-  uint64_t left_alone = 0, claimed = 0, kept = 0, sent = 0, edits = 0, resent = 0, damaged = 0,
-           sealed = 0;
+  uint64_t left_alone = 0, claimed = 0, kept = 0, resumed = 0, sent = 0, edits = 0, resent = 0,
+           damaged = 0, sealed = 0;
 
  private:
   void Live() {
@@ -111,6 +111,8 @@ class Lives {
       co_return;
     }
     copy_ = std::move(*copy);
+    copy_->NoteFilledEvery(1 + random_.Below(4));
+    if (was_filling_) resumed += copy_->Inventory().size();
     co_await CheckClaims(worker);
     kept += copy_->Inventory().size();
     StoreState state = co_await store_->State(worker);
@@ -346,18 +348,19 @@ class Lives {
 
 TEST(LsmCopyCrashTest, ACopyIsAPrefixWithAllThatWasAcknowledgedOrNoStore) {
   const uint64_t seeds = test::Amount{5, 25, 1500};
-  std::array<uint64_t, 12> sums{};
+  std::array<uint64_t, 13> sums{};
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Lives lives(seed);
     lives.Run(8);
-    const std::array<uint64_t, 12> of_this{lives.acknowledged,
+    const std::array<uint64_t, 13> of_this{lives.acknowledged,
                                            lives.promoted,
                                            lives.crashed_following,
                                            lives.crashed_filling,
                                            lives.left_alone,
                                            lives.claimed,
                                            lives.kept,
+                                           lives.resumed,
                                            lives.sent,
                                            lives.edits,
                                            lives.resent,
@@ -368,10 +371,11 @@ TEST(LsmCopyCrashTest, ACopyIsAPrefixWithAllThatWasAcknowledgedOrNoStore) {
   }
   std::printf(
       "%lu seeds: %lu acknowledged, %lu promotions, crashes: %lu following, %lu filling; %lu left "
-      "alone; %lu claims compared, %lu segments kept, %lu sent; %lu edits, %lu segments resent, "
-      "%lu damaged; %lu sealed\n",
+      "alone; %lu claims compared, %lu segments kept, %lu of them by a filling that was cut off, "
+      "%lu "
+      "sent; %lu edits, %lu segments resent, %lu damaged; %lu sealed\n",
       seeds, sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7], sums[8],
-      sums[9], sums[10], sums[11]);
+      sums[9], sums[10], sums[11], sums[12]);
   for (const uint64_t sum : sums) EXPECT_GT(sum, 0u);
 }
 

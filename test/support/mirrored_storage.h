@@ -260,6 +260,7 @@ class MirroredStorage final : public index::storage::Storage {
       }
       if (!copy_) co_return;
       if (status.ok()) status = co_await copy_->Commit(worker, edit);
+      if (!copy_) co_return;  // it left meanwhile
       if (status.ok()) break;
       if (status.code() == StatusCode::kCorruption) {
         FARLEAF_CHECK(!copy_->Missing(edit).empty(), status);

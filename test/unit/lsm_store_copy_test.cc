@@ -506,6 +506,46 @@ TEST_F(StoreCopyTest, AnIncompleteThatComesBackSaysNothing) {
   EXPECT_FALSE(worker().Run(Manifest::Open(worker(), &disk_)).ok());
 }
 
+TEST_F(StoreCopyTest, AFillingThatIsCutOffGoesOnWhereItWas) {
+  const auto bytes = std::span<const std::byte>(Buffer('x')).first(kBlockBytes);
+  const auto write = [&](uint64_t number) {
+    return worker().Run(copy_->WriteSegment(worker(), {SegmentId{number}, 0, bytes}, More::kNone));
+  };
+  Open();
+  ASSERT_TRUE(worker().Run(copy_->BeginFill(worker())).ok());
+  constexpr size_t kSent = StoreCopy::kNotedAtOnce + 3;
+  for (uint64_t i = 1; i <= kSent; ++i) ASSERT_TRUE(write(i).ok());
+  const std::string name(kIncompleteFile);
+  const auto noted = worker().Run(disk_.ReadFile(worker(), name));
+  for (int cut = 0; cut < 2; ++cut) {  // the second time ahead of any new one
+    Open();
+    EXPECT_EQ(copy_->phase(), Phase::kNone);
+    EXPECT_EQ(copy_->Inventory().size(), StoreCopy::kNotedAtOnce);
+    EXPECT_FALSE(copy_->Inventory().contains(SegmentId{kSent})) << "nobody knows of the last ones";
+    ASSERT_TRUE(worker().Run(copy_->BeginFill(worker())).ok());
+    EXPECT_EQ(There().size(), StoreCopy::kNotedAtOnce);
+  }
+  // What is sent once more is noted no longer: a crash may find half of it.
+  ASSERT_TRUE(
+      worker().Run(copy_->WriteSegment(worker(), {SegmentId{1}, 0, bytes}, More::kComes)).ok());
+  Open();
+  EXPECT_EQ(copy_->Inventory().size(), StoreCopy::kNotedAtOnce - 1);
+  EXPECT_FALSE(copy_->Inventory().contains(SegmentId{1}));
+  // A file that is not as it was written says of no segment that it is whole.
+  std::string damaged = *noted;
+  damaged[damaged.find("whole: ") + 7] ^= 1;
+  ASSERT_TRUE(worker().Run(disk_.ReplaceFile(worker(), name, damaged)).ok());
+  Open();
+  EXPECT_TRUE(copy_->Inventory().empty());
+  // Nor does one that a crash has brought back behind the Install.
+  ASSERT_TRUE(worker().Run(copy_->BeginFill(worker())).ok());
+  ASSERT_TRUE(worker().Run(copy_->Install(worker(), EmptyState(), {})).ok());
+  ASSERT_TRUE(worker().Run(disk_.ReplaceFile(worker(), name, *noted)).ok());
+  Open();
+  EXPECT_EQ(copy_->phase(), Phase::kLeft);
+  EXPECT_TRUE(copy_->Inventory().empty());
+}
+
 TEST_F(StoreCopyTest, WhatWasThereIsNotReadBehindTheEndOfASegmentThatIsSent) {
   Open();
   ASSERT_TRUE(worker().Run(copy_->BeginFill(worker())).ok());
