@@ -1,10 +1,10 @@
-// A cluster of simulated nodes with a membership in the simulation, that keeps regions together by itself while nodes crash and come back, lose the
-// membership, each other, or their turn, and while regions are split and handed over: whoever serves has all that was acknowledged, nobody else acknowledges
-// anything, no request fails because of what was planned, and in the end there are as many replicas as are wanted.
+// A cluster of simulated nodes with a membership in the simulation, that keeps regions together by itself while nodes
+// crash and come back or do not, one or all at once, lose the membership, each other, or their turn, and while
+// regions are split and handed over: whoever serves has all that was acknowledged, nobody else acknowledges anything,
+// no request fails because of what was planned, and in the end there are as many replicas as are wanted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <vector>
 
@@ -14,16 +14,17 @@
 namespace farleaf::server::cluster {
 namespace {
 
-constexpr size_t kClients = ClusterClients::kCount;
-
 class ClusterHistory : public ClusterUnderTest {
  public:
-  explicit ClusterHistory(uint64_t seed) : ClusterUnderTest(OptionsOf(seed)) {}
+  explicit ClusterHistory(uint64_t seed) : ClusterUnderTest(OptionsOf(seed)) {
+    clients().SetSyncing(random().OneIn(2));
+  }
 
   void Run(uint64_t rounds) {
     AwaitWhole();
     for (uint64_t round = 0; round < rounds && !Failed(); ++round) {
       SCOPED_TRACE("round " + std::to_string(round));
+      if (random().OneIn(2)) ReturnAll();
       if (random().OneIn(2)) Plan();
       if (!Failed() && random().OneIn(4)) AwaitWhole();
       Fault();
@@ -41,7 +42,7 @@ class ClusterHistory : public ClusterUnderTest {
   /// Where the region may be split.
   static std::vector<std::string> CutsOf(const RegionEntry& region) {
     std::vector<std::string> keys;
-    for (size_t client = 1; client < kClients; ++client) {
+    for (size_t client = 1; client < ClusterClients::kCount; ++client) {
       const std::string key = ClusterClients::FirstKeyOf(client);
       if (region.Covers(key) && key != region.start) keys.push_back(key);
     }
@@ -64,7 +65,7 @@ class ClusterHistory : public ClusterUnderTest {
       wished.split_at = keys[random().Below(keys.size())];
     } else {
       wished.successor = DrawNode();
-      if (wished.successor == region.primary) return;
+      if (wished.successor == region.primary || !cluster().node(wished.successor).sim) return;
     }
     const size_t regions = cluster().map().size();
     const uint64_t moves = MovesOf(region.id);
@@ -96,7 +97,10 @@ class ClusterHistory : public ClusterUnderTest {
     const size_t faults = random().OneIn(4) ? 2 : 1;
     for (size_t i = 0; i < faults && !Failed(); ++i) {
       if (random().OneIn(4)) PlanInFault();
-      if (random().OneIn(3)) {
+      if (random().OneIn(4)) {
+        LosePower();
+        if (MayKeepDown() && random().OneIn(2)) KeepDown(cluster().node(DrawNode()));
+      } else if (random().OneIn(3)) {
         CrashAlone();
       } else {
         OneFault();
@@ -119,7 +123,7 @@ class ClusterHistory : public ClusterUnderTest {
   /// Who comes to serve begins with nobody else in sync, and is crashed when it has acknowledged something.
   void CrashAlone() {
     PlanInFault();
-    const std::array<size_t, kClients> before = clients().on_disk();
+    const uint64_t before = clients().counts().acknowledged_alone;
     for (int slice = 0; slice < 600 && !Failed(); ++slice) {
       RunTended(5);
       for (Node& each : cluster().nodes()) {
@@ -127,7 +131,8 @@ class ClusterHistory : public ClusterUnderTest {
         if (!each.sim || !each.regions || each.life_over) continue;
         each.regions->ForEach(
             [&](const RegionNode& region) { alone |= SimulatedCluster::IsAlone(region); });
-        if (!alone || clients().on_disk() == before || random().OneIn(2)) continue;
+        const bool has_acknowledged = clients().counts().acknowledged_alone > before;
+        if (!alone || !has_acknowledged || random().OneIn(2)) continue;
         ++crashed_alone;
         Crash(each);
         return;
@@ -146,6 +151,7 @@ class ClusterHistory : public ClusterUnderTest {
     switch (random().Below(4)) {
       case 0:
         Crash(*hit);
+        if (MayKeepDown()) KeepDown(*hit);
         return;
       case 1:
         LoseMembership(*hit, until_ns);
@@ -201,12 +207,13 @@ struct Totals {
   void Print(uint64_t seeds) const {
     std::printf(
         "%lu seeds: %lu acknowledged, %lu seen before, %lu times somebody came to serve, %lu "
-        "crashes (%lu times of who was alone, %lu times of all that had all), %lu lives that "
-        "were over, %lu splits, %lu times a region was handed over; served again within %.2f s at "
-        "most, whole again within %.2f s\n%lu reads of copies, %lu of them behind; %.2f s old at "
-        "most\n",
+        "crashes (%lu times of who was alone, %lu times of all that had all, %lu times a node was "
+        "not started again), %lu power losses of all, which took %lu back; %lu lives that were "
+        "over, %lu splits, %lu times a region was handed over; served again within %.2f s at most, "
+        "whole again within %.2f s\n%lu reads of copies, %lu of them behind; %.2f s old at most\n",
         seeds, clients.acknowledged, clients.seen_unacknowledged, clients.openings, cluster.crashes,
-        clients.alone_crashes, clients.crashes_of_all, cluster.lives_over, splits, handed_over,
+        clients.alone_crashes, clients.crashes_of_all, cluster.kept_down, cluster.power_losses,
+        clients.taken_back, cluster.lives_over, splits, handed_over,
         Seconds(cluster.served_again_ns_max), Seconds(cluster.whole_again_ns_max),
         clients.copy_reads, clients.copy_reads_behind, Seconds(clients.copy_staleness_ns_max));
   }
@@ -237,6 +244,8 @@ TEST_P(ClusterHistories, KeepsRegionsTogether) {
   EXPECT_GT(totals.clients.waited_for_copies, 0u);
   EXPECT_GT(totals.clients.alone_crashes, 0u);
   EXPECT_GT(totals.crashed_alone, 0u);
+  EXPECT_GT(totals.cluster.kept_down, 0u);
+  EXPECT_GT(totals.cluster.power_losses, 0u);
 }
 INSTANTIATE_TEST_SUITE_P(Parts, ClusterHistories, ::testing::Range(uint64_t{0}, kParts));
 

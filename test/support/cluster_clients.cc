@@ -29,6 +29,8 @@ void RemoveTree(std::vector<KeyValue>* rows) {
 
 ClusterClients::Counts& ClusterClients::Counts::operator+=(const Counts& more) {
   acknowledged += more.acknowledged;
+  acknowledged_alone += more.acknowledged_alone;
+  taken_back += more.taken_back;
   openings += more.openings;
   waited_for_copies += more.waited_for_copies;
   seen_unacknowledged += more.seen_unacknowledged;
@@ -43,7 +45,7 @@ ClusterClients::Counts& ClusterClients::Counts::operator+=(const Counts& more) {
 // ---- What a crash may take
 
 void ClusterClients::NoteLost(const SimulatedCluster::Node& lost) {
-  if (cluster_.options().store.durability != Durability::kReplicated || !lost.regions) return;
+  if (!lost.regions) return;
   lost.regions->ForEach([this, &lost](const RegionNode& region) {
     const RegionEntry* const entry = cluster_.EntryOf(region.region());
     const bool alone = SimulatedCluster::IsAlone(region);
@@ -57,14 +59,19 @@ void ClusterClients::NoteLost(const SimulatedCluster::Node& lost) {
     ++(alone ? counts_.alone_crashes : counts_.crashes_of_all);
     for (size_t client = 0; client < kCount; ++client) {
       if (entry != nullptr && !entry->Covers(FirstKeyOf(client))) continue;
-      if (!alone) on_disk_[client] = 0;
       TakeBack(client);
     }
   });
 }
 
+void ClusterClients::NoteAllLost() {
+  for (size_t client = 0; client < kCount; ++client) TakeBack(client);
+}
+
 void ClusterClients::TakeBack(size_t client) {
-  models_[client].durable = on_disk_[client];
+  size_t& durable = models_[client].durable;
+  taken_from_[client] = std::max(taken_from_[client], durable);
+  durable = on_disk_[client];
   std::erase_if(acknowledged_at_[client],
                 [&](const Acknowledged& each) { return each.count > on_disk_[client]; });
 }
@@ -121,6 +128,8 @@ dsm::Task<void> ClusterClients::Serve(Worker& worker, StoreGate* gate, uint64_t 
     if (only && *only != client) continue;
     models_[client].Check(client, rows);
     ++checked_[client];
+    const size_t there = models_[client].durable, before = std::exchange(taken_from_[client], 0);
+    counts_.taken_back += before - std::min(before, there);
     serving_[client] = epoch;
     served_by_[client] = {gate, opening};
     worker.Spawn(Write(worker, gate, opening, client, epoch));
@@ -151,6 +160,10 @@ dsm::Task<void> ClusterClients::Write(Worker& worker, StoreGate* gate, uint64_t 
     const size_t count = model.operations.size();
     dsm::FabricCounts counts;
     OpContext op{worker, counts};
+    const bool store_syncs = cluster_.options().store.durability == Durability::kSynced;
+    const bool synced = store_syncs || (syncing_ && random_.OneIn(8));
+    if (synced && !store_syncs) op.durability = WriteDurability::kSynced;
+    const Prefixes before = DurableIn(*use.served());
     const bool alone = cluster_.IsAlone(store);
     Status written =
         co_await test::WriteOperation(op, store, client, std::move(operation), std::string(kTree));
@@ -163,13 +176,24 @@ dsm::Task<void> ClusterClients::Write(Worker& worker, StoreGate* gate, uint64_t 
     EXPECT_EQ(serving_[client], epoch) << "a deposed primary has acknowledged a write";
     if (serving_[client] != epoch) co_return;
     NoteAcknowledged(client, count);
-    if (alone && cluster_.IsAlone(store)) NoteOnDisk(client, count);
+    const bool acknowledged_alone = alone && cluster_.IsAlone(store);
+    counts_.acknowledged_alone += acknowledged_alone;
+    if (synced || acknowledged_alone) NoteOnDisk(client, count);
+    for (size_t i = 0; synced && i < kCount; ++i) NoteOnDisk(i, before[i]);
     EXPECT_TRUE(cluster_.options().min_in_sync == 1 || cluster_.HasCopies(store))
         << "acknowledged by one node, and no other";
     if (random_.OneIn(3)) co_await Read(worker, store, served_by_[client]);
     if (random_.OneIn(20)) store.FlushSoon();
     co_await worker.Sleep(random_.Below(4 * kNsPerMs));
   }
+}
+
+ClusterClients::Prefixes ClusterClients::DurableIn(const ServedStore& served) const {
+  Prefixes durable{};
+  for (size_t client = 0; client < kCount; ++client) {
+    if (served.Covers(FirstKeyOf(client))) durable[client] = models_[client].durable;
+  }
+  return durable;
 }
 
 void ClusterClients::NoteAcknowledged(size_t client, size_t count) {
@@ -228,7 +252,8 @@ dsm::Task<void> ClusterClients::Read(Worker& worker, LsmStore& store,
 
 // ---- Copies
 
-/// What is in the tables of the node's copies, again and again: of each client a prefix, with all that was acknowledged when it is said to be of.
+/// What is in the tables of the node's copies, again and again: of each client a prefix, with all that was
+/// acknowledged when it is said to be of.
 dsm::Task<void> ClusterClients::ReadCopies(Worker& worker, NodeRegions& regions) {
   for (;;) {
     co_await worker.Sleep(random_.Below(200 * kNsPerMs));

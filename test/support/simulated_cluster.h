@@ -1,8 +1,10 @@
-// SimulatedCluster: nodes of a cluster in virtual time, each with a disk for each region, registered memory and a session with a membership in the
-// simulation, which keep regions together by what a compute server runs for that (NodeRegions, Master).
+// SimulatedCluster: nodes of a cluster in virtual time, each with a disk for each region, registered memory and a
+// session with a membership in the simulation, which keep regions together by what a compute server runs for that
+// (NodeRegions, Master).
 //
-// A node that crashes does so as a machine: its disks keep what was synced, and any part of the rest. It comes back as another life, with these disks and
-// another memory server. Nothing starts a node but Start, and nobody writes to a store but whoever uses this.
+// A node that crashes does so as a machine: its disks keep what was synced, and any part of the rest. It comes back
+// as another life, with these disks and another memory server. Nothing starts a node but Start, and nobody writes to
+// a store but whoever uses this.
 //
 // Thread rule: one thread.
 #pragma once
