@@ -1,6 +1,7 @@
-// A cluster of three compute_server processes and a ZooKeeper, with several regions: nodes are killed at random, parted from each other, or stopped and continued
-// behind the others' backs, or restarted one after another, and regions are split and moved, while clients write and read. Nothing that was acknowledged is lost, nothing old is
-// answered; and no request fails because of what was planned.
+// A cluster of three compute_server processes and a ZooKeeper, with several regions: nodes are killed at random, or
+// for good, parted from each other, or stopped and continued behind the others' backs, or restarted one after
+// another, and regions are split and moved, while clients write and read. Nothing that was acknowledged is lost,
+// nothing old is answered; and no request fails because of what was planned.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -209,12 +210,12 @@ class ProcessClusterTest : public ::testing::Test {
   }
 
   std::string membership() const { return "zookeeper://" + zookeeper_->address() + "/tested"; }
-  /// farleafctl region …
-  void Ctl(std::vector<std::string> arguments) {
+  /// What `farleafctl region …` prints.
+  std::string Ctl(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"region", "--cluster", membership()});
-    const auto process = cluster_.Start("farleafctl", arguments);
-    const auto code = process->Wait();
-    EXPECT_EQ(code, 0) << process->Output();
+    const Ended ended = cluster_.Run("farleafctl", arguments);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    return ended.output;
   }
   /// `durability`: of all that is acknowledged.
   void Start(size_t node, const char* durability = "replicated") {
@@ -232,7 +233,7 @@ class ProcessClusterTest : public ::testing::Test {
                                       "--node",
                                       number,
                                       "--replicas",
-                                      "3",
+                                      std::to_string(replicas_),
                                       "--session-timeout-ms",
                                       std::to_string(session_ms_),
                                       "--durability",
@@ -278,11 +279,12 @@ class ProcessClusterTest : public ::testing::Test {
     }
     return kNodes;
   }
-  /// All regions are served, at all nodes, and nothing is wished for.
+  /// All regions have their replicas, and nothing is wished for.
   void AwaitWhole() {
     const uint64_t begun_ns = clock_.NowNs();
-    const auto whole = [](const RegionEntry& region) {
-      return region.in_sync.size() == kNodes && region.successor == 0 && region.split_at.empty();
+    const auto whole = [this](const RegionEntry& region) {
+      return region.in_sync.size() == replicas_ && region.filling.empty() &&
+             region.successor == 0 && region.split_at.empty();
     };
     std::vector<RegionEntry> regions;
     while (clock_.NowNs() - begun_ns < kPatienceMs * kNsPerMs) {
@@ -299,18 +301,28 @@ class ProcessClusterTest : public ::testing::Test {
     }
     ADD_FAILURE() << "not whole again: " << text;
   }
-  /// Whole, and each node the primary of one region: nothing is handed over any more by itself.
+  /// Whole, and each node the primary of one region, and with as many replicas: nothing is handed over or moved any
+  /// more by itself.
   void AwaitBalanced() {
     const uint64_t begun_ns = clock_.NowNs();
-    for (size_t primaries = 0; primaries < kNodes && !HasFailure();) {
+    for (bool balanced = false; !balanced && !HasFailure();) {
       AwaitWhole();
-      std::set<NodeId> distinct;
+      std::set<NodeId> primaries;
+      std::map<NodeId, size_t> replicas;
       for (const RegionEntry& region : Regions()) {
-        if (region.in_sync.size() == kNodes) distinct.insert(region.primary);
+        primaries.insert(region.primary);
+        for (const NodeId node : region.in_sync) ++replicas[node];
       }
-      primaries = distinct.size();
+      balanced = primaries.size() == kNodes && std::ranges::all_of(replicas, [this](auto& each) {
+                   return each.second == replicas_;
+                 });
       ASSERT_LT(clock_.NowNs() - begun_ns, kPatienceMs * kNsPerMs) << "not balanced";
+      if (!balanced) Sleep(20);
     }
+  }
+  void Kill(size_t node) {
+    nodes_[node]->Signal(SIGKILL);
+    (void)cluster_.WaitFor(*nodes_[node]);
   }
   void AwaitProgress(const Load& load, uint64_t more = 10) {
     const uint64_t before = load.acknowledged(), begun_ns = clock_.NowNs();
@@ -329,6 +341,7 @@ class ProcessClusterTest : public ::testing::Test {
   ProcessCluster cluster_{{.memory_servers = 0}};
   std::optional<NamespacesUnderTest> network_;  ///< nullopt: all nodes are on loopback
   bool on_rdma_ = false;                        ///< they write to one another's memory by RDMA
+  size_t replicas_ = kNodes;                    ///< of each region
   std::string min_in_sync_ = "1";
   uint64_t session_ms_ = kSessionMs;  ///< of the nodes with the membership
   std::optional<ZookeeperUnderTest> zookeeper_;
@@ -347,8 +360,7 @@ void ProcessClusterTest::KillAtRandom(uint64_t kills) {
     Sleep(300 + random_.Below(500));
     (void)load.TakeLongestNs();
     const size_t node = random_.Below(kNodes);
-    nodes_[node]->Signal(SIGKILL);
-    (void)cluster_.WaitFor(*nodes_[node]);
+    Kill(node);
     // It comes back at once, or when others serve in its place.
     if (random_.OneIn(2)) Sleep(2 * kSessionMs);
     Start(node);
@@ -387,9 +399,7 @@ TEST_F(TwoInSyncTest, WhoIsLeftAloneIsReadAndWrittenToWhenAnotherIsBack) {
   ASSERT_TRUE(tree.ok()) << tree.status();
   ASSERT_TRUE(tree->Put(key, "1").ok());
   for (size_t node = 0; node < kNodes; ++node) {
-    if (node == primary) continue;
-    nodes_[node]->Signal(SIGKILL);
-    (void)cluster_.WaitFor(*nodes_[node]);
+    if (node != primary) Kill(node);
   }
   // The first one may have begun before its loss is seen: then it is in doubt. None begins behind that, and whoever asks hears why.
   Status refused = tree->Put(key, "2", {.deadline_ms = 20'000}).status();
@@ -408,6 +418,62 @@ TEST_F(TwoInSyncTest, WhoIsLeftAloneIsReadAndWrittenToWhenAnotherIsBack) {
     put = tree->Put(key, "3", {.deadline_ms = 20'000}).status();
   } while (!put.ok() && clock_.NowNs() - begun_ns < kPatienceMs * kNsPerMs);
   EXPECT_TRUE(put.ok()) << put;
+}
+
+/// Each region has a node that keeps nothing of it.
+class SpareNodeTest : public ProcessClusterTest {
+ protected:
+  SpareNodeTest() { replicas_ = 2; }
+
+  bool HasDirectory(NodeId node, const RegionEntry& region) {
+    std::string number = std::to_string(static_cast<uint32_t>(region.id));
+    number.insert(0, 10 - number.size(), '0');
+    return std::filesystem::exists(cluster_.File("store" + std::to_string(node)) + "/region-" +
+                                   number);
+  }
+  /// Until `farleafctl region list` says that all regions are served and whole at these nodes, and nowhere else.
+  void AwaitListedAt(const std::set<NodeId>& nodes) {
+    std::string listed;
+    const auto is_there = [&nodes](const nlohmann::json& region) {
+      return region["state"] == "serving" && region["in_sync"] == nlohmann::json(nodes) &&
+             region["filling"].empty();
+    };
+    for (const uint64_t begun_ns = clock_.NowNs();
+         clock_.NowNs() - begun_ns < kPatienceMs * kNsPerMs && !HasFailure(); Sleep(200)) {
+      listed = Ctl({"list", "--json"});
+      const auto json = nlohmann::json::parse(listed, nullptr, false);
+      ASSERT_FALSE(json.is_discarded()) << listed;
+      if (std::ranges::all_of(json["regions"], is_there)) return;
+    }
+    FAIL() << listed;
+  }
+};
+
+TEST_F(SpareNodeTest, ASpareIsFilledInThePlaceOfAKilledNodeAndHoldsAllThatIsAcknowledged) {
+  RegionEntry region;
+  NodeId spare = 0;
+  for (const RegionEntry& each : Regions()) {
+    for (NodeId node = 1; node <= kNodes; ++node) {
+      if (HasDirectory(node, each)) continue;
+      region = each;
+      spare = node;
+    }
+  }
+  ASSERT_NE(spare, 0) << "each node has had each region";
+  const NodeId lost = region.in_sync[region.in_sync[0] == region.primary ? 1 : 0];
+  Load load(Url());
+  AwaitProgress(load, 100);
+  Kill(lost - 1);
+  ASSERT_NO_FATAL_FAILURE(AwaitListedAt({region.primary, spare}));
+  AwaitProgress(load, 100);
+  Kill(region.primary - 1);
+  ASSERT_NO_FATAL_FAILURE(AwaitListedAt({spare}));
+  AwaitProgress(load, 100);
+  load.Stop();
+  EXPECT_EQ(PrimaryOf(region.start), spare - 1u);
+  std::printf("%lu writes acknowledged, %lu requests failed (the first: %s), longest wait %.2f s\n",
+              load.acknowledged(), load.failed(), load.first_failure().c_str(),
+              Seconds(load.TakeLongestNs()));
 }
 
 /// Nodes that write to one another's memory by RDMA.
@@ -507,8 +573,7 @@ TEST_F(NetworkClusterTest, NodesAreKilledAndPartedAtRandomAndNothingAcknowledged
       network_->Heal(other, node);
     } else {
       ++kills;
-      nodes_[node - 1]->Signal(SIGKILL);
-      (void)cluster_.WaitFor(*nodes_[node - 1]);
+      Kill(node - 1);
       if (random_.OneIn(2)) Sleep(2 * kSessionMs);
       Start(node - 1);
     }
