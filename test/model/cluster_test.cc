@@ -206,14 +206,15 @@ struct Totals {
   }
   void Print(uint64_t seeds) const {
     std::printf(
-        "%lu seeds: %lu acknowledged, %lu seen before, %lu times somebody came to serve, %lu "
+        "%lu seeds: %lu acknowledged, %lu seen before, %lu reads, %lu times somebody came to "
+        "serve, %lu "
         "crashes (%lu times of who was alone, %lu times of all that had all, %lu times a node was "
         "not started again), %lu power losses of all, which took %lu back; %lu lives that were "
         "over, %lu splits, %lu times a region was handed over; served again within %.2f s at most, "
         "whole again within %.2f s\n%lu reads of copies, %lu of them behind; %.2f s old at most\n",
-        seeds, clients.acknowledged, clients.seen_unacknowledged, clients.openings, cluster.crashes,
-        clients.alone_crashes, clients.crashes_of_all, cluster.kept_down, cluster.power_losses,
-        clients.taken_back, cluster.lives_over, splits, handed_over,
+        seeds, clients.acknowledged, clients.seen_unacknowledged, clients.reads, clients.openings,
+        cluster.crashes, clients.alone_crashes, clients.crashes_of_all, cluster.kept_down,
+        cluster.power_losses, clients.taken_back, cluster.lives_over, splits, handed_over,
         Seconds(cluster.served_again_ns_max), Seconds(cluster.whole_again_ns_max),
         clients.copy_reads, clients.copy_reads_behind, Seconds(clients.copy_staleness_ns_max));
   }
@@ -232,6 +233,7 @@ TEST_P(ClusterHistories, KeepsRegionsTogether) {
   }
   totals.Print(seeds);
   EXPECT_GT(totals.clients.acknowledged, seeds * 10);
+  EXPECT_GT(totals.clients.reads, seeds);
   EXPECT_GT(totals.clients.copy_reads, seeds * 10);
   EXPECT_GT(totals.clients.copy_reads_behind, 0u);
   if (seeds < 10) return;  // a single one may lose backups only

@@ -135,7 +135,10 @@ constexpr Elsewhere kOfPartedLeaves[] = {
     {Mutation::kSplitUnlocksBeforePublish, "", "crashes"},
     {Mutation::kRootSwappedByWrite, "unequal_pages", ""},
     {Mutation::kNoRedoCopy, "hot_parts", ""},
+    {Mutation::kHandOverBeforeWriteBack, "uniform", "stalls"},
 };
+/// Where options are off, too, what takes few seeds in most settings takes more in one or two.
+constexpr uint64_t kPartedWithoutSeeds = 5000;
 
 /// And where all of them are large: the keys of most files are in one or two of those.
 constexpr uint64_t kLargeLeafParts = 20;
@@ -145,8 +148,8 @@ constexpr Elsewhere kOfLargeLeaves[] = {
     {Mutation::kScanTrustsPlacementHint, "large_leaves", ""},
 };
 /// What needs a split, a merge or a torn page to meet a crash: the larger leaves are, the more seeds it takes.
-constexpr Mutation kRareInLargeLeaves[] = {Mutation::kSplitUnlocksBeforePublish,
-                                           Mutation::kMergeKillsRightFirst, Mutation::kNoRedoCopy};
+constexpr Mutation kRare[] = {Mutation::kSplitUnlocksBeforePublish, Mutation::kMergeKillsRightFirst,
+                              Mutation::kNoRedoCopy};
 
 void TakeWhatShows(std::span<const Elsewhere> elsewhere, Case* one) {
   for (const auto& [mutation, file, faults] : elsewhere) {
@@ -237,12 +240,13 @@ bool ProveOne(Case one, const Flags& flags, const SetupPlan& common) {
     fmt::print("{:<30} is not of parted leaves\n", one.name);
     return true;
   }
-  const bool large = common.leaf_parts.low >= kLargeLeafParts;
-  if (large && std::ranges::count(kRareInLargeLeaves, one.mutation) > 0) {
-    fmt::print("{:<30} is rare where leaves are large\n", one.name);
+  const bool large = common.leaf_parts.low >= kLargeLeafParts, without = !common.without.empty();
+  if ((large || (parted && without)) && std::ranges::count(kRare, one.mutation) > 0) {
+    fmt::print("{:<30} is rare where leaves are large, or parted with an option off\n", one.name);
     return true;
   }
-  if (!common.without.empty() && !one.file_without.empty()) one.file = one.file_without;
+  if (without && !one.file_without.empty()) one.file = one.file_without;
+  if (parted && without) one.seeds_max = std::max(one.seeds_max, kPartedWithoutSeeds);
   if (parted) TakeWhatShows(kOfPartedLeaves, &one);
   if (large) TakeWhatShows(kOfLargeLeaves, &one);
   if (!flags.file.empty()) one.file = flags.file;

@@ -33,6 +33,7 @@ ClusterClients::Counts& ClusterClients::Counts::operator+=(const Counts& more) {
   taken_back += more.taken_back;
   openings += more.openings;
   waited_for_copies += more.waited_for_copies;
+  reads += more.reads;
   seen_unacknowledged += more.seen_unacknowledged;
   copy_reads += more.copy_reads;
   copy_reads_behind += more.copy_reads_behind;
@@ -225,10 +226,11 @@ dsm::Task<void> ClusterClients::Read(Worker& worker, LsmStore& store,
   const uint64_t epoch = serving_[client];
   dsm::FabricCounts counts;
   OpContext op{worker, counts};
-  const std::string key =
-      std::string(kTree) + test::KeyOf(client, random_.Below(test::kPrefixKeysEach));
+  const uint64_t number = random_.Below(test::kPrefixKeysEach);
+  const std::string key = std::string(kTree) + test::KeyOf(client, number);
   std::optional<std::string> seen;
   const bool alone = cluster_.IsAlone(store);
+  const size_t there = models_[client].durable;
   if (random_.OneIn(4)) {
     std::vector<KeyValue> rows;
     const ScanRange range{.start = key, .limit = 1};
@@ -242,8 +244,14 @@ dsm::Task<void> ClusterClients::Read(Worker& worker, LsmStore& store,
     if (*found) seen = value;
   }
   EXPECT_EQ(serving_[client], epoch) << "a deposed primary has answered a read";
-  if (!seen || serving_[client] != epoch) co_return;
+  if (serving_[client] != epoch) co_return;
   PrefixModel& model = models_[client];
+  ++counts_.reads;
+  EXPECT_TRUE(model.Explains(number, seen, there))
+      << "client " << client << ", key " << number << ": a read behind " << there
+      << " operations, ended with " << model.operations.size() << " begun, has seen "
+      << (seen ? "the value of " + seen->substr(0, seen->find('/')) : "nothing");
+  if (!seen) co_return;
   const size_t count = std::stoull(*seen) + 1;
   counts_.seen_unacknowledged += count > model.durable;
   model.durable = std::max(model.durable, count);

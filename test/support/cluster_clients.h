@@ -1,6 +1,6 @@
 // ClusterClients: clients of a SimulatedCluster, and what has to be true of what they did: at whoever comes to serve
 // there is of each one's operations a prefix with all that was acknowledged to it, or seen by another one; nobody
-// else acknowledges or answers anything; and copies are no older than they say.
+// else acknowledges or answers anything; reads are linearizable; and copies are no older than they say.
 //
 // Each client has keys of its own, and writes to the store that serves them.
 //
@@ -29,8 +29,9 @@ class ClusterClients {
     uint64_t acknowledged_alone = 0;  ///< of these, by who is alone in sync
     uint64_t taken_back =
         0;  ///< that were acknowledged or seen, by crashes of all who had them in memory
-    uint64_t openings = 0;             ///< of stores that came to be served
-    uint64_t waited_for_copies = 0;    ///< writes that were not begun, too few being in sync
+    uint64_t openings = 0;           ///< of stores that came to be served
+    uint64_t waited_for_copies = 0;  ///< writes that were not begun, too few being in sync
+    uint64_t reads = 0;  ///< each of which was what it may see, from its invocation to its end
     uint64_t seen_unacknowledged = 0;  ///< by reads, of what was not answered to its writer yet
     uint64_t copy_reads = 0, copy_reads_behind = 0;
     uint64_t copy_staleness_ns_max = 0;

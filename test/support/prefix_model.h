@@ -69,6 +69,18 @@ struct PrefixModel {
     }
   }
 
+  /// Whether a read may have seen that of the key which was invoked when the first `least` operations were there, and has ended now. As each key has
+  /// one writer, this is linearizability, decided on the spot.
+  bool Explains(uint64_t key, const std::optional<std::string>& seen, size_t least) const {
+    std::optional<std::string> state;
+    for (size_t count = 0;; ++count) {
+      if (count >= least && state == seen) return true;
+      if (count == operations.size()) return false;
+      const auto change = operations[count].changes.find(key);
+      if (change != operations[count].changes.end()) state = change->second;
+    }
+  }
+
   /// That what is there of the client is such a prefix, which is all that there is of it from then on.
   void Check(size_t client, const std::vector<index::KeyValue>& rows) {
     const std::optional<size_t> count = MostThatMake(ContentOf(client, rows), durable);
