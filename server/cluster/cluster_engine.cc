@@ -215,6 +215,7 @@ void ClusterEngine::MakeParts() {
   regions.remove_others = [this](const membership::RegionMap& map) {
     return files_->RemoveOthers(map);
   };
+  regions.session_ns = cluster_.session_timeout_ms * kNsPerMs;
   if (cluster_.copy_staleness_ms > 0) {
     regions.stamp_ns =
         std::clamp(cluster_.copy_staleness_ms * kNsPerMs / 10, kStampNsMin, kNsPerSecond);

@@ -43,6 +43,7 @@ dsm::Task<Status> NodeRegions::LeaveOldLife(Worker& worker) {
     co_return Status::AlreadyExists("node " + std::to_string(deps_.self) +
                                     ": the session of its last life has not expired");
   }
+  if (!unannounced_since_ns_) unannounced_since_ns_ = worker.clock().NowNs();
   for (const RegionEntry& region : map->regions()) {
     Status left = co_await LeaveOldLife(worker, region.id, *nodes);
     if (!left.ok()) co_return left;
@@ -63,6 +64,12 @@ dsm::Task<Status> NodeRegions::LeaveOldLife(Worker& worker, RegionId region,
         return node.id != self && Contains(seen->region.in_sync, node.id);
       });
       if (changed.state == membership::RegionState::kServing && other != nodes.end()) {
+        // Where all have ended at once, others are announced for as long as their sessions, and the region is not to be
+        // left to them. If they live, the master is one of them, or will be, and takes this node out.
+        if (worker.clock().NowNs() < *unannounced_since_ns_ + deps_.session_ns) {
+          co_return Status::AlreadyExists(NameOf(region) + ": node " + std::to_string(other->id) +
+                                          " may have it, or may have ended as well");
+        }
         Erase(&changed.in_sync, self);
         if (changed.primary == self) changed.primary = other->id;
       } else {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <vector>
 
@@ -27,14 +28,18 @@ class NodeRegions final : public RegionRoutes {
     std::function<RegionDeps(RegionId region, RegionGates* gates)> deps_of;
     /// Directories of regions that are not in the map go: of splits that were cut off.
     std::function<Status(const membership::RegionMap& map)> remove_others;
+    /// The timeout of the nodes' sessions: for so long behind its end a life may be announced.
+    uint64_t session_ns = 0;
     /// How often copies of what this node is the primary of are told how old they are (RegionPrimary::StampCopies); 0: never.
     uint64_t stamp_ns = 0;
   };
   explicit NodeRegions(Deps deps);
   ~NodeRegions() override;
 
-  /// Leaves what an earlier life of this node was, by cases in README.md. AlreadyExists: that life is announced still: its lease may run, and nobody cuts off
-  /// who is announced (RegionBackup), so that nobody may be named in its place yet. REQUIRES: before the node is announced.
+  /// Leaves what an earlier life of this node was, by cases in README.md. AlreadyExists: to be called again: that life
+  /// is announced still (its lease may run, and nobody cuts off who is announced (RegionBackup), so that nobody may be
+  /// named in its place yet), or others are, of whom it is not sure that they live. REQUIRES: before the node is
+  /// announced.
   dsm::Task<Status> LeaveOldLife(Worker& worker);
   /// Until Stop, and then until all regions have been left in order (what was not says the Status); or until this life is over: Fenced.
   dsm::Task<Status> Run(Worker& worker);
@@ -72,6 +77,7 @@ class NodeRegions final : public RegionRoutes {
   membership::RegionStore regions_;
   std::atomic<bool> stopping_{false};
   std::atomic<std::shared_ptr<const RouteTable>> table_{nullptr};
+  std::optional<uint64_t> unannounced_since_ns_;  // the earlier life
   bool removed_others_ = false, stamping_ = false;
   Status ended_;  // what a part has ended with that was not Ok: Fenced before all else
   mutable std::shared_mutex mutex_;  // guards which parts there are; each stays

@@ -119,11 +119,9 @@ class SpareUnderTest {
     EXPECT_EQ(clients().counts().crashes_of_all, 0u) << "something acknowledged was not asked for";
     AwaitSpare();
   }
-  /// All are lost at once, and only the spare comes back: when all sessions are over, or it would leave the region to
-  /// those who seem to be there.
+  /// All are lost at once, and only the spare comes back: at once, when all seem to be there still.
   void LosePowerButForTheSpare() {
     tested_.LosePower();
-    tested_.RunFor(2 * SimulatedCluster::kSessionMs);
     cluster().Start(spare_);
     AwaitSpare();
   }

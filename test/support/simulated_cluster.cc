@@ -164,6 +164,7 @@ dsm::Task<Status> SimulatedCluster::Prepare(Worker& worker, Node& on) {
     return DepsOf(on, region, gates);
   };
   deps.remove_others = [](const membership::RegionMap&) { return Status::Ok(); };
+  deps.session_ns = kSessionMs * kNsPerMs;
   deps.stamp_ns = options_.stamp_ns;
   on.regions = std::make_unique<NodeRegions>(std::move(deps));
   membership::NodeEntry entry{.id = on.id,
