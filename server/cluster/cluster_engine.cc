@@ -311,20 +311,20 @@ std::string ClusterEngine::Describe() const {
 
 void ClusterEngine::AppendMetrics(MetricsText* out) const {
   struct Served {
-    MetricLabels labels;
+    std::string region;
     size_t backups;
     replication::ReplicaSet::Counts counts;
     replication::BackupLink::Counts sent;
+    MetricLabels labels() const { return {{"region", region}}; }
   };
   std::vector<Served> served;
   uint64_t copies = 0;
   regions_->ForEach([&](const RegionNode& node) {
     copies += node.role() == cluster::Role::kBackup;
     node.WithPrimary([&](const cluster::RegionPrimary& primary) {
-      const std::string region = std::to_string(static_cast<uint32_t>(node.region()));
       const replication::ReplicaSet& replicas = primary.replicas();
-      served.push_back(
-          {{{"region", region}}, replicas.members().size(), replicas.counts(), replicas.sent()});
+      served.push_back({std::to_string(static_cast<uint32_t>(node.region())),
+                        replicas.members().size(), replicas.counts(), replicas.sent()});
     });
   });
   out->Gauge("farleaf_cluster_primaries", "Regions that this node serves.", {}, served.size());
@@ -345,33 +345,33 @@ void ClusterEngine::AppendMetrics(MetricsText* out) const {
   AppendCopyMetrics(routes, out);
   for (const Served& each : served) {
     out->Gauge("farleaf_replication_backups", "Backups that hold all that is acknowledged.",
-               each.labels, each.backups);
+               each.labels(), each.backups);
   }
   for (const Served& each : served) {
     out->Counter("farleaf_replication_appends_total",
                  "Round trips that brought log bytes to them, since this node serves the region.",
-                 each.labels, each.counts.appends);
+                 each.labels(), each.counts.appends);
   }
   for (const Served& each : served) {
     out->Counter("farleaf_replication_log_bytes_total", "WRITTEN to their memory for these.",
-                 each.labels, each.counts.verbs.bytes_written);
+                 each.labels(), each.counts.verbs.bytes_written);
   }
   constexpr std::string_view kTables = "Of tables, sent to backups as they were made.";
   for (const Served& each : served) {
-    out->Counter("farleaf_replication_table_bytes_total", kTables, each.labels,
+    out->Counter("farleaf_replication_table_bytes_total", kTables, each.labels(),
                  each.sent.table_bytes);
   }
   for (const Served& each : served) {
     out->Counter("farleaf_replication_fill_bytes_total",
-                 "Of what was there before, sent to backups that were filled.", each.labels,
+                 "Of what was there before, sent to backups that were filled.", each.labels(),
                  each.sent.fill_bytes);
   }
   for (const Served& each : served) {
     out->Counter("farleaf_replication_messages_total", "To backups, with their replies.",
-                 each.labels, each.sent.messages);
+                 each.labels(), each.sent.messages);
   }
   for (const Served& each : served) {
-    out->Counter("farleaf_replication_excluded_total", "Backups that were lost.", each.labels,
+    out->Counter("farleaf_replication_excluded_total", "Backups that were lost.", each.labels(),
                  each.counts.excluded);
   }
 }
@@ -392,31 +392,31 @@ void ClusterEngine::AppendCheckMetrics(MetricsText* out) const {
 void ClusterEngine::AppendCopyMetrics(const std::vector<cluster::Route>& routes,
                                       MetricsText* out) const {
   struct Copy {
-    MetricLabels labels;
+    std::string region;
     std::optional<uint64_t> staleness_ns;
     index::lsm::CopyReader::Counts counts;
+    MetricLabels labels() const { return {{"region", region}}; }
   };
   std::vector<Copy> copies;
   for (const cluster::Route& route : routes) {
     const cluster::CopyUse use = regions_->UseCopy(route.region);
     if (use.served() == nullptr) continue;
-    copies.push_back({{{"region", std::to_string(static_cast<uint32_t>(route.region))}},
-                      use.served()->staleness_ns(),
-                      use.served()->reader->counts()});
+    copies.push_back({std::to_string(static_cast<uint32_t>(route.region)),
+                      use.served()->staleness_ns(), use.served()->reader->counts()});
   }
   for (const Copy& copy : copies) {
     if (!copy.staleness_ns) continue;
     out->Gauge("farleaf_copy_staleness_seconds",
                "How old what is read of the copy here may be; not there: it cannot be read.",
-               copy.labels, static_cast<double>(*copy.staleness_ns) / 1e9);
+               copy.labels(), static_cast<double>(*copy.staleness_ns) / 1e9);
   }
   for (const Copy& copy : copies) {
     out->Counter("farleaf_copy_reads_total", "Reads that may be stale, done in the copy here.",
-                 copy.labels, copy.counts.reads);
+                 copy.labels(), copy.counts.reads);
   }
   for (const Copy& copy : copies) {
     out->Counter("farleaf_copy_reads_begun_again_total",
-                 "Of them, as what they looked at had been merged meanwhile.", copy.labels,
+                 "Of them, as what they looked at had been merged meanwhile.", copy.labels(),
                  copy.counts.begun_again);
   }
 }

@@ -2,24 +2,23 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 
 #include "test/support/metrics_page.h"
 #include "test/support/process.h"
 #include "test/support/process_client.h"
+#include "test/support/prometheus_check.h"
 
 namespace farleaf {
 namespace {
 
+using test::ExpectWellFormed;
 using test::HttpAnswer;
 using test::HttpGet;
 using test::MetricsUrl;
 using test::Sample;
 
 struct MetricsProcessTest : ::testing::Test {
-  int runs = 0;
-
   static HttpAnswer HealthOf(const std::string& url) { return HttpGet(url, "/health"); }
   /// Until it is the status that is wanted, or patience ends.
   static HttpAnswer WaitForHealth(const std::string& url, int status) {
@@ -31,15 +30,6 @@ struct MetricsProcessTest : ::testing::Test {
       answer = HealthOf(url);
     }
     return answer;
-  }
-  void ExpectWellFormed(ProcessCluster& cluster, const std::string& url,
-                        std::vector<std::string> families) {
-    if (std::system("/usr/bin/python3 -c 'import prometheus_client' 2>/dev/null") != 0) return;
-    families.insert(families.begin(),
-                    {"/usr/bin/python3", FARLEAF_TESTS "/prometheus_check.py", url + "/metrics"});
-    ChildProcess process(std::move(families), cluster.File("check" + std::to_string(runs++)));
-    const Ended ended = cluster.WaitFor(process);
-    EXPECT_EQ(ended.code, 0) << ended.output;
   }
 };
 
