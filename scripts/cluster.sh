@@ -53,14 +53,17 @@ zookeeper=/usr/share/java/zookeeper.jar
 [[ -e $zookeeper ]] || { echo "cluster.sh: there is no $zookeeper: apt-get install zookeeper" >&2; exit 2; }
 
 end_network() {
-  local code=$? node
-  for node in 1 2 3; do ip netns del "farleaf-$node" 2>/dev/null || true; done
+  local node
+  for node in 1 2 3; do
+    ip netns del "farleaf-$node" 2>/dev/null || true
+    ip link del "farleaf0-$node" 2>/dev/null || true  # or it may stay for as long as the kernel likes
+  done
   ip link del farleaf0 2>/dev/null || true
-  return $code
 }
 begin_network() {
   local node
   ip link add farleaf0 type bridge || { echo "cluster.sh: NETWORK=namespaces takes root, and no other cluster like this one" >&2; exit 2; }
+  after_processes=end_network  # nodes that leave reach each other, and ZooKeeper, until they have ended
   ip link set farleaf0 up
   ip addr add "$net.254/24" dev farleaf0
   ip addr add "$net.253/24" dev farleaf0
@@ -79,15 +82,18 @@ stores=${1:-$work}
 mkdir -p "$stores" "$work/zookeeper"
 host=127.0.0.1
 if [[ $network == namespaces ]]; then
-  trap 'end_network; stop_processes' EXIT
   begin_network
   host=$(ip_of zookeeper)
 fi
 
 printf 'tickTime=500\ndataDir=%s\nclientPortAddress=%s\nclientPort=%s\nadmin.enableServer=false\nmaxClientCnxns=0\n' \
   "$work/zookeeper" "$host" "${ZOOKEEPER_PORT:-21810}" >"$work/zoo.cfg"
-start zookeeper java -Xmx64m -cp "$zookeeper" \
+start zookeeper java -Xmx64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$zookeeper" \
   org.apache.zookeeper.server.quorum.QuorumPeerMain "$work/zoo.cfg"
+for ((i = 0; i < 600; ++i)); do  # nodes give up sooner than a busy machine has it running
+  (: <"/dev/tcp/$host/${ZOOKEEPER_PORT:-21810}") 2>/dev/null && break
+  sleep 0.1
+done
 membership=zookeeper://$host:${ZOOKEEPER_PORT:-21810}/cluster
 for node in 1 2 3; do
   if [[ $network == namespaces ]]; then
@@ -106,4 +112,8 @@ for node in 1 2 3; do
   echo "node $node: farleaf://$address:$native, redis://$address:$redis, health at http://$address:$metrics/health"
 done
 echo "they serve within seconds; regions: $bin/farleafctl region --cluster $membership list; logs in $logs; Ctrl-C ends all"
-tail -q -n +1 -f "$logs"/node?.log | grep --line-buffered -E "is the primary|is a backup|excluded|handed over|split|is the master"
+# In the background, as bash ends for a signal that it alone is sent only where it waits itself.
+tail -q -n +1 -f "$logs"/node?.log \
+  > >(grep --line-buffered -E "is the primary|is a backup|excluded|handed over|split|is the master") &
+started+=($!)
+wait $!

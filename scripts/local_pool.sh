@@ -1,6 +1,7 @@
 # To be sourced: processes of a pool on this machine, which are stopped when the script ends.
 #
-#   begin_processes LOGS        logs go there; $work is a directory that lives as long as the script
+#   begin_processes LOGS        logs go there; $work is a directory that lives as long as the script; $after_processes: a function that is called
+#                               when they have ended
 #   start NAME COMMAND...       runs it in the background, its output in LOGS/NAME.log
 #   wait_for NAME FILE          until the process started last has written the file; fails if it ends before
 #   require_counts VARIABLE...  ends the script with exit code 2 if one that is set is no number above 0
@@ -46,6 +47,7 @@ stop_processes() {
     wait "${started[i]}" 2>/dev/null || true
   done
   rm -rf "$work"
+  "${after_processes:-:}"
   exit "$code"
 }
 
