@@ -632,7 +632,7 @@ class WatchedClusterTest : public ProcessClusterTest {
   static std::string FirstKeyOf(const RegionEntry& region) {
     return (region.start.empty() ? "a" : region.start) + "0";
   }
-  /// Who leaves comes back with nothing: the one region whose primary stays throughout tells what that has cost.
+  /// Who leaves comes back with nothing: the regions whose primary stays throughout, one or both of the others', tell what that has cost.
   void ExpectFillCounted(const std::vector<RegionEntry>& regions) {
     const NodeId leaving = regions[0].primary;
     const size_t left = leaving - 1u;
@@ -655,7 +655,7 @@ class WatchedClusterTest : public ProcessClusterTest {
     for (const RegionEntry& region : Regions()) {
       const auto was = std::ranges::find(regions, region.id, &RegionEntry::id);
       ASSERT_NE(was, regions.end());
-      if (region.primary != was->primary) continue;
+      if (region.primary != was->primary || region.primary == leaving) continue;
       ++stayed;
       const std::string page = PageOf(region.primary - 1u);
       EXPECT_EQ(Of(page, "replication_backups", region), kNodes - 1);
@@ -664,7 +664,7 @@ class WatchedClusterTest : public ProcessClusterTest {
       EXPECT_GE(filled, kSegmentBytes);
       EXPECT_LT(filled, 2 * (kLarge * kLargeBytes + kSmall * kSmallBytes));
     }
-    EXPECT_EQ(stayed, 1u);
+    EXPECT_GE(stayed, 1u);
   }
   void ExpectWritesCounted(const std::vector<RegionEntry>& regions) {
     constexpr double kBytes = kLarge * kLargeBytes + kSmall * kSmallBytes, kBackups = kNodes - 1;
