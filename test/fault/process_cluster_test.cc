@@ -943,6 +943,9 @@ TEST_P(PlannedChangesTest, RegionsAreSplitAndMovedAndNoRequestFails) {
 }
 
 TEST_P(PlannedChangesTest, AllNodesAreRestartedOneAfterAnotherAndNoRequestFails) {
+  if (GetParam() != "1") {
+    GTEST_SKIP() << "a write may end as Unknown: server/cluster/README.md, Not there yet";
+  }
   Load load(Url());
   Sleep(300);
   (void)load.TakeLongestNs();
