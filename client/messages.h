@@ -216,6 +216,8 @@ struct Response {
   /// unexecuted: route by the server's `view`, and send them again. Nothing else is set then.
   bool wrong_view = false;
   uint32_t refused_from = 0;
+  /// The server stops: nothing that it has not answered was begun. Nothing else is set then.
+  bool goodbye = false;
   uint32_t view = 0;  ///< range_map, and if wrong_view: the server's
   StatusCode code = StatusCode::kOk;
   std::string_view message;  ///< unless kOk

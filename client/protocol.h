@@ -194,8 +194,12 @@ inline void AppendResponse(const Response& response, std::string* out) {
   if (response.wrong_view) {
     StoreLittle(&head[12], internal::kNoOpcode);
     StoreLittle(&head[13], internal::kCodeWrongView);
+  } else if (response.goodbye) {
+    StoreLittle(&head[12], internal::kNoOpcode);
+    StoreLittle(&head[13], internal::kCodeGoodbye);
   }
   internal::FrameWriter frame(out, head);
+  if (response.goodbye) return;
   if (response.wrong_view) {
     frame.Write(response.refused_from);
     frame.Write(response.view);
@@ -219,6 +223,11 @@ inline Status ParseResponse(std::span<const std::byte> body, Response* response)
     response->refused_from = in.Read<uint32_t>();
     response->view = in.Read<uint32_t>();
     return in.finished() ? Status::Ok() : Status::Corruption("a malformed refusal of a batch");
+  }
+  response->goodbye = code == internal::kCodeGoodbye && opcode == internal::kNoOpcode;
+  if (response->goodbye) {
+    return in.finished() && response->id == 0 ? Status::Ok()
+                                              : Status::Corruption("a malformed goodbye");
   }
   const bool failed = code != static_cast<uint8_t>(StatusCode::kOk);
   if (!in.ok() || !internal::IsRawOpcode(opcode) || code > kStatusCodeMax ||

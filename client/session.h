@@ -289,6 +289,7 @@ class Session {
   void BatchRefused(const protocol::Response& response);
   void GiveBack(uint32_t index, uint32_t view);
   void GiveBackQueued(Which which);
+  void TakeGoodbye();
   void TakeRangeMap(const protocol::Response& response);
   void EndHoldIfClear();
   void EndHold();

@@ -402,6 +402,7 @@ inline void WritePayload(FrameWriter& out, const Response& response) {
 }
 
 inline constexpr uint8_t kCodeWrongView = 255;  ///< on the wire, in the place of a StatusCode
+inline constexpr uint8_t kCodeGoodbye = 254;    ///< likewise
 inline constexpr uint8_t kNoOpcode = 0;         ///< of a refused batch's response
 
 }  // namespace farleaf::client::protocol::internal

@@ -307,6 +307,7 @@ inline bool Session::ReceiveAll() {
 
 inline void Session::TakeResponse(const protocol::Response& response) {
   if (response.wrong_view) return BatchRefused(response);
+  if (response.goodbye) return TakeGoodbye();
   if (response.id == kRangeMapId) return TakeRangeMap(response);
   if (response.id & kReopenIds) return TreeReopened(response);
   const auto index = static_cast<uint32_t>(response.id);

@@ -98,6 +98,16 @@ inline void Session::BatchRefused(const protocol::Response& response) {
   SendUnrouted(request);
 }
 
+/// What it has not answered it has not begun, of whatever batch: that is done by another connection, behind what was refused before and in front of what is queued.
+inline void Session::TakeGoodbye() {
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].state != SlotState::kSent) continue;
+    slots_[i].state = SlotState::kQueued;
+    refused_.push_back(i);
+  }
+  Disconnect(Status::Unavailable("the server stops"));
+}
+
 inline void Session::TakeRangeMap(const protocol::Response& response) {
   if (!map_asked_ || response.opcode != protocol::Opcode::kRangeMap) {
     return Disconnect(Status::Corruption("an answer to no request"));

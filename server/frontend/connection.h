@@ -85,6 +85,9 @@ class Connection {
     if (failure_.ok()) failure_ = std::move(why);
   }
 
+  /// Nothing more is begun, and all that was is answered: says so, if the protocol has a word for that.
+  virtual bool SayGoodbye() { return false; }
+
   /// Whether the peer is a process of this host, on a Unix socket.
   bool peer_is_local() const { return peer_is_local_; }
   void set_peer_is_local(bool local) { peer_is_local_ = local; }

@@ -125,6 +125,14 @@ void NativeConnection::RefuseRest() {
   batch_rest_ = {};
 }
 
+bool NativeConnection::SayGoodbye() {
+  if (!greeted_ || ring_) return false;
+  protocol::Response goodbye;
+  goodbye.goodbye = true;
+  AppendResponse(goodbye, &out());
+  return true;
+}
+
 void NativeConnection::TakeRequest() {
   protocol::Request& request = taken_.emplace_back().request;
   const size_t before = batch_rest_.size();

@@ -90,6 +90,7 @@ class NativeConnection final : public Connection {
   bool RingMaySleep() override { return ring_->MaySleep(); }
   void RingAwake() override { ring_->Awake(); }
   uint32_t in_flight() const override { return in_flight_; }
+  bool SayGoodbye() override;
   void GiveBackRoom() override {
     if (taken_.empty()) Free(&taken_);
     if (ring_) ring_->GiveBackRoom();

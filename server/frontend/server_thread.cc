@@ -15,6 +15,8 @@
 namespace farleaf::server {
 
 namespace {
+/// What a peer is granted to hear that this server stops, and to close.
+constexpr uint64_t kLingerNs = kNsPerSecond;
 constexpr uint32_t kTurnsBeforeBlocking = 2'000;  // about 0.5 ms of polling
 constexpr uint32_t kRingTurnsPerEvents = 32;
 constexpr uint32_t kRingTurnsBeforeYield = 400;
@@ -277,6 +279,7 @@ void ServerThread::AddPeer(Accepted accepted) {
 }
 
 void ServerThread::Receive(Peer& peer) {
+  if (peer.socket.valid() && peer.linger_end_ns > 0) return TakeNothingMore(peer);
   if (peer.socket.valid() && peer.connection->has_ring()) return ReceiveWakeUps(peer);
   if (!peer.socket.valid() || !peer.connection->wants_input()) return;
   if (peer.tls) return ReceiveTls(peer);
@@ -354,13 +357,38 @@ bool ServerThread::Settle(Peer& peer) {
   }
   peer.connection
       ->Continue();  // sending may have ended a pause; its answers wait for the next turn
-  if (peer.connection->finished()) return true;
+  if (peer.connection->finished() && !Lingers(peer)) return true;
   SetEvents(peer, EventsOf(peer));
   return false;
 }
 
+// Were the socket closed at once, what the peer has sent meanwhile would have its kernel throw away what the peer has not read yet, the goodbye included.
+bool ServerThread::Lingers(Peer& peer) {
+  if (!stopping_ || !peer.socket.valid()) return false;
+  if (peer.linger_end_ns == 0) {
+    if (!peer.connection->failure().ok() || !peer.connection->SayGoodbye()) return false;
+    peer.linger_end_ns = deps_.clock->NowNs() + kLingerNs;
+    if (!Send(peer)) return false;
+  }
+  if (peer.connection->output().empty() && !std::exchange(peer.half_closed, true)) {
+    if (peer.tls) peer.tls->Shutdown();
+    ::shutdown(peer.socket.get(), SHUT_WR);
+  }
+  return true;
+}
+
+void ServerThread::TakeNothingMore(Peer& peer) {
+  std::array<std::byte, 4096> thrown_away;
+  ssize_t n = 0;
+  do {
+    n = ::recv(peer.socket.get(), thrown_away.data(), thrown_away.size(), 0);
+  } while (n > 0);
+  const bool ended = n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  if (ended) DropSocket(peer);
+}
+
 uint32_t ServerThread::EventsOf(const Peer& peer) {
-  bool in = peer.connection->wants_input() || peer.connection->has_ring();
+  bool in = peer.connection->wants_input() || peer.connection->has_ring() || peer.linger_end_ns > 0;
   bool out = !peer.connection->output().empty();
   if (peer.tls && out && peer.tls->send_waits_for_read()) {
     in = true;

@@ -50,6 +50,8 @@ struct Peer
   bool polled = false;   // its ring is
   bool touched = false;
   bool closed = false;
+  uint64_t linger_end_ns = 0;  // 0: it was told no goodbye
+  bool half_closed = false;    // nothing is sent behind that
 };
 
 class ServerThread final : public ServingThread {
@@ -165,6 +167,9 @@ class ServerThread final : public ServingThread {
   void Sweep(uint64_t now_ns);
   void CloseIdlePeers(uint64_t now_ns);
   void CloseWhenDrainIsOver();
+  /// Of a peer with which nothing is left to do: whether it is told that this server stops, and then waited for to close.
+  bool Lingers(Peer& peer);
+  void TakeNothingMore(Peer& peer);
   void BeginStop();
   dsm::Task<void> RunUpkeep();
   dsm::Task<void> RunLastUpkeep();

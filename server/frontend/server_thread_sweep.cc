@@ -28,6 +28,12 @@ void ServerThread::CloseIdlePeers(uint64_t now_ns) {
     }
   }
   for (Peer& peer : peers_) {
+    if (peer.linger_end_ns > 0) {
+      if (now_ns < peer.linger_end_ns) continue;
+      DropSocket(peer);
+      Touch(peer);
+      continue;
+    }
     const uint64_t idle_ms = (now_ns - std::min(now_ns, peer.last_input_ns)) / kNsPerMs;
     const auto& options = deps_.options;
     if (idle_ms >= kKeepsRoomMs) peer.connection->GiveBackRoom();

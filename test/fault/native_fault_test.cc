@@ -1,5 +1,6 @@
 // What servers of the native protocol do when their peers fail, lie, stall or flood, and when they stop.
 
+#include <set>
 #include <thread>
 
 #include "dsm/base/random.h"
@@ -376,6 +377,88 @@ TEST_F(NativeRuledFaultTest, StopLetsRunningRequestsEnd) {
   stopper.join();
   EXPECT_TRUE(there.Put("more", "v").ok()) << "the other goes on";
   EXPECT_EQ(ContentLeft("t").size(), 51u);
+}
+
+TEST_F(NativeRuledFaultTest, WhoStopsSaysGoodbyeAndHasBegunNothingThatItHasNotAnswered) {
+  Add("t");
+  StartServer();
+  NativePeer peer(tcp_url(0));
+  const uint32_t tree = peer.Open("t");
+  std::atomic<int> held{0};
+  std::atomic<bool> released{false};
+  SetBefore([&](index::OpContext& op) { return HoldUntilReleased(op, &held, &released); });
+  const auto put = [&](uint64_t id, std::string_view key) {
+    peer.SendRequest({.id = id, .opcode = protocol::Opcode::kPut, .tree = tree, .key = key});
+  };
+  put(1, "answered");
+  while (held < 1) std::this_thread::yield();
+  std::thread stopper([&, url = tcp_url(0)] {
+    server->Stop();
+    EXPECT_FALSE(Client::Connect(url, {.connect_timeout_ms = 50}).ok());
+  });
+  // It is not known when it has begun to stop: these are refused or begun.
+  for (uint64_t id = 2; id < 50; ++id) {
+    put(id, "k" + std::to_string(id));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  released = true;
+  bool goodbye = false;
+  std::set<uint64_t> answered;
+  while (const auto frame = peer.Receive()) {
+    protocol::Response response;
+    ASSERT_TRUE(ParseResponse(AsBytes(*frame), &response).ok());
+    EXPECT_FALSE(goodbye) << "something behind the goodbye";
+    goodbye = response.goodbye;
+    if (goodbye) continue;
+    EXPECT_EQ(response.code, StatusCode::kOk) << response.message;
+    answered.insert(response.id);
+  }
+  EXPECT_TRUE(goodbye);
+  put(50, "too late");
+  peer.EndSending();
+  stopper.join();
+  EXPECT_TRUE(answered.contains(1));
+  EXPECT_LT(answered.size(), 49u) << "it was not stopping yet";
+  EXPECT_EQ(ContentLeft("t").size(), answered.size());
+}
+
+/// Many are in flight all the time, and the server is stopped and started: each is done, and known to be.
+TEST_F(NativeFaultTest, NothingIsInDoubtWhereServersStop) {
+  Add("t");
+  StartServer();
+  client::Options patient = Patient();
+  patient.backoff_ms_max = 50;
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> done{0};
+  const auto run = [&](const std::string& url) {
+    auto session = *Session::Connect(url, patient);
+    auto tree = *session->OpenTree("t");
+    uint64_t begun = 0;
+    std::string first;
+    while (!stop || session->pending() > 0) {
+      while (!stop && session->pending() < 64) {
+        tree.PutAsync(KeyOf(begun++ % 1'000), "v", [&](Result<bool> put) {
+          if (!put.ok() && first.empty()) first = put.status().ToString();
+          ++done;
+        });
+      }
+      session->Poll(10);
+    }
+    EXPECT_EQ(first, "");
+    EXPECT_GT(begun, 1'000u);
+  };
+  std::vector<std::thread> clients;
+  for (const std::string& url : {tcp_url(0), unix_url(0), tcp_url(1), unix_url(1)}) {
+    clients.emplace_back(run, url);
+  }
+  for (size_t restart = 0; restart < 10; ++restart) {
+    for (const uint64_t before = done; done < before + 2'000;) std::this_thread::yield();
+    slot(restart)->Stop();
+    slot(restart).reset();
+    StartServer();
+  }
+  stop = true;
+  for (std::thread& client : clients) client.join();
 }
 
 TEST_F(NativeRuledFaultTest, StopCutsTheDeadlinesOfWhatDoesNotEnd) {

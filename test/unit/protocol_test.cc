@@ -126,6 +126,7 @@ std::vector<Response> EveryResponse() {
   refusal.refused_from = 3;
   refusal.view = 9;
   all.push_back(refusal);
+  all.push_back({.goodbye = true});
   return all;
 }
 
@@ -184,6 +185,7 @@ TEST(ProtocolTest, EveryResponseMakesTheRoundTrip) {
     EXPECT_EQ(parsed.outcome, response.outcome);
     EXPECT_EQ(parsed.changed, response.changed);
     EXPECT_EQ(parsed.wrong_view, response.wrong_view);
+    EXPECT_EQ(parsed.goodbye, response.goodbye);
     EXPECT_EQ(parsed.refused_from, response.refused_from);
     EXPECT_EQ(parsed.view, response.view);
     EXPECT_EQ(parsed.current, response.current);
