@@ -344,9 +344,11 @@ void AddClusterOptions(ConfigSchema& schema, ClusterOptions* cluster) {
   schema.AddInteger("regions_max",
                     "how many regions of others this node has room to keep copies of",
                     &cluster->regions_max, 1, 1024);
-  schema.AddInteger("leave_ms",
-                    "at the end, what others are granted to take over what is served here",
-                    &cluster->leave_ms, 0, 600'000);
+  schema.AddInteger(
+      "leave_ms",
+      "at the end, what others are granted to take over what is served here, and to be "
+      "filled where too few would be in sync without this node",
+      &cluster->leave_ms, 0, 600'000);
   schema.AddInteger("session_timeout_ms",
                     "a node that the membership has not heard of for so long is taken for dead",
                     &cluster->session_timeout_ms, 500, 600'000);

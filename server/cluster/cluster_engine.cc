@@ -421,22 +421,28 @@ void ClusterEngine::AppendCopyMetrics(const std::vector<cluster::Route>& routes,
   }
 }
 
-// Each region goes to a node that holds all of it, if there is one: so nobody has to wait until this one is missed.
 void ClusterEngine::Leave(const Hurried& hurried) {
+  if (cluster_.leave_ms == 0 || !fenced().ok()) return;
   const auto self = static_cast<membership::NodeId>(cluster_.node);
-  const uint64_t begun_ns = clock_->NowNs();
-  const size_t served = regions_->primaries();
-  if (served == 0 || cluster_.leave_ms == 0) return;
+  const uint64_t until_ns = clock_->NowNs() + cluster_.leave_ms * kNsPerMs;
   const Status told = worker_->Run(cluster::AnnounceLeaving(*worker_, *session_, self));
   if (!told.ok()) {
     FARLEAF_LOG(warn, "{} leaves without having said so: {}", Name(), told.ToString());
     return;
   }
+  if (regions_->primaries() > 0) HandOver(until_ns, hurried);
+  StayWhileMissed(until_ns, hurried);
+}
+
+// Each region goes to a node that holds all of it, if there is one: so nobody has to wait until this one is missed.
+void ClusterEngine::HandOver(uint64_t until_ns, const Hurried& hurried) {
+  const uint64_t begun_ns = clock_->NowNs();
+  const size_t served = regions_->primaries();
   uint64_t taken_ns = begun_ns;  // when somebody could take over last
   while (regions_->primaries() > 0 && fenced().ok() && !hurried()) {
     const uint64_t now_ns = clock_->NowNs();
     if (regions_->has_backups()) taken_ns = now_ns;
-    if (now_ns >= taken_ns + kNobodyNs || now_ns >= begun_ns + cluster_.leave_ms * kNsPerMs) break;
+    if (now_ns >= taken_ns + kNobodyNs || now_ns >= until_ns) break;
     std::this_thread::sleep_for(std::chrono::nanoseconds(kNodePauseNs));
   }
   const size_t left = regions_->primaries();
@@ -445,6 +451,33 @@ void ClusterEngine::Leave(const Hurried& hurried) {
   // Clients that have sent something here meanwhile are told where to go.
   if (left < served && !hurried()) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(kRedirectNs));
+  }
+}
+
+void ClusterEngine::StayWhileMissed(uint64_t until_ns, const Hurried& hurried) {
+  const auto self = static_cast<membership::NodeId>(cluster_.node);
+  const uint64_t begun_ns = clock_->NowNs();
+  size_t missing = 0;
+  while (fenced().ok() && !hurried() && clock_->NowNs() < until_ns) {
+    auto counted =
+        worker_->Run(cluster::CountMissing(*worker_, *session_, self, cluster_.min_in_sync));
+    if (!counted.ok()) {
+      FARLEAF_LOG(warn, "{} does not know who would miss it: {}", Name(),
+                  counted.status().ToString());
+      return;
+    }
+    missing = *counted;
+    if (missing == 0) break;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kNodePauseNs));
+  }
+  const uint64_t took_ms = (clock_->NowNs() - begun_ns) / kNsPerMs;
+  if (missing > 0) {
+    FARLEAF_LOG(warn,
+                "{} leaves after {} ms though of {} regions too few are in sync without it: writes "
+                "there wait until another one is filled",
+                Name(), took_ms, missing);
+  } else if (took_ms > kNodePauseNs / kNsPerMs) {
+    FARLEAF_LOG(info, "{} has stayed {} ms more, until others were in sync", Name(), took_ms);
   }
 }
 

@@ -55,8 +55,8 @@ struct ClusterOptions {
       16;  ///< of 2 MiB, of each backup; LsmOptions::log_buffers_max and 6 at least
   uint32_t copy_staleness_ms = 10'000;  ///< that backups' tables are kept to; 0: nobody reads them
   uint64_t copy_cache_bytes = uint64_t{32} << 20;  ///< of each backup's blocks that are read
-  uint64_t leave_ms = 10'000;                      ///< what Leave grants the others to take over
-  std::string password;  ///< that other nodes' native protocol asks for, as this one's does
+  uint64_t leave_ms = 10'000;  ///< what Leave grants the others to take over, and to be filled
+  std::string password;        ///< that other nodes' native protocol asks for, as this one's does
 };
 
 class ClusterEngine final : public Engine {
@@ -95,6 +95,10 @@ class ClusterEngine final : public Engine {
   dsm::Task<void> RunRegions();
   void AppendCheckMetrics(MetricsText* out) const;
   void AppendCopyMetrics(const std::vector<cluster::Route>& routes, MetricsText* out) const;
+  /// Until nothing is served here any more; or nobody takes it, or until `until_ns`.
+  void HandOver(uint64_t until_ns, const Hurried& hurried);
+  /// Until no region would miss this node's copy (leaving.h); or until `until_ns`.
+  void StayWhileMissed(uint64_t until_ns, const Hurried& hurried);
   void EndControl();
   Result<std::unique_ptr<dsm::Worker>> OpenWorker();
   std::string Name() const { return "node " + std::to_string(cluster_.node); }

@@ -6,6 +6,7 @@
 
 #include "server/membership/counters.h"
 #include "server/membership/path.h"
+#include "server/membership/region_store.h"
 
 namespace farleaf::server::cluster {
 
@@ -40,6 +41,32 @@ dsm::Task<Result<std::vector<NodeId>>> ReadLeaving(dsm::Worker& worker,
   }
   std::ranges::sort(leaving);
   co_return leaving;
+}
+
+bool IsMissed(const membership::RegionEntry& region, NodeId self,
+              const std::vector<NodeId>& leaving, uint32_t min_in_sync) {
+  const auto contains = [](const std::vector<NodeId>& nodes, NodeId node) {
+    return std::ranges::find(nodes, node) != nodes.end();
+  };
+  if (region.primary == self || region.state != membership::RegionState::kServing) return false;
+  if (contains(region.filling, self)) return true;
+  if (!contains(region.in_sync, self)) return false;
+  const bool others_come =
+      std::ranges::any_of(region.filling, [&](NodeId node) { return !contains(leaving, node); });
+  return others_come && region.in_sync.size() - 1 < std::max<size_t>(min_in_sync, 2);
+}
+
+dsm::Task<Result<size_t>> CountMissing(dsm::Worker& worker, membership::Membership& session,
+                                       NodeId self, uint32_t min_in_sync) {
+  auto leaving = co_await ReadLeaving(worker, session, membership::Watch::kNothing);
+  if (!leaving.ok()) co_return leaving.status();
+  membership::RegionStore regions(&session);
+  auto all = co_await regions.All(worker, membership::Watch::kNothing);
+  if (!all.ok()) co_return all.status();
+  co_return static_cast<size_t>(
+      std::ranges::count_if(*all, [&](const membership::StoredRegion& stored) {
+        return IsMissed(stored.region, self, *leaving, min_in_sync);
+      }));
 }
 
 }  // namespace farleaf::server::cluster

@@ -63,7 +63,8 @@ void NameWhoHoldsMost(const std::vector<Held>& held, std::vector<NodeId> there,
 
 void Heal(const NodeLoads& loads, const Placement& seen, RegionEntry* region) {
   const auto is_gone = [&](NodeId id) { return !loads.IsThere(id); };
-  std::erase_if(region->filling, is_gone);
+  // Nobody is to count on one who was filled when it was about to end.
+  std::erase_if(region->filling, [&](NodeId id) { return is_gone(id) || loads.IsLeaving(id); });
   std::vector<NodeId> there = region->in_sync;
   std::erase_if(there, is_gone);
   if (region->state == RegionState::kHeadless) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dsm/base/random.h"
+#include "server/cluster/leaving.h"
 #include "server/cluster/region_views.h"
 #include "test/support/test_scale.h"
 
@@ -220,6 +221,7 @@ TEST(PlacementTest, WhoLeavesHandsOverToThoseInSync) {
   // Nobody hands over to who leaves, too, and who leaves is promoted if there is nobody else.
   seen.leaving = {1, 2, 3};
   seen.regions[0].successor = kNoNode;
+  seen.regions[0].filling = seen.regions[3].filling = {};
   EXPECT_TRUE(Place(seen).empty());
   const Placement left = [&] {
     Placement two = NewPlacement({1, 2}, 2, {NewRegion(1, 9, {1, 2, 9})});
@@ -227,6 +229,38 @@ TEST(PlacementTest, WhoLeavesHandsOverToThoseInSync) {
     return two;
   }();
   EXPECT_EQ(Decision(left).primary, 2);
+}
+
+TEST(PlacementTest, WhoLeavesIsNotFilledAnyMore) {
+  Placement seen = NewPlacement({1, 2, 3}, 3, {NewRegion(1, 1, {1}, {2, 3})});
+  EXPECT_TRUE(Place(seen).empty());
+  seen.leaving = {2};
+  EXPECT_EQ(Decision(seen).filling, Nodes{3});
+  seen.nodes.push_back({4, 1, {}, "there"});
+  EXPECT_EQ(Decision(seen).filling, (Nodes{3, 4}));
+}
+
+TEST(LeavingTest, WhoLeavesIsMissedWhileTooFewOthersAreInSyncAndMoreAreOnTheirWay) {
+  const auto missed = [](Nodes in_sync, Nodes filling, uint32_t min_in_sync, Nodes leaving = {2}) {
+    return IsMissed(NewRegion(1, 1, std::move(in_sync), std::move(filling)), 2, leaving,
+                    min_in_sync);
+  };
+  EXPECT_FALSE(missed({1, 2, 3}, {}, 1));
+  EXPECT_FALSE(missed({1, 2, 3}, {}, 2));
+  EXPECT_FALSE(missed({1, 2, 3}, {4}, 2));
+  EXPECT_TRUE(missed({1, 2, 3}, {4}, 3));
+  EXPECT_FALSE(missed({1, 2, 3}, {}, 3)) << "nobody is on his way";
+  // Nobody is left alone for a moment's sake.
+  EXPECT_TRUE(missed({1, 2}, {3}, 1));
+  EXPECT_FALSE(missed({1, 2}, {}, 1));
+  EXPECT_FALSE(missed({1, 2}, {3}, 2, {2, 3})) << "he leaves, too";
+  EXPECT_TRUE(missed({1, 2}, {3, 4}, 2, {2, 3}));
+  EXPECT_TRUE(missed({1, 3}, {2}, 1)) << "he may come to be in sync as he ends";
+  EXPECT_FALSE(missed({1, 3}, {4}, 3)) << "he has nothing of it";
+  const auto own = NewRegion(1, 2, {2}, {3});
+  EXPECT_FALSE(IsMissed(own, 2, {2}, 2)) << "it is to be handed over";
+  RegionEntry headless = NewRegion(1, kNoNode, {1, 2}, {3});
+  EXPECT_FALSE(IsMissed(headless, 2, {2}, 2));
 }
 
 TEST(PlacementTest, WhoIsToTakeOverCountsAsPrimaryAtOnce) {
