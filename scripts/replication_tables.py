@@ -11,6 +11,7 @@ import sys
 
 MIXES = {"s": "S (33 bytes)", "m": "M (123)", "l": "L (1,023)", "sd": "SD (60 % small)", "md": "MD (20 % small)", "ld": "LD (20 % small)"}
 WORKLOADS = {"load": "Load", "a": "Run a"}
+TAILS = ("p99", "p999", "p9999")
 IN_LEAVES = 512  # bytes of a value from which on it is kept apart, where small pairs are in the tables
 # heading, field, whether the ratio is Build x Send (of what is better the less it is), or Send x Build
 RATIOS = [("throughput, Send x Build", "throughput", False), ("CPU time, Build x Send", "cpu_us", True), ("device bytes, Build x Send", "io_per_byte", True),
@@ -54,7 +55,8 @@ def detail_rows(cases, workload):
         yield [mix, str(growth), str(backups), *(f"{row['throughput'] / 1000:.0f}" for row in (none, send, build)),
                *(f"{row['cpu_us']:.2f}" for row in (none, send, build)), *(f"{row['io_per_byte']:.2f}" for row in (none, send, build)),
                network(send), f"{build['network_amplification']:.2f}", *(f"{row['cpu_index']:.2f}" for row in (send, build)),
-               *(f"{row['p999']:.0f}" for row in (send, build)), f"{ratio(modes, 'throughput', False):.2f}", f"{ratio(modes, 'cpu_us', True):.2f}"]
+               *(f"{row[name]:.0f}" for name in TAILS for row in (send, build)), *(f"{row['write_path_mib']:.0f}" for row in (none, send, build)),
+               f"{ratio(modes, 'throughput', False):.2f}", f"{ratio(modes, 'cpu_us', True):.2f}"]
 
 
 def pointer_rows(cases):
@@ -96,7 +98,8 @@ def main():
     for workload, name in WORKLOADS.items():
         print(f"## {name}")
         print(table(["mix", "growth", "backups", "1,000 ops/s: none", "Send", "Build", "CPU us: none", "Send", "Build", "device bytes: none", "Send", "Build",
-                     "network: Send", "Build", "index us: Send", "Build", "p99.9 us: Send", "Build", "Send x Build", "CPU of Build x Send"],
+                     "network: Send", "Build", "index us: Send", "Build", "p99 us: Send", "Build", "p99.9: Send", "Build", "p99.99: Send", "Build",
+                     "write path MiB: none", "Send", "Build", "Send x Build", "CPU of Build x Send"],
                     detail_rows(cases, workload)), "\n")
     print("## Pointers only in the leaves")
     print(table(["mix", "", "network: Send", "Build", "Send / Build", "1,000 ops/s: Send", "Build", "index us: Send", "Build"], pointer_rows(cases)), "\n")

@@ -9,6 +9,7 @@
 
 #include "benchmark/adapters/backup_node.h"
 #include "benchmark/adapters/lsm_store.h"
+#include "benchmark/adapters/timed_transport.h"
 #include "benchmark/ycsb/process_usage.h"
 #include "dsm/null_transport.h"
 #include "dsm/shm/local_fabric.h"
@@ -121,6 +122,7 @@ class Channels {
 /// What adds up, of all of it.
 struct Totals {
   uint64_t process_cpu_ns = 0, flushes_cpu_ns = 0, merges_cpu_ns = 0, channels_cpu_ns = 0;
+  uint64_t client_fabric_cpu_ns = 0;
   BackupUse backups;  // all together
   uint64_t primary_bytes_read = 0, primary_bytes_written = 0;
   uint64_t primary_table_bytes = 0;  // that flushes and merges wrote
@@ -220,6 +222,10 @@ class ReplicatedTarget final : public IndexTarget {
       auto opened = fabric->OpenTransport();
       if (!opened.ok()) return opened.status();
       transport = std::move(*opened);
+      // Those that are opened behind Open are the clients'.
+      if (channels_) {
+        transport = std::make_unique<TimedTransport>(std::move(transport), &client_fabric_cpu_ns_);
+      }
     }
     return std::make_unique<Worker>(
         Worker::Deps{std::move(transport), &epochs_, clock_, options_.seed, ++workers_});
@@ -338,6 +344,7 @@ class ReplicatedTarget final : public IndexTarget {
     now.primary_table_bytes = made.flushed_bytes + made.merged_bytes_written;
     if (!channels_) return now;
     now.channels_cpu_ns = channels_->cpu_ns();
+    now.client_fabric_cpu_ns = client_fabric_cpu_ns_.load(std::memory_order_relaxed);
     const Channels::Traffic traffic = channels_->traffic();
     now.table_bytes = traffic.table_bytes;
     now.channel_bytes = traffic.channel_bytes;
@@ -404,7 +411,9 @@ class ReplicatedTarget final : public IndexTarget {
     const uint64_t others = flushes + merges + channels + agents + threads + background;
     const uint64_t process = since(&Totals::process_cpu_ns);
     const uint64_t clients = process - std::min(process, others);
+    const uint64_t fabric = std::min(clients, since(&Totals::client_fabric_cpu_ns));
     put("CpuClients(us)", clients);
+    put("CpuClientWrites(us)", fabric);
     put("CpuPrimaryFlushes(us)", flushes);
     put("CpuPrimaryMerges(us)", merges);
     put("CpuPrimaryChannels(us)", channels);
@@ -415,9 +424,9 @@ class ReplicatedTarget final : public IndexTarget {
     put("CpuBackupFollowing(us)", following);
     put("CpuBackupMerges(us)", background);
     // Talos' figure 8.
-    put("CpuStorage(us)", clients + flushes + merges);
+    put("CpuStorage(us)", clients - fabric + flushes + merges);
     put("CpuNetwork(us)", channels + agents + threads - std::min(threads, logs + tables));
-    put("CpuLogReplication(us)", logs - std::min(logs, following));
+    put("CpuLogReplication(us)", fabric + logs - std::min(logs, following));
     put("CpuIndexReplication(us)", tables + following + background);
   }
 
@@ -425,7 +434,7 @@ class ReplicatedTarget final : public IndexTarget {
   const TargetOptions options_;
   const Clock* const clock_;
   const server::WallClock wall_;
-  std::atomic<uint64_t> workers_{0};
+  std::atomic<uint64_t> workers_{0}, client_fabric_cpu_ns_{0};
   FixedViews views_;
   // In this order: each stands on those before it.
   dsm::EpochDomain epochs_;
