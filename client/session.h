@@ -12,7 +12,7 @@
 // Invariants:
 //   - every started operation's callback is called exactly once, by its deadline plus the time
 //     between two Polls (at the latest by the destructor, with Unavailable or Unknown);
-//   - a write is handed to the kernel at most once, unless the server refused it unexecuted;
+//   - a write is handed to the kernel at most once, unless the server said that it was not begun;
 //   - operations are sent in the order in which they were started, and those of refused batches are
 //     sent again in that order, before any other: from the first refusal on nothing is sent until the
 //     map of ranges has been read anew and no batch of an older view is left unanswered and unrefused;
