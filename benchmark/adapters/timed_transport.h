@@ -1,13 +1,15 @@
-// TimedTransport: another one, and the processor time that its worker's thread takes in it: to post verbs, to look for
-// their completions, and to wait for them.
+// TimedTransport: another one, and the processor time that its worker's thread takes in it for what it has posted: to
+// post it, to look for its completion, and to wait for that.
 //
 // Looking is measured once in a while, and that time counts for all looks between: each reading of a thread's clock is
-// a system call, and whoever waits looks often.
+// a system call, and whoever waits looks often. What a reading takes itself is taken off.
 //
 // Thread rule: that of Transport; the sum is read by any thread.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -26,15 +28,18 @@ class TimedTransport final : public dsm::Transport {
     const uint64_t begun_ns = clock_.NowNs();
     below_->Post(batch);
     Add(clock_.NowNs() - begun_ns);
+    posted_ += batch.in_flight();
   }
   size_t Poll() override {
-    if (++looks_ % kLooksEach != 0) return below_->Poll();
-    const uint64_t begun_ns = clock_.NowNs();
+    const bool measured = posted_ > 0 && ++looks_ % kLooksEach == 0;
+    const uint64_t begun_ns = measured ? clock_.NowNs() : 0;
     const size_t completed = below_->Poll();
-    Add(kLooksEach * (clock_.NowNs() - begun_ns));
+    if (measured) Add(clock_.NowNs() - begun_ns, kLooksEach);
+    posted_ -= std::min<uint64_t>(posted_, completed);
     return completed;
   }
   void Wait(int wake_fd, uint64_t timeout_ns) override {
+    if (posted_ == 0) return below_->Wait(wake_fd, timeout_ns);
     const uint64_t begun_ns = clock_.NowNs();
     below_->Wait(wake_fd, timeout_ns);
     Add(clock_.NowNs() - begun_ns);
@@ -48,11 +53,25 @@ class TimedTransport final : public dsm::Transport {
 
  private:
   static constexpr uint64_t kLooksEach = 16;
-  void Add(uint64_t ns) { cpu_ns_.fetch_add(ns, std::memory_order_relaxed); }
+  void Add(uint64_t ns, uint64_t times = 1) {
+    cpu_ns_.fetch_add(times * (ns - std::min(ns, reading_ns_)), std::memory_order_relaxed);
+  }
+  /// What one reading of the clock adds to what is measured.
+  static uint64_t ReadingNs() {
+    const ThreadCpuClock clock;
+    uint64_t least_ns = UINT64_MAX;
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t begun_ns = clock.NowNs();
+      least_ns = std::min(least_ns, clock.NowNs() - begun_ns);
+    }
+    return least_ns;
+  }
 
   const std::unique_ptr<dsm::Transport> below_;
   std::atomic<uint64_t>& cpu_ns_;
   const ThreadCpuClock clock_;
+  const uint64_t reading_ns_ = ReadingNs();
+  uint64_t posted_ = 0;  // batches that are not complete
   uint64_t looks_ = 0;
 };
 

@@ -422,7 +422,8 @@ void ClusterEngine::AppendCopyMetrics(const std::vector<cluster::Route>& routes,
 }
 
 void ClusterEngine::Leave(const Hurried& hurried) {
-  if (cluster_.leave_ms == 0 || !fenced().ok()) return;
+  // Of a process that was not announced the cluster knows nothing; another one may be that node.
+  if (cluster_.leave_ms == 0 || !control_thread_.joinable() || !fenced().ok()) return;
   const auto self = static_cast<membership::NodeId>(cluster_.node);
   const uint64_t until_ns = clock_->NowNs() + cluster_.leave_ms * kNsPerMs;
   const Status told = worker_->Run(cluster::AnnounceLeaving(*worker_, *session_, self));
@@ -430,14 +431,15 @@ void ClusterEngine::Leave(const Hurried& hurried) {
     FARLEAF_LOG(warn, "{} leaves without having said so: {}", Name(), told.ToString());
     return;
   }
-  if (regions_->primaries() > 0) HandOver(until_ns, hurried);
-  StayWhileMissed(until_ns, hurried);
+  while (HandOver(until_ns, hurried) && !StayWhileMissed(until_ns, hurried)) {
+  }
 }
 
 // Each region goes to a node that holds all of it, if there is one: so nobody has to wait until this one is missed.
-void ClusterEngine::HandOver(uint64_t until_ns, const Hurried& hurried) {
+bool ClusterEngine::HandOver(uint64_t until_ns, const Hurried& hurried) {
   const uint64_t begun_ns = clock_->NowNs();
   const size_t served = regions_->primaries();
+  if (served == 0) return true;
   uint64_t taken_ns = begun_ns;  // when somebody could take over last
   while (regions_->primaries() > 0 && fenced().ok() && !hurried()) {
     const uint64_t now_ns = clock_->NowNs();
@@ -452,19 +454,21 @@ void ClusterEngine::HandOver(uint64_t until_ns, const Hurried& hurried) {
   if (left < served && !hurried()) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(kRedirectNs));
   }
+  return left == 0;
 }
 
-void ClusterEngine::StayWhileMissed(uint64_t until_ns, const Hurried& hurried) {
+bool ClusterEngine::StayWhileMissed(uint64_t until_ns, const Hurried& hurried) {
   const auto self = static_cast<membership::NodeId>(cluster_.node);
   const uint64_t begun_ns = clock_->NowNs();
   size_t missing = 0;
   while (fenced().ok() && !hurried() && clock_->NowNs() < until_ns) {
+    if (regions_->primaries() > 0) return false;
     auto counted =
         worker_->Run(cluster::CountMissing(*worker_, *session_, self, cluster_.min_in_sync));
     if (!counted.ok()) {
       FARLEAF_LOG(warn, "{} does not know who would miss it: {}", Name(),
                   counted.status().ToString());
-      return;
+      return true;
     }
     missing = *counted;
     if (missing == 0) break;
@@ -479,6 +483,7 @@ void ClusterEngine::StayWhileMissed(uint64_t until_ns, const Hurried& hurried) {
   } else if (took_ms > kNodePauseNs / kNsPerMs) {
     FARLEAF_LOG(info, "{} has stayed {} ms more, until others were in sync", Name(), took_ms);
   }
+  return true;
 }
 
 void ClusterEngine::EndControl() {

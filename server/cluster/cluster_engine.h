@@ -95,10 +95,10 @@ class ClusterEngine final : public Engine {
   dsm::Task<void> RunRegions();
   void AppendCheckMetrics(MetricsText* out) const;
   void AppendCopyMetrics(const std::vector<cluster::Route>& routes, MetricsText* out) const;
-  /// Until nothing is served here any more; or nobody takes it, or until `until_ns`.
-  void HandOver(uint64_t until_ns, const Hurried& hurried);
-  /// Until no region would miss this node's copy (leaving.h); or until `until_ns`.
-  void StayWhileMissed(uint64_t until_ns, const Hurried& hurried);
+  /// Until nothing is served here any more: true; or nobody takes it, or until `until_ns`.
+  bool HandOver(uint64_t until_ns, const Hurried& hurried);
+  /// Until no region would miss this node's copy (leaving.h), or until `until_ns`: true. False: it has come to serve one.
+  bool StayWhileMissed(uint64_t until_ns, const Hurried& hurried);
   void EndControl();
   Result<std::unique_ptr<dsm::Worker>> OpenWorker();
   std::string Name() const { return "node " + std::to_string(cluster_.node); }

@@ -51,9 +51,9 @@ bool IsMissed(const membership::RegionEntry& region, NodeId self,
   if (region.primary == self || region.state != membership::RegionState::kServing) return false;
   if (contains(region.filling, self)) return true;
   if (!contains(region.in_sync, self)) return false;
-  const bool others_come =
-      std::ranges::any_of(region.filling, [&](NodeId node) { return !contains(leaving, node); });
-  return others_come && region.in_sync.size() - 1 < std::max<size_t>(min_in_sync, 2);
+  const auto stays = [&](NodeId node) { return node != self && !contains(leaving, node); };
+  const auto staying = static_cast<size_t>(std::ranges::count_if(region.in_sync, stays));
+  return std::ranges::any_of(region.filling, stays) && staying < std::max<size_t>(min_in_sync, 2);
 }
 
 dsm::Task<Result<size_t>> CountMissing(dsm::Worker& worker, membership::Membership& session,

@@ -31,7 +31,7 @@ dsm::Task<Result<std::vector<NodeId>>> ReadLeaving(dsm::Worker& worker,
                                                    membership::Watch watch);
 
 /// Of a region that is served by another node than `self`, which is leaving. Also while it is being filled: it might come to be in sync, and be counted on, as it
-/// ends; the master takes it out of that. `leaving`, ascending: for those, if they are filled, nobody waits. `min_in_sync`: but one other is not enough in any
+/// ends; the master takes it out of that. `leaving`, ascending: on those nobody counts, nor waits for them. `min_in_sync`: but one other is not enough in any
 /// case, since the region would wait for that one if it were lost.
 bool IsMissed(const membership::RegionEntry& region, NodeId self,
               const std::vector<NodeId>& leaving, uint32_t min_in_sync);

@@ -4,7 +4,7 @@
 // For each region by itself, whatever else goes on (Place, in this order; a decision sees what those before it have decided):
 //   1. A primary that is gone is replaced by one of those in sync that are there, who stay in sync until he has begun; if there is none the region is headless,
 //      until those who were in sync are back, and have told what they hold (held.h): who holds most becomes the primary, and nobody else is in sync. Who is
-//      gone leaves in_sync and filling.
+//      gone leaves in_sync and filling, and who is leaving leaves filling.
 //   2. A `successor` that is gone, leaving or outside of `assigned` is no longer wished; one that is no member yet is put into filling.
 //   3. Nodes are put into filling until there are as many members as are wanted; of an assigned region those of `assigned`, one after the other.
 //   4. Who is too many leaves: nobody as long as one is missing, never the primary, nor the successor.

@@ -45,6 +45,12 @@ void Connection::Continue() {
   }
 }
 
+void Connection::ServerStops() {
+  Continue();
+  if (has_ring()) TakeRing();
+  InputEnded();
+}
+
 void Connection::PeerEnded() {
   InputEnded();
   peer_ended_ = true;

@@ -53,6 +53,8 @@ class Connection {
   void InputArrived(size_t count);
   /// Nothing more is taken from the peer.
   void InputEnded() { input_ended_ = true; }
+  /// The server stops: what has come whole is answered, and nothing more is taken.
+  virtual void ServerStops();
   /// The peer sends no more. Where that is in the middle of a request, it is told so, behind all answers.
   void PeerEnded();
   /// Parses on after a pause. Call when answers were given or output was sent.

@@ -125,8 +125,18 @@ void NativeConnection::RefuseRest() {
   batch_rest_ = {};
 }
 
+// What was not begun is left to the client to be done elsewhere.
+void NativeConnection::ServerStops() {
+  if (!KnowsGoodbye()) return Connection::ServerStops();
+  InputEnded();
+  batch_.count = 0;
+  batch_rest_ = {};
+  batch_block_.reset();
+  Consume(unparsed().size());
+}
+
 bool NativeConnection::SayGoodbye() {
-  if (!greeted_ || ring_) return false;
+  if (!KnowsGoodbye()) return false;
   protocol::Response goodbye;
   goodbye.goodbye = true;
   AppendResponse(goodbye, &out());

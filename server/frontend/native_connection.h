@@ -90,6 +90,7 @@ class NativeConnection final : public Connection {
   bool RingMaySleep() override { return ring_->MaySleep(); }
   void RingAwake() override { ring_->Awake(); }
   uint32_t in_flight() const override { return in_flight_; }
+  void ServerStops() override;
   bool SayGoodbye() override;
   void GiveBackRoom() override {
     if (taken_.empty()) Free(&taken_);
@@ -126,6 +127,7 @@ class NativeConnection final : public Connection {
   void OpenRing(const protocol::Request& request, Token token);
   void DeliverFromRing(const client::ring::ArrivedMessage& message);
   void DeliverDeferred();
+  bool KnowsGoodbye() const { return greeted_ && !ring_; }
   /// Nothing is being taken, and more may be.
   bool ReadyForFrame() const { return wants_input() && batch_.count == 0; }
   /// Where answers of the batch `reply` go.

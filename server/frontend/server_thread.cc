@@ -377,12 +377,15 @@ bool ServerThread::Lingers(Peer& peer) {
   return true;
 }
 
+// Who sends without end is not listened to without end: the socket tells again.
 void ServerThread::TakeNothingMore(Peer& peer) {
+  constexpr int kPiecesMax = 64;
   std::array<std::byte, 4096> thrown_away;
-  ssize_t n = 0;
-  do {
+  ssize_t n = 1;
+  for (int i = 0; i < kPiecesMax && n > 0; ++i) {
     n = ::recv(peer.socket.get(), thrown_away.data(), thrown_away.size(), 0);
-  } while (n > 0);
+  }
+  if (n > 0) return;
   const bool ended = n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
   if (ended) DropSocket(peer);
 }
@@ -467,10 +470,7 @@ void ServerThread::BeginStop() {
     running.op->deadline_ns = std::min(running.op->deadline_ns, drain_end_ns_);
   }
   for (Peer& peer : peers_) {
-    // What is already here is answered: "the server is stopping".
-    peer.connection->Continue();
-    if (peer.connection->has_ring()) peer.connection->TakeRing();
-    peer.connection->InputEnded();
+    peer.connection->ServerStops();
     Touch(peer);
   }
 }

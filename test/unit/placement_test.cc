@@ -250,6 +250,7 @@ TEST(LeavingTest, WhoLeavesIsMissedWhileTooFewOthersAreInSyncAndMoreAreOnTheirWa
   EXPECT_FALSE(missed({1, 2, 3}, {4}, 2));
   EXPECT_TRUE(missed({1, 2, 3}, {4}, 3));
   EXPECT_FALSE(missed({1, 2, 3}, {}, 3)) << "nobody is on his way";
+  EXPECT_TRUE(missed({1, 2, 3}, {4}, 2, {2, 3})) << "both leave";
   // Nobody is left alone for a moment's sake.
   EXPECT_TRUE(missed({1, 2}, {3}, 1));
   EXPECT_FALSE(missed({1, 2}, {}, 1));
