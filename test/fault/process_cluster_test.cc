@@ -376,6 +376,28 @@ TEST_F(ProcessClusterTest, AllNodesEndWhileTheMembershipIsAwayAndNothingAcknowle
               load.failed(), load.first_failure().c_str());
 }
 
+TEST_F(ProcessClusterTest, AnotherProcessOfANodesNumberEndsAndTheNodeGoesOnAsItWas) {
+  const std::vector<RegionEntry> before = Regions();
+  Load load(Url());
+  const auto other = cluster_.Start(
+      "compute_server", {"--engine", "lsm", "--data-dir", cluster_.File("other"), "--listen",
+                         "127.0.0.1:0", "--trees", "tested:bytes", "--cluster", membership(),
+                         "--node", "1", "--session-timeout-ms", std::to_string(kSessionMs)});
+  const Ended ended = cluster_.WaitFor(*other);
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  EXPECT_NE(ended.output.find("is there already"), std::string::npos) << ended.output;
+  Sleep(500);  // in which the master would have decided something
+  load.Stop();
+  const std::vector<RegionEntry> after = Regions();
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(after[i].view, before[i].view) << "something was decided of it";
+    EXPECT_EQ(after[i].primary, before[i].primary);
+    EXPECT_EQ(after[i].in_sync, before[i].in_sync);
+  }
+  EXPECT_EQ(load.failed(), 0u) << load.first_failure();
+}
+
 TEST_F(ProcessClusterTest, WhoIsStoppedAndContinuedAnswersNothingOldAndLosesNothing) {
   const std::string key = "key0";
   const size_t old = PrimaryOf(key);
