@@ -69,10 +69,11 @@ void KilledClusterTest::KillAtRandom(uint64_t kills) {
     SCOPED_TRACE("kill " + std::to_string(kill));
     Sleep(300 + random_.Below(500));
     const size_t node = random_.Below(kNodes);
-    const NodeId master = Master();
-    const std::vector<RegionEntry> regions = Regions();
     (void)load.TakeLongestByLetter();
     Kill(node);
+    // The membership has not missed it yet. What it was before may have been handed over a moment ago.
+    const NodeId master = Master();
+    const std::vector<RegionEntry> regions = Regions();
     // It comes back at once, or when others serve in its place.
     if (random_.OneIn(2)) Sleep(2 * kSessionMs);
     const uint64_t started_ns = clock_.NowNs();
