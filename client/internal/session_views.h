@@ -98,7 +98,8 @@ inline void Session::BatchRefused(const protocol::Response& response) {
   SendUnrouted(request);
 }
 
-/// What it has not answered it has not begun, of whatever batch: that is done by another connection, behind what was refused before and in front of what is queued.
+/// What it has not answered it has not begun, of whatever batch: that is done by another connection, with what was refused before in the order in which they
+/// were started, and in front of what is queued.
 inline void Session::TakeGoodbye() {
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].state != SlotState::kSent) continue;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <string>
 
+#include "server/cluster/region_views.h"
 #include "server/membership/counters.h"
 #include "server/membership/path.h"
 #include "server/membership/region_store.h"
@@ -45,13 +46,10 @@ dsm::Task<Result<std::vector<NodeId>>> ReadLeaving(dsm::Worker& worker,
 
 bool IsMissed(const membership::RegionEntry& region, NodeId self,
               const std::vector<NodeId>& leaving, uint32_t min_in_sync) {
-  const auto contains = [](const std::vector<NodeId>& nodes, NodeId node) {
-    return std::ranges::find(nodes, node) != nodes.end();
-  };
   if (region.primary == self || region.state != membership::RegionState::kServing) return false;
-  if (contains(region.filling, self)) return true;
-  if (!contains(region.in_sync, self)) return false;
-  const auto stays = [&](NodeId node) { return node != self && !contains(leaving, node); };
+  if (Contains(region.filling, self)) return true;
+  if (!Contains(region.in_sync, self)) return false;
+  const auto stays = [&](NodeId node) { return node != self && !Contains(leaving, node); };
   const auto staying = static_cast<size_t>(std::ranges::count_if(region.in_sync, stays));
   return std::ranges::any_of(region.filling, stays) && staying < std::max<size_t>(min_in_sync, 2);
 }

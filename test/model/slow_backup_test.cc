@@ -2,6 +2,7 @@
 // it stays a backup, and has all that was acknowledged.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -11,10 +12,8 @@
 namespace farleaf::server::cluster {
 namespace {
 
-constexpr uint32_t kLogBuffers = 12;  // of each backup: SimulatedCluster
 constexpr size_t kWriters = 8;
-constexpr uint64_t kValueBytes = 32 << 10;  // kept apart: it is the value log that fills up
-
+constexpr uint64_t kValueBytes = 32 << 10;   // kept apart: it is the value log that fills up
 constexpr uint64_t kPauseNs = 5 * kNsPerMs;  // of a writer, between writes: 50 MiB a second of all
 
 SimulatedCluster::Options TwoNodes(uint64_t seed) {
@@ -48,7 +47,7 @@ class SlowBackupTest : public ::testing::TestWithParam<uint64_t> {
     return value;
   }
   dsm::Task<void> Write(dsm::Worker& worker, Node& on) {
-    while (writing_) {
+    for (;;) {
       const StoreUse use = on.regions->Use(region_);
       if (use.served() == nullptr) co_return;
       const uint64_t i = begun_++;
@@ -95,7 +94,6 @@ class SlowBackupTest : public ::testing::TestWithParam<uint64_t> {
   SimulatedCluster cluster_;
   RegionId region_ = RegionId::kNone;
   Node *primary_ = nullptr, *backup_ = nullptr;
-  bool writing_ = true;
   uint64_t begun_ = 0, longest_ns_ = 0, read_ = 0;
   std::set<uint64_t> acknowledged_;
 };
@@ -106,7 +104,8 @@ TEST_P(SlowBackupTest, ItHoldsUpWritersOnceItsBuffersAreFullAndStaysABackup) {
   BackupDisk().SetStuck(true);
   const uint64_t ahead = WrittenWithin(2'000);
   EXPECT_EQ(WrittenWithin(2'000), 0u) << "nobody waits for the backup";
-  EXPECT_LE(ahead * kValueBytes, uint64_t{kLogBuffers} * index::storage::kSegmentBytes);
+  EXPECT_LE(ahead * kValueBytes,
+            uint64_t{SimulatedCluster::kLogBuffers} * index::storage::kSegmentBytes);
   EXPECT_GT(ahead * kValueBytes, 2 * index::storage::kSegmentBytes) << "it takes none ahead";
   BackupDisk().SetStuck(false);
   EXPECT_GT(WrittenWithin(300), 100u);

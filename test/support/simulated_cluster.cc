@@ -61,7 +61,8 @@ dsm::Task<void> Counted(dsm::Task<void> task, size_t* running) {
 SimulatedCluster::SimulatedCluster(const Options& options)
     : options_(options),
       random_(options.seed),
-      layout_(*AreaLayout::For({.slots = 4, .payload_bytes = 64 << 10, .log_buffers = 12})),
+      layout_(
+          *AreaLayout::For({.slots = 4, .payload_bytes = 64 << 10, .log_buffers = kLogBuffers})),
       world_({.seed = random_.Next(),
               .servers = static_cast<uint32_t>(options.nodes * kLivesMax),
               .region_bytes = SimNode::kArea + options.regions_max * layout_.bytes()}),

@@ -30,7 +30,8 @@ namespace farleaf::server::cluster {
 class SimulatedCluster {
  public:
   static constexpr uint64_t kSessionMs = 1'000;
-  static constexpr size_t kLivesMax = 16;  ///< of each node
+  static constexpr size_t kLivesMax = 16;      ///< of each node
+  static constexpr uint32_t kLogBuffers = 12;  ///< of each backup
   struct Options {
     uint64_t seed = 1;
     size_t nodes = 3;
