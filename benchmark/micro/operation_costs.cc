@@ -61,7 +61,7 @@ struct Present {
   uint64_t first = 0, last = 0;
 };
 
-struct Batch {
+struct BatchCost {
   double cpu_ns = 0, wall_ns = 0, allocations = 0, round_trips = 0, bytes = 0;
 };
 
@@ -77,7 +77,7 @@ class Copies {
       region_->bytes()[at] = std::byte{1};
     }
   }
-  Batch Run(Kind kind) {
+  BatchCost Run(Kind kind) {
     for (uint64_t& place : places_) {
       place = random_.Below(region_->bytes().size() / kCopyBytes - 1) * kCopyBytes;
     }
@@ -119,7 +119,7 @@ class Operations {
         count_(count),
         keys_(count * under_test.key_bytes()),
         new_value_(under_test.value_bytes(), '7') {}
-  Batch Run(Kind kind) {
+  BatchCost Run(Kind kind) {
     const uint64_t count = kind == Kind::kScan ? count_ / kOperationsPerScan : count_;
     for (uint64_t i = 0; i < count; ++i) under_test_.FillKey(NumberFor(kind), KeyAt(i));
     dsm::FabricCounts counts;
@@ -208,8 +208,8 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-OperationCost CostOf(const Measured& measured, const std::vector<Batch>& batches,
-                     const std::vector<Batch>& copies) {
+OperationCost CostOf(const Measured& measured, const std::vector<BatchCost>& batches,
+                     const std::vector<BatchCost>& copies) {
   OperationCost cost{.name = measured.name, .copies_bound = measured.bound_ns / kCopyNs};
   std::vector<double> cpu, wall, ratio;
   for (size_t i = 0; i < batches.size(); ++i) {
@@ -241,8 +241,8 @@ std::vector<std::vector<OperationCost>> MeasureOperations(std::span<TreeUnderTes
   Copies copies(options.copy_bytes, options.operations);
   std::vector<Operations> operations;
   for (TreeUnderTest* const tree : trees) operations.emplace_back(*tree, options.operations);
-  std::array<std::vector<Batch>, kMeasured.size()> copied;
-  std::vector<std::array<std::vector<Batch>, kMeasured.size()>> operated(trees.size());
+  std::array<std::vector<BatchCost>, kMeasured.size()> copied;
+  std::vector<std::array<std::vector<BatchCost>, kMeasured.size()>> operated(trees.size());
   for (uint64_t done = 0; done < options.warmup; done += options.operations) {
     for (const Measured& measured : kMeasured) {
       if (IsCopy(measured.kind)) continue;
@@ -250,7 +250,7 @@ std::vector<std::vector<OperationCost>> MeasureOperations(std::span<TreeUnderTes
     }
   }
   // The first round only warms up.
-  const auto tell = [&options](const Measured& measured, const Batch& batch) {
+  const auto tell = [&options](const Measured& measured, const BatchCost& batch) {
     if (options.paced) std::cout << measured.name << ' ' << batch.cpu_ns << ' ';
   };
   std::string only = options.only;
@@ -258,12 +258,12 @@ std::vector<std::vector<OperationCost>> MeasureOperations(std::span<TreeUnderTes
     for (size_t i = 0; i < kMeasured.size(); ++i) {
       const Measured& measured = kMeasured[i];
       if (IsCopy(measured.kind)) {
-        const Batch batch = copies.Run(measured.kind);
+        const BatchCost batch = copies.Run(measured.kind);
         tell(measured, batch);
         if (round > 0) copied[i].push_back(batch);
       } else if (only.empty() || only == measured.name) {
         for (size_t tree = 0; tree < trees.size(); ++tree) {
-          const Batch batch = operations[tree].Run(measured.kind);
+          const BatchCost batch = operations[tree].Run(measured.kind);
           tell(measured, batch);
           if (round > 0) operated[tree][i].push_back(batch);
         }
@@ -273,7 +273,7 @@ std::vector<std::vector<OperationCost>> MeasureOperations(std::span<TreeUnderTes
   std::vector<std::vector<OperationCost>> costs(trees.size());
   for (size_t tree = 0; tree < trees.size(); ++tree) {
     for (size_t i = 0; i < kMeasured.size(); ++i) {
-      const std::vector<Batch>& batches = IsCopy(kMeasured[i].kind) ? copied[i] : operated[tree][i];
+      const std::vector<BatchCost>& batches = IsCopy(kMeasured[i].kind) ? copied[i] : operated[tree][i];
       if (!batches.empty()) costs[tree].push_back(CostOf(kMeasured[i], batches, copied[0]));
     }
   }

@@ -6,7 +6,7 @@ namespace farleaf::ycsb {
 
 namespace {
 // Student's t, two-sided 95 %, for 31 degrees of freedom and more: the largest of them.
-constexpr double kStudent = 2.04;
+constexpr double kStudentMany = 2.04;
 // Batches whose rates are correlated more than this are too short to be counted as independent.
 constexpr double kCorrelationMax = 0.4;
 }  // namespace
@@ -49,7 +49,7 @@ double BatchMeans::ConfidencePercent() const {
     if (i > 0) neighbours += deviation * (batches_[i - 1].rate() - mean);
   }
   if (squares == 0) return 0;
-  const double half_width = kStudent * std::sqrt(squares / (count - 1) / count);
+  const double half_width = kStudentMany * std::sqrt(squares / (count - 1) / count);
   const double percent = 100 * half_width / mean;
   // Where the rate hardly varies at all, its correlation says nothing.
   if (percent > 0.1 && neighbours / squares > kCorrelationMax) return 100;

@@ -28,13 +28,6 @@ Result<uint64_t> Whole(const Json& json, const char* name, double unit, const st
   return Refuse(where, std::string("expected a number of 0 or more as ") + name);
 }
 
-std::optional<OpKind> KindOf(std::string_view name) {
-  for (size_t i = 0; i < kOpKinds; ++i) {
-    if (OpKindName(static_cast<OpKind>(i)) == name) return static_cast<OpKind>(i);
-  }
-  return std::nullopt;
-}
-
 Result<SparseHistogram> ReadHistogram(const Json& json, const std::string& where) {
   if (!json.contains("histogram") || !json["histogram"].is_string()) {
     return Refuse(where, "has no histogram: measure again with this version of ycsb");
@@ -158,7 +151,7 @@ Result<TimeSeries> ReadSeries(const Json& json, uint64_t elapsed_ns, const std::
     series.intervals.resize(std::min((elapsed_ns - 1) / *interval_ns + 1, kIntervalsMax));
   }
   for (const auto& [name, rows] : json.items()) {
-    const auto kind = KindOf(name);
+    const auto kind = OpKindNamed(name);
     if (!kind) continue;
     const std::string of_kind = where + "." + name;
     if (!rows.is_array() || rows.size() != series.intervals.size()) {
@@ -216,7 +209,7 @@ Result<PhaseResult> ReadPhase(const std::string& name, const Json& json) {
     return Refuse(where, "expected overall and operations");
   }
   for (const auto& [kind_name, stats] : json["operations"].items()) {
-    const auto kind = KindOf(kind_name);
+    const auto kind = OpKindNamed(kind_name);
     const std::string of_kind = where + ".operations." + kind_name;
     if (!kind) return Refuse(of_kind, "there is no such operation");
     FARLEAF_RETURN_IF_ERROR(

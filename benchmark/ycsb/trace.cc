@@ -41,12 +41,8 @@ std::optional<uint64_t> ParseNumber(std::string_view word, uint64_t min, uint64_
   return whole && number >= min && number <= max ? std::optional(number) : std::nullopt;
 }
 
-std::optional<OpKind> KindOf(std::string_view word) {
-  if (word == "RMW") return OpKind::kReadModifyWrite;
-  for (size_t i = 0; i < kOpKinds; ++i) {
-    if (word == OpKindName(static_cast<OpKind>(i))) return static_cast<OpKind>(i);
-  }
-  return std::nullopt;
+std::optional<OpKind> TracedKind(std::string_view word) {
+  return word == "RMW" ? OpKind::kReadModifyWrite : OpKindNamed(word);
 }
 
 /// The text with its escapes replaced; false: one of them is none, or a byte should be one.
@@ -124,7 +120,7 @@ Result<bool> ParseTraceLine(std::string_view line, const TraceFormat& format,
     }
     word = TakeWord(&line);
   }
-  const auto kind = KindOf(word);
+  const auto kind = TracedKind(word);
   if (!kind) return Unexpected("READ, UPDATE, INSERT, SCAN or RMW", word);
   operation->kind = *kind;
   FARLEAF_RETURN_IF_ERROR(ParseKey(TakeWord(&line), format.key_layout, &operation->key));

@@ -157,6 +157,13 @@ std::string_view OpKindName(OpKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+std::optional<OpKind> OpKindNamed(std::string_view name) {
+  for (size_t i = 0; i < kOpKinds; ++i) {
+    if (OpKindName(static_cast<OpKind>(i)) == name) return static_cast<OpKind>(i);
+  }
+  return std::nullopt;
+}
+
 std::string_view PhaseName(Phase phase) { return phase == Phase::kLoad ? "load" : "run"; }
 
 std::string_view WorkloadOptions::request_distribution_name() const {

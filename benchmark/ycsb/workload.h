@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,8 @@ enum class OpKind : uint8_t { kRead, kUpdate, kInsert, kScan, kReadModifyWrite }
 inline constexpr size_t kOpKinds = 5;
 /// As YCSB prints it.
 std::string_view OpKindName(OpKind kind);
+/// The kind of that name.
+std::optional<OpKind> OpKindNamed(std::string_view name);
 
 enum class Phase : uint8_t { kLoad, kRun };
 std::string_view PhaseName(Phase phase);

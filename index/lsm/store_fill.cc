@@ -18,7 +18,7 @@ namespace {
 constexpr uint32_t kPieceBytes = uint32_t{1} << 20;
 /// A pass that sends no more than this is the last but one.
 constexpr size_t kFewSegments = 4;
-constexpr int kPassesMax = 8;
+constexpr int kFillPassesMax = 8;
 
 /// Segments of a table, each with what is used of it.
 void AddSegmentsOf(const TableInfo& table, std::vector<SegmentPart>* parts) {
@@ -95,7 +95,7 @@ Task<Status> LsmStore::FillCopy(dsm::Worker& worker, CopySink& sink) {
   // (Of values, what nothing names is garbage.)
   const StoreState found = co_await State(worker);
   for (const SegmentId id : found.recovery_log) filling.there.erase(id);
-  for (int pass = 0; pass < kPassesMax; ++pass) {
+  for (int pass = 0; pass < kFillPassesMax; ++pass) {
     const std::shared_ptr<const ReadView> pinned = PinView();
     const LogGroup::Memory memory = co_await logs_->InMemory(worker);
     const StoreState state = co_await State(worker);
