@@ -262,13 +262,6 @@ void UseATree(client::Session& session, uint64_t seed) {
   }
 }
 
-struct RingAreas {
-  uint32_t request_bytes, reply_bytes;
-};
-/// As in ring_test.cc: nearly all comes in parts, or most fits whole.
-constexpr RingAreas kRingAreas[] = {{16 * ring::kUnitBytes, 12 * ring::kUnitBytes},
-                                    {32 << 10, 16 << 10}};
-
 class NativeRingFabricTest : public ::testing::TestWithParam<dsm::FabricKind> {
  protected:
   static constexpr uint64_t kBase = 8 << 20;
@@ -278,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, NativeRingFabricTest, ::testing::ValuesIn(dsm:
 
 // The server's memory is the region of memory server 0, the client's that of memory server 1.
 TEST_P(NativeRingFabricTest, ARealSessionIsServedThroughARingOverTheMemoryLayer) {
-  for (const auto& [request_bytes, reply_bytes] : kRingAreas) {
+  for (const auto& [request_bytes, reply_bytes] : test::kRingAreas) {
     const uint64_t seed = request_bytes + 5;
     SCOPED_TRACE("seed " + std::to_string(seed));
     dsm::TempFolder folder;

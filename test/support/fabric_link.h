@@ -1,4 +1,4 @@
-// FabricLink: one side of a ring over the memory layer: its WRITEs into the other side's area, on any fabric.
+// FabricLink: one side of a ring over the memory layer: its WRITEs into the other side's area, on any fabric; and the areas to try it with.
 //
 // Thread rule: one thread.
 #pragma once
@@ -18,6 +18,14 @@
 #include "test/support/fabric_under_test.h"
 
 namespace farleaf::test {
+
+/// Of a ring: small ones are turned over every few messages, and nearly every frame and answer comes in parts; into large ones most
+/// fit whole.
+struct RingAreas {
+  uint32_t request_bytes, reply_bytes;
+};
+inline constexpr RingAreas kRingAreas[] = {
+    {16 * client::ring::kUnitBytes, 12 * client::ring::kUnitBytes}, {32 << 10, 16 << 10}};
 
 /// One side's way to the other's area over the memory layer: a batch of two WRITEs for each message, which is not waited for.
 /// And what it has sent.
