@@ -16,6 +16,7 @@
 #include "index/storage/sim_storage.h"
 #include "test/support/interleaved_workers.h"
 #include "test/support/mirrored_storage.h"
+#include "test/support/prefix_model.h"
 #include "test/support/test_scale.h"
 #include "test/support/tiny_store.h"
 
@@ -25,28 +26,16 @@ namespace {
 using dsm::Worker;
 using storage::SimStorage;
 using test::InterleavedWorkers;
+using test::KeyOf;
 using test::MirroredStorage;
+using test::PrefixModel;
+using test::ValueOf;
 
-constexpr uint64_t kKeys = 60;
 constexpr uint64_t kNumbers = uint64_t{1} << 20;
 
-std::string KeyOf(uint64_t number) { return "k" + std::to_string(100 + number); }
-
-std::string ValueOf(uint64_t operation, size_t bytes) {
-  std::string value = std::to_string(operation) + "/";
-  while (value.size() < bytes) value += static_cast<char>('a' + (operation + value.size()) % 23);
-  return value;
-}
-
-using Content = std::map<std::string, std::string>;
-struct Operation {
-  std::string key;
-  std::optional<std::string> value;  ///< nothing: deleted
-};
-
-class Lives {
+class CopyLives {
  public:
-  explicit Lives(uint64_t seed) : random_(seed) {}
+  explicit CopyLives(uint64_t seed) : random_(seed) {}
 
   void Run(int lives) {
     for (int life = 0; life < lives && !::testing::Test::HasFailure(); ++life) {
@@ -59,6 +48,9 @@ class Lives {
            damaged = 0, sealed = 0;
 
  private:
+  static constexpr size_t kClient = 0;  // there is one
+  static constexpr uint64_t kKeys = 60;
+
   void Live() {
     workers_ = std::make_unique<InterleavedWorkers>(
         InterleavedWorkers::Options{.seed = random_.Next(), .workers = 3});
@@ -104,7 +96,7 @@ class Lives {
     EXPECT_TRUE(opened.ok()) << opened.status();
     if (!opened.ok()) co_return;
     store_ = std::move(*opened);
-    co_await CheckContent(worker, *store_, durable_, "the primary");
+    co_await CheckContent(worker, *store_, model_.durable, "the primary");
     auto copy = co_await StoreCopy::Open(worker, copy_disk_.get());
     if (!copy.ok()) {
       EXPECT_EQ(copy.status().code(), StatusCode::kIoError) << copy.status();
@@ -125,7 +117,7 @@ class Lives {
       installed_ = filled.ok();
       if (!installed_) continue;
       counts_ = true;
-      acknowledged_there_ = durable_;
+      acknowledged_there_ = model_.durable;
     }
     sent += mirror_->filled;
   }
@@ -173,25 +165,14 @@ class Lives {
     const ScanRange all{.start = {}};
     Status scanned = co_await store.Scan(op, all, &rows);
     EXPECT_TRUE(scanned.ok()) << scanned;
-    Content there;
-    for (const KeyValue& row : rows) there[row.key] = row.value;
-    Content content;
-    std::optional<size_t> most;
-    for (size_t count = 0;; ++count) {
-      if (count >= least && content == there) most = count;
-      if (count == operations_.size()) break;
-      const Operation& operation = operations_[count];
-      if (operation.value) {
-        content[operation.key] = *operation.value;
-      } else {
-        content.erase(operation.key);
-      }
-    }
-    EXPECT_TRUE(most) << of << ": of " << operations_.size() << " operations, of which " << least
-                      << " were acknowledged, what is there is no prefix";
+    const PrefixModel::Content there = PrefixModel::ContentOf(kClient, rows);
+    EXPECT_EQ(there.size(), rows.size()) << of << ": there are keys that nobody wrote";
+    const std::optional<size_t> most = model_.MostThatMake(there, least);
+    EXPECT_TRUE(most) << of << ": of " << model_.operations.size() << " operations, of which "
+                      << least << " were acknowledged, what is there is no prefix";
     if (!most) co_return;
-    operations_.resize(*most);
-    durable_ = *most;
+    model_.operations.resize(*most);
+    model_.durable = *most;
   }
 
   void Serve() {
@@ -213,21 +194,23 @@ class Lives {
         ++left_alone;
       }
       const size_t bytes = random_.OneIn(2) ? 30 : random_.Below(big_ ? 100'000 : 1000);
-      Operation operation{KeyOf(random_.Below(kKeys)), std::nullopt};
-      if (!random_.OneIn(5)) operation.value = ValueOf(operations_.size(), bytes);
-      operations_.push_back(operation);
+      const uint64_t number = random_.Below(kKeys);
+      std::optional<std::string> value;
+      if (!random_.OneIn(5)) value = ValueOf(model_.operations.size(), bytes);
+      model_.operations.push_back({.changes = {{number, value}}});
+      const std::string key = KeyOf(kClient, number);
       dsm::FabricCounts counts;
       OpContext op{worker, counts};
       Status status;
-      if (operation.value) {
-        status = co_await store_->BlindPut(op, operation.key, *operation.value);
+      if (value) {
+        status = co_await store_->BlindPut(op, key, *value);
       } else {
-        auto deleted = co_await store_->Delete(op, operation.key);
+        auto deleted = co_await store_->Delete(op, key);
         status = deleted.status();
       }
       EXPECT_TRUE(status.ok()) << status;
-      durable_ = operations_.size();
-      if (mirror_->follows()) acknowledged_there_ = durable_;
+      model_.durable = model_.operations.size();
+      if (mirror_->follows()) acknowledged_there_ = model_.durable;
       ++acknowledged;
       if (random_.OneIn(10)) store_->FlushSoon();
       if (random_.OneIn(8)) co_await worker.Sleep(random_.Below(5 * kNsPerMs));
@@ -305,14 +288,10 @@ class Lives {
     EXPECT_TRUE(opened.ok()) << opened.status();
     if (!opened.ok()) co_return;
     store_ = std::move(*opened);
-    const std::vector<Operation> all = operations_;
-    const size_t durable = durable_;
+    const PrefixModel of_primary = model_;
     co_await CheckContent(worker, *store_, acknowledged_there_,
                           was_promoted_ ? "a promoted copy" : "a copy");
-    if (!was_promoted_) {  // the primary goes on with what it has
-      operations_ = all;
-      durable_ = durable;
-    }
+    if (!was_promoted_) model_ = of_primary;  // which goes on with what it has
     const StoreState state = co_await store_->State(worker);
     const auto existing = copy_disk_->List();
     const auto unnamed = FindUnnamed(state, copy_disk_.get(), *existing);
@@ -341,9 +320,8 @@ class Lives {
   bool promotes_ = false, installed_ = false, was_filling_ = false, was_promoted_ = false,
        counts_ = false, big_ = false;
   uint64_t numbers_ = 0;
-  std::vector<Operation> operations_;
-  size_t durable_ = 0;             // operations that the primary has acknowledged
-  size_t acknowledged_there_ = 0;  // while the copy counted
+  PrefixModel model_;              // of what the primary has done, and acknowledged
+  size_t acknowledged_there_ = 0;  // operations, while the copy counted
 };
 
 TEST(LsmCopyCrashTest, ACopyIsAPrefixWithAllThatWasAcknowledgedOrNoStore) {
@@ -351,7 +329,7 @@ TEST(LsmCopyCrashTest, ACopyIsAPrefixWithAllThatWasAcknowledgedOrNoStore) {
   std::array<uint64_t, 13> sums{};
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Lives lives(seed);
+    CopyLives lives(seed);
     lives.Run(8);
     const std::array<uint64_t, 13> of_this{lives.acknowledged,
                                            lives.promoted,
