@@ -10,6 +10,7 @@
 
 #include "index/lsm/store.h"
 #include "index/storage/sim_storage.h"
+#include "test/model/emptied_store.h"
 #include "test/support/interleaved_workers.h"
 #include "test/support/test_scale.h"
 #include "test/support/tiny_store.h"
@@ -23,13 +24,6 @@ using test::InterleavedWorkers;
 /// Of the simulation: what the store may take to make room.
 constexpr uint64_t kPatienceNs = 600 * kNsPerSecond;
 
-std::string KeyOf(uint64_t number) { return "key" + std::to_string(1'000'000 + number); }
-std::string ValueOf(uint64_t number, size_t bytes) {
-  std::string value = std::to_string(number) + "/";
-  value.resize(std::max(value.size(), bytes), static_cast<char>('a' + number % 23));
-  return value;
-}
-
 class FullDevice {
  public:
   FullDevice(uint64_t seed, uint64_t segments) : random_(seed), segments_(segments) {
@@ -40,6 +34,12 @@ class FullDevice {
   }
   ~FullDevice() {
     if (store_) Crash();
+  }
+  static std::string KeyOf(uint64_t number) { return "key" + std::to_string(1'000'000 + number); }
+  static std::string ValueOf(uint64_t number, size_t bytes) {
+    std::string value = std::to_string(number) + "/";
+    value.resize(std::max(value.size(), bytes), static_cast<char>('a' + number % 23));
+    return value;
   }
   enum class Work : uint8_t { kAll, kNoMerges };
   void Open(Work work = Work::kAll) {
@@ -248,8 +248,6 @@ class FullDevice {
 };
 
 constexpr uint64_t kSegments = 36;
-/// Both logs have a tail, what is prepared behind it, and what is written; each run of each level may have a table.
-constexpr uint64_t kSegmentsLeft = 2 * 4 + 2 * kLevelsMax;
 
 enum class Again : uint8_t { kNotAtAll, kClosed, kCrashed };
 enum class Deletion : uint8_t { kEachKey, kParts, kAll };
@@ -279,11 +277,11 @@ void MakeRoomByDeletes(uint64_t seed) {
   device.Run([&](FullDevice& on) -> dsm::Task<void> {
     if (deletion == Deletion::kAll) co_await on.DeleteRange("a", "z");
     for (uint64_t i = 0; deletion == Deletion::kParts && i < stored; i += 100) {
-      co_await on.DeleteRange(KeyOf(i), KeyOf(i + 80));
+      co_await on.DeleteRange(on.KeyOf(i), on.KeyOf(i + 80));
     }
     for (uint64_t i = 0; deletion == Deletion::kEachKey && i < stored; ++i) {
       if (i % 5 == 0) continue;
-      co_await on.Delete(KeyOf(i));
+      co_await on.Delete(on.KeyOf(i));
       if (::testing::Test::HasFailure()) co_return;
     }
   });
@@ -340,7 +338,7 @@ TEST(LsmFullDeviceTest, WhatHasExpiredMakesRoomThoughNobodyDeletes) {
       for (uint64_t refused = 0; refused < 10 && !::testing::Test::HasFailure();) {
         const size_t bytes = 1 + on.random().Below(kBytesMax);
         const bool stays = stored % 2 == 0;
-        const std::string key = KeyOf(stored), value = ValueOf(stored, bytes);
+        const std::string key = on.KeyOf(stored), value = on.ValueOf(stored, bytes);
         Status put;
         if (stays) {
           put = co_await on.Put(key, value);
@@ -354,9 +352,7 @@ TEST(LsmFullDeviceTest, WhatHasExpiredMakesRoomThoughNobodyDeletes) {
       EXPECT_TRUE(on.store().full());
       co_await on.worker().Sleep(kLifeNs);
     });
-    device.Run([&](FullDevice& on) {
-      return on.ExpectRoomFor(stored / 5, 2'000'000, kBytesMax);
-    });
+    device.Run([&](FullDevice& on) { return on.ExpectRoomFor(stored / 5, 2'000'000, kBytesMax); });
     device.Run([](FullDevice& on) { return on.ExpectAll(); });
     EXPECT_GT(device.store().metrics().reclaimed_tables, 0u);
   }
@@ -367,13 +363,13 @@ TEST(LsmFullDeviceTest, WhenOthersHaveFilledTheDeviceDeletesStillMakeRoom) {
   FullDevice device(1, 200);
   device.Open();
   device.Run([](FullDevice& on) -> dsm::Task<void> {
-    for (uint64_t i = 0; i < 2'000; ++i) co_await on.Put(KeyOf(i), ValueOf(i, 20'000));
+    for (uint64_t i = 0; i < 2'000; ++i) co_await on.Put(on.KeyOf(i), on.ValueOf(i, 20'000));
   });
   device.disk().SetSegmentsMax(1);
   device.Run([](FullDevice& on) { return on.FillUp(10'000, 1'000'000, 20'000); });
   device.Run([](FullDevice& on) { return on.ExpectAll(); });
   EXPECT_GT(device.store().metrics().writes_refused, 5u);
-  device.Run([](FullDevice& on) { return on.DeleteRange(KeyOf(100), KeyOf(1'900)); });
+  device.Run([](FullDevice& on) { return on.DeleteRange(on.KeyOf(100), on.KeyOf(1'900)); });
   device.Run([](FullDevice& on) { return on.ExpectAll(); });
   // What was freed is the reserve's first; what it has no use for, others have taken.
   device.Run([](FullDevice& on) -> dsm::Task<void> {

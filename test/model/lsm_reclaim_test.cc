@@ -14,6 +14,7 @@
 #include "index/lsm/snapshot.h"
 #include "index/lsm/store.h"
 #include "index/storage/sim_storage.h"
+#include "test/model/emptied_store.h"
 #include "test/support/interleaved_workers.h"
 #include "test/support/test_scale.h"
 #include "test/support/tiny_store.h"
@@ -24,14 +25,13 @@ namespace {
 using dsm::Worker;
 using test::InterleavedWorkers;
 
-constexpr uint64_t kHourMs = 3'600'000;
-/// Until the space is back: the flush of an idle memtable, a look for each run, the reading, and collection.
-constexpr uint64_t kReclaimSeconds = 60;
-/// Of both logs: tails, what is prepared behind them, and what was granted with these.
-constexpr size_t kSegmentsLeft = 8;
-
 class LsmReclaimTest : public ::testing::Test {
  protected:
+  static constexpr uint64_t kKeys = 12'000;
+  static constexpr uint64_t kHourMs = 3'600'000;
+  /// Until the space is back: the flush of an idle memtable, a look for each run, the reading, and collection.
+  static constexpr uint64_t kReclaimSeconds = 60;
+
   LsmReclaimTest() {
     wall_.AdvanceNs(uint64_t{1'700'000'000} * kNsPerSecond);
     NewProcess();
@@ -202,8 +202,6 @@ class LsmReclaimTest : public ::testing::Test {
   }
 };
 
-constexpr uint64_t kKeys = 12'000;
-
 TEST_F(LsmReclaimTest, AllThatHasExpiredGoesThoughNobodyWrites) {
   for (uint64_t number = 0; number < kKeys; ++number) {
     Put(number * 7 % kKeys, HoursFromNowMs(1 + number % 3));
@@ -216,7 +214,7 @@ TEST_F(LsmReclaimTest, AllThatHasExpiredGoesThoughNobodyWrites) {
   const size_t segments = Segments();
   ASSERT_GE(Tables().size(), 2u);
   ASSERT_FALSE(store_->memtables().active_empty);
-  ASSERT_GT(segments, kSegmentsLeft + 10);
+  ASSERT_GT(segments, kLogSegmentsLeft + 10);
   ExpectIdle(600);
   ExpectModel();
   PassHours(4);
@@ -224,7 +222,7 @@ TEST_F(LsmReclaimTest, AllThatHasExpiredGoesThoughNobodyWrites) {
   Idle(kReclaimSeconds);
   EXPECT_TRUE(Tables().empty()) << Tables().size();
   EXPECT_TRUE(store_->memtables().active_empty);
-  EXPECT_LE(Segments(), kSegmentsLeft);
+  EXPECT_LE(Segments(), kLogSegmentsLeft);
   EXPECT_GT(store_->metrics().reclaimed_tables, 0u);
   ExpectIdle(600);
   Reopen();
@@ -237,12 +235,12 @@ TEST_F(LsmReclaimTest, AStoreThatIsOpenedAndNotWrittenToGivesItsSpaceBack) {
   Reopen();
   Idle(20);  // what was replayed is flushed
   ExpectIdle(60);
-  ASSERT_GT(Segments(), kSegmentsLeft + 10);
+  ASSERT_GT(Segments(), kLogSegmentsLeft + 10);
   PassHours(2);
   model_.clear();
   Idle(kReclaimSeconds);
   EXPECT_TRUE(Tables().empty()) << Tables().size();
-  EXPECT_LE(Segments(), kSegmentsLeft);
+  EXPECT_LE(Segments(), kLogSegmentsLeft);
   ExpectModel();
   Reopen();
   ExpectModel();
@@ -315,7 +313,7 @@ TEST_F(LsmReclaimTest, WhatARangeDeletesGoesThoughNobodyWrites) {
   }
   Settle(false);
   const size_t segments = Segments();
-  ASSERT_GT(segments, kSegmentsLeft);
+  ASSERT_GT(segments, kLogSegmentsLeft);
   std::optional<Snapshot> snapshot = store_->TakeSnapshot();
   const std::map<std::string, std::string> before = model_;
   DeleteRange(KeyOf(0), KeyOf(kKeys));
@@ -326,7 +324,7 @@ TEST_F(LsmReclaimTest, WhatARangeDeletesGoesThoughNobodyWrites) {
   snapshot.reset();
   Idle(kReclaimSeconds);
   EXPECT_TRUE(Tables().empty()) << Tables().size();
-  EXPECT_LE(Segments(), kSegmentsLeft);
+  EXPECT_LE(Segments(), kLogSegmentsLeft);
   ExpectModel();
   ExpectIdle(600);
   Put(1, 0);

@@ -24,9 +24,7 @@ namespace {
 using dsm::Worker;
 using test::InterleavedWorkers;
 
-constexpr uint64_t kKeys = 60;
 constexpr size_t kSnapshotsMax = 5, kIteratorsMax = 4;
-constexpr uint64_t kHourMs = 3'600'000;
 /// The value log's tail, what is prepared behind it, and what was granted with these.
 constexpr uint64_t kValueSegmentsLeft = 16;
 
@@ -68,6 +66,9 @@ class StoreRun {
   }
 
  private:
+  static constexpr uint64_t kKeys = 60;
+  static constexpr uint64_t kHourMs = 3'600'000;
+
   struct Row {
     std::string value;
     uint64_t expires_ms = 0;

@@ -9,6 +9,7 @@
 
 #include "index/lsm/store.h"
 #include "index/storage/sim_storage.h"
+#include "test/model/emptied_store.h"
 #include "test/support/interleaved_workers.h"
 #include "test/support/prefix_model.h"
 #include "test/support/test_scale.h"
@@ -32,9 +33,9 @@ constexpr size_t kWorkers = 4;
 /// When nothing of this test is left: such an entry never expires, and is stored as those that do are.
 constexpr uint64_t kFarMs = uint64_t{1} << 48;
 
-class Lives {
+class StoreLives {
  public:
-  explicit Lives(uint64_t seed) : random_(seed) {
+  explicit StoreLives(uint64_t seed) : random_(seed) {
     // Of these keys a third fits on it, of which the store keeps some in reserve.
     if (random_.OneIn(3)) segments_max_ = 24 + random_.Below(12);
   }
@@ -267,8 +268,6 @@ class Lives {
     Status deleted = co_await store_->Write(op, {&all, 1});
     EXPECT_TRUE(deleted.ok()) << deleted;
     store_->CompactEagerly(true);
-    // Both logs have a tail, what is prepared behind it, and what is written; each run of each level may have a table.
-    constexpr size_t kSegmentsLeft = 2 * 4 + 2 * kLevelsMax;
     size_t left = 0;
     std::set<SegmentId>
         unnamed;  // each time so far: what was just replaced goes with the next change
@@ -321,7 +320,7 @@ TEST(LsmStoreCrashTest, APrefixOfEachClientsOperationsIsThereAndAllThatWasAcknow
            refused = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Lives lives(seed);
+    StoreLives lives(seed);
     lives.Run(8);
     acknowledged += lives.acknowledged;
     recovered += lives.recovered;
