@@ -14,13 +14,13 @@
 namespace farleaf {
 namespace {
 
-constexpr uint64_t kSeed = 20'263;
 constexpr uint64_t kFlushMs = 100;
 /// By so much a busy machine may be late with what is due. What was lost without it is printed.
 constexpr uint64_t kLateMs = 5'000;
 
 class EngineKillTest : public test::EngineProcess {
  protected:
+  static constexpr uint64_t kSeed = 20'263;
   enum class Durability : uint8_t { kLocal, kSynced };
 
   void Run(Durability durability, uint64_t kills) {

@@ -15,8 +15,6 @@
 namespace farleaf {
 namespace {
 
-using test::kPatienceMs;
-
 constexpr uint64_t kConnections = 2'000;
 constexpr size_t kServers = 2;
 

@@ -24,9 +24,9 @@ struct Commit {
 };
 
 /// A store's life with its disk, from crash to crash. What a manifest would hold, `source`, `flushed` and `kept`, is never lost.
-class Lives {
+class LogLives {
  public:
-  explicit Lives(uint64_t seed) : random_(seed) {}
+  explicit LogLives(uint64_t seed) : random_(seed) {}
 
   void Run(int lives) {
     for (int life = 0; life < lives && !::testing::Test::HasFailure(); ++life) Live(life);
@@ -232,7 +232,7 @@ TEST(LsmLogCrashTest, WhatWasSyncedIsThereAsAPrefix) {
   uint64_t acknowledged = 0, replayed = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Lives lives(seed);
+    LogLives lives(seed);
     lives.Run(6);
     acknowledged += lives.acknowledged();
     replayed += lives.replayed();

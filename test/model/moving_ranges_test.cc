@@ -257,7 +257,7 @@ class RecordingThread {
   std::string why_;
 };
 
-void RunAndCheck(uint64_t seed, uint64_t operations, uint64_t keys) {
+void RecordWhileRangesMove(uint64_t seed, uint64_t operations, uint64_t keys) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   MovingRanges cluster(seed, keys, MovingRanges::Pace::kSomeHeldUp);
   HistoryClock clock;
@@ -309,29 +309,29 @@ void RunAndCheck(uint64_t seed, uint64_t operations, uint64_t keys) {
 
 TEST(MovingRangesTest, NoOperationFailsOrGoesAstrayAndAllAreLinearizable) {
   const uint64_t seeds = Amount{.small = 1, .usual = 10, .large = 100};
-  for (uint64_t seed = 1; seed <= seeds; ++seed) RunAndCheck(seed, 500, 60);
+  for (uint64_t seed = 1; seed <= seeds; ++seed) RecordWhileRangesMove(seed, 500, 60);
 }
 
 TEST(MovingRangesTest, HotKeysThatMoveAreLinearizable) {
   const uint64_t seeds = Amount{.small = 1, .usual = 10, .large = 100};
-  for (uint64_t seed = 1; seed <= seeds; ++seed) RunAndCheck(seed, 250, 6);
+  for (uint64_t seed = 1; seed <= seeds; ++seed) RecordWhileRangesMove(seed, 250, 6);
 }
 
 // Each compare-and-set succeeds behind the one on its key that was started before it, and only there: they are begun in the
 // order of their start, by whatever server, each once. There are several keys, so that the client hears of a new map from
 // another server than the one that it has sent operations of a key to.
 TEST(MovingRangesTest, OperationsOfOneThreadOnOneKeyAreBegunInTheirOrder) {
-  constexpr uint64_t kKeys = 6;
-  MovingRanges cluster(7, kKeys, MovingRanges::Pace::kAtOnce);
+  constexpr uint64_t kChains = 6;
+  MovingRanges cluster(7, kChains, MovingRanges::Pace::kAtOnce);
   auto connected = client::Client::Connect(cluster.url(0), {.deadline_ms = 60'000});
   ASSERT_TRUE(connected.ok()) << connected.status();
   auto tree = *(*connected)->OpenTree("t");
-  for (uint64_t key = 0; key < kKeys; ++key) ASSERT_TRUE(tree.Put(RangeKey(key), "0").ok());
+  for (uint64_t key = 0; key < kChains; ++key) ASSERT_TRUE(tree.Put(RangeKey(key), "0").ok());
   const uint64_t links = Amount{.small = 6'000, .usual = 30'000, .large = 300'000};
   std::atomic<uint64_t> done{0}, failed{0};
   for (uint64_t i = 0; i < links; ++i) {
-    const uint64_t link = i / kKeys;
-    tree.CompareAndSetAsync(RangeKey(i % kKeys), std::to_string(link), std::to_string(link + 1),
+    const uint64_t link = i / kChains;
+    tree.CompareAndSetAsync(RangeKey(i % kChains), std::to_string(link), std::to_string(link + 1),
                             [&](Result<CompareAndSetResult> result) {
                               ++(result.ok() && *result == ConditionOutcome::kDone ? done : failed);
                             });
@@ -339,8 +339,8 @@ TEST(MovingRangesTest, OperationsOfOneThreadOnOneKeyAreBegunInTheirOrder) {
   }
   while (done + failed < links) std::this_thread::yield();
   EXPECT_EQ(failed, 0u);
-  for (uint64_t key = 0; key < kKeys; ++key) {
-    EXPECT_EQ(**tree.Get(RangeKey(key)), std::to_string(links / kKeys));
+  for (uint64_t key = 0; key < kChains; ++key) {
+    EXPECT_EQ(**tree.Get(RangeKey(key)), std::to_string(links / kChains));
   }
 }
 

@@ -163,7 +163,7 @@ class RecordingSession {
   uint64_t failures_ = 0;
 };
 
-void RunAndCheck(uint64_t seed, uint64_t operations, uint64_t keys) {
+void RecordUnderChangingViews(uint64_t seed, uint64_t operations, uint64_t keys) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   TwoServers servers(seed);
   ASSERT_TRUE(servers.Connect(0)->CreateTree({.name = "t"}).ok());
@@ -199,12 +199,12 @@ void RunAndCheck(uint64_t seed, uint64_t operations, uint64_t keys) {
 
 TEST(NativeHistoryTest, ReadModifyWritesUnderChangingViewsAreLinearizable) {
   const uint64_t seeds = Amount{.small = 1, .usual = 12, .large = 100};
-  for (uint64_t seed = 1; seed <= seeds; ++seed) RunAndCheck(seed, 400, 40);
+  for (uint64_t seed = 1; seed <= seeds; ++seed) RecordUnderChangingViews(seed, 400, 40);
 }
 
 TEST(NativeHistoryTest, HotKeysUnderChangingViewsAreLinearizable) {
   const uint64_t seeds = Amount{.small = 1, .usual = 12, .large = 100};
-  for (uint64_t seed = 1; seed <= seeds; ++seed) RunAndCheck(seed, 150, 3);
+  for (uint64_t seed = 1; seed <= seeds; ++seed) RecordUnderChangingViews(seed, 150, 3);
 }
 
 }  // namespace

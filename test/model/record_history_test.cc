@@ -301,7 +301,7 @@ struct Load {
 };
 
 /// Adds to `done` how often each command did something.
-void RunAndCheck(const Load& load, Counts* done) {
+void RecordLoad(const Load& load, Counts* done) {
   SCOPED_TRACE("seed " + std::to_string(load.seed));
   server::NativeServerOptions options;
   const server::WallClock
@@ -350,7 +350,7 @@ void RunSeeds(Load load) {
   };
   for (load.seed = 1; load.seed <= seeds || idle(); ++load.seed) {
     ASSERT_LE(load.seed, seeds + kMoreSeedsMax) << "command " << *idle() << " never did anything";
-    RunAndCheck(load, &done);
+    RecordLoad(load, &done);
     if (testing::Test::HasFailure()) return;
   }
 }
@@ -365,7 +365,9 @@ TEST(RecordHistoryTest, HotKeysOfMemcachedAreLinearizable) {
 
 TEST(RecordHistoryTest, HotKeysOfBothAreLinearizable) { RunSeeds({}); }
 
-TEST(RecordHistoryTest, ManyKeysOfBothAreLinearizable) { RunSeeds({.operations = 400, .keys = 100}); }
+TEST(RecordHistoryTest, ManyKeysOfBothAreLinearizable) {
+  RunSeeds({.operations = 400, .keys = 100});
+}
 
 }  // namespace
 }  // namespace farleaf::test
