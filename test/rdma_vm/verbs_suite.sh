@@ -26,7 +26,7 @@ export FARLEAF_TEST_SCALE=${FARLEAF_TEST_SCALE:-small}
 }
 
 programs=(transport_contract_test peer_contract_test fencing_contract_test verbs_test verbs_fault_test model_test concurrent_history_test
-  tree_threads_test ring_test native_ring_test process_test process_cluster_test rdma_compare)
+  tree_threads_test ring_test process_test process_cluster_test rdma_compare)
 (($# == 0)) || programs=("$@")
 
 run() {
