@@ -273,7 +273,8 @@ std::vector<std::vector<OperationCost>> MeasureOperations(std::span<TreeUnderTes
   std::vector<std::vector<OperationCost>> costs(trees.size());
   for (size_t tree = 0; tree < trees.size(); ++tree) {
     for (size_t i = 0; i < kMeasured.size(); ++i) {
-      const std::vector<BatchCost>& batches = IsCopy(kMeasured[i].kind) ? copied[i] : operated[tree][i];
+      const std::vector<BatchCost>& batches =
+          IsCopy(kMeasured[i].kind) ? copied[i] : operated[tree][i];
       if (!batches.empty()) costs[tree].push_back(CostOf(kMeasured[i], batches, copied[0]));
     }
   }

@@ -54,9 +54,9 @@ bool Unescape(std::string_view word, std::string* text) {
     char byte = c;
     if (c == '\\') {
       unsigned code = 0;
-      const bool hex = word.size() >= 4 && word[1] == 'x' &&
-                       std::from_chars(word.data() + 2, word.data() + 4, code, 16).ptr ==
-                           word.data() + 4;
+      const bool hex =
+          word.size() >= 4 && word[1] == 'x' &&
+          std::from_chars(word.data() + 2, word.data() + 4, code, 16).ptr == word.data() + 4;
       if (!hex && !word.starts_with("\\\\")) return false;
       taken = hex ? 4 : 2;
       if (hex) byte = static_cast<char>(code);
@@ -79,9 +79,10 @@ Status ParseKey(std::string_view word, KeyLayout layout, std::string* key) {
   }
   if (word.empty()) return Unexpected("a key", word);
   if (!Unescape(word, key)) {
-    return Unexpected("a key whose blanks and control characters are \\xNN and whose backslashes "
-                      "are \\\\",
-                      word);
+    return Unexpected(
+        "a key whose blanks and control characters are \\xNN and whose backslashes "
+        "are \\\\",
+        word);
   }
   if (key->size() > kTraceKeyBytesMax) {
     return Status::InvalidArgument("expected a key of at most " +
@@ -238,8 +239,7 @@ Result<TraceSummary> SummarizeTrace(TraceReader& reader, uint64_t threads,
 }
 
 Result<TraceSummary> SummarizeTraceFile(const std::string& path, const TraceFormat& format,
-                                        uint64_t threads,
-                                        const TraceInterrupted& interrupted) {
+                                        uint64_t threads, const TraceInterrupted& interrupted) {
   auto reader = TraceReader::Open(path, format);
   if (!reader.ok()) return reader.status();
   auto summary = SummarizeTrace(**reader, threads, interrupted);

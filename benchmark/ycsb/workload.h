@@ -50,7 +50,7 @@ struct WorkloadOptions {
   double hot_data_fraction = 0.2, hot_operation_fraction = 0.8;
   /// kShiftingHotSpot: operations of all threads until the hot interval moves on by its length.
   uint64_t hot_shift_operations = 0;
-  double exponential_percentile = 95;  ///< of requests are for the newest records:
+  double exponential_percentile = 95;          ///< of requests are for the newest records:
   double exponential_fraction = 0.8571428571;  ///< of record_count
   ScanLengthDistribution scan_length_distribution = ScanLengthDistribution::kUniform;
   uint64_t scan_length_min = 1;

@@ -8,7 +8,7 @@
 // back. What the device makes of bytes that it took, and a Sync confirmed, later reads find out, at a copy as at the primary: each block has its checksum.
 //
 // What it costs: a copy or a read of the table, and a pass of CRC32C: 0.11 to 0.18 ns a byte, where building the same tables of 100-byte values, without the reads,
-// decoding and comparisons of a merge, takes 1.6 (uncompressed) to 5.5 ns (LZ4) (2 virtual cores, shared; 456 MB in test/unit/lsm_store_copy_test).
+// decoding and comparisons of a merge, takes 1.6 (uncompressed) to 5.5 ns (LZ4) (2 virtual cores, shared; 456 MB in test/unit/lsm_store_copy_test.cc).
 //
 // Thread rule: one worker, one call at a time.
 #pragma once

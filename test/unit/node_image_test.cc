@@ -11,6 +11,7 @@
 #include "index/blink/node.h"
 #include "index/blink/parted_leaf.h"
 #include "test/support/node_fixture.h"
+#include "test/support/parted_leaf_fixture.h"
 #include "test/support/test_scale.h"
 
 namespace farleaf::index {
@@ -21,12 +22,6 @@ static_assert(internal::Fixed8::kKeys + 16 * internal::Fixed8::Capacity(256) + 1
 static_assert(internal::BytesSlot::kBytes == 10 && internal::BytesPage::kFences == 36);
 
 const GlobalAddress kSibling(1, 0x20000);
-
-std::string Big(uint64_t value) {
-  std::string key(8, '\0');
-  StoreBig64(key.data(), value);
-  return key;
-}
 
 /// The bytes of the n-th ```hex block of index/blink/format.md.
 std::vector<std::byte> ExampleFromFormat(int n) {

@@ -25,7 +25,7 @@ using index::lsm::ChangeKind;
 using index::lsm::LsmStore;
 using index::storage::SegmentId;
 
-constexpr uint64_t kArea = uint64_t{1} << 20;
+constexpr uint64_t kAreaAt = uint64_t{1} << 20;
 constexpr size_t kBackups = 2;
 
 /// Memory that is here, but for WRITEs that the test holds: they land, or fail, when it says so.
@@ -110,7 +110,7 @@ class ReplicaSetTest : public ::testing::Test {
     const auto server = static_cast<dsm::ServerId>(i);
     const BackupRegion::Deps deps{
         .storage = &backups_[i].disk,
-        .area = fabric_->region_bytes(server).subspan(kArea, layout_.bytes()),
+        .area = fabric_->region_bytes(server).subspan(kAreaAt, layout_.bytes()),
         .layout = layout_,
         .checks = &check_memory_};
     auto region = co_await BackupRegion::Open(worker_, deps);
@@ -121,7 +121,7 @@ class ReplicaSetTest : public ::testing::Test {
   }
   Task<void> Add(size_t i, Status* added) {
     dsm::FabricCounts counts;
-    const ChannelAddress address{static_cast<dsm::ServerId>(i), kArea, i + 1};
+    const ChannelAddress address{static_cast<dsm::ServerId>(i), kAreaAt, i + 1};
     const ChannelOptions options;
     auto channel = co_await Channel::Open(worker_, address, options, counts);
     EXPECT_TRUE(channel.ok()) << channel.status();
@@ -175,7 +175,7 @@ class ReplicaSetTest : public ::testing::Test {
       *AreaLayout::For({.slots = 4, .payload_bytes = 64 << 10, .log_buffers = 12});
   const std::unique_ptr<dsm::LocalFabric> fabric_ = std::move(
       *dsm::LocalFabric::Create({.servers = kBackups,
-                                 .region_bytes = RoundUp(kArea + layout_.bytes(), 4 << 20),
+                                 .region_bytes = RoundUp(kAreaAt + layout_.bytes(), 4 << 20),
                                  .hugepages = dsm::Hugepages::kNever}));
   bool holds_writes_ = false;
   std::vector<dsm::Batch*> held_;

@@ -230,10 +230,10 @@ TEST_F(ClientTargetTest, ATraceHasTheOutcomesOfItsOrder) {
                                                 threads,
                                                 "--in-flight",
                                                 in_flight};
-    ASSERT_EQ(RunCommand(
-                  arguments,
-                  {.open_target = OpenTarget, .clock = &clock, .out = &out, .error = &error}),
-              kExitOk)
+    ASSERT_EQ(
+        RunCommand(arguments,
+                   {.open_target = OpenTarget, .clock = &clock, .out = &out, .error = &error}),
+        kExitOk)
         << error.str();
     std::string returns;
     std::istringstream lines(out.str());
@@ -345,13 +345,14 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, PoolTargetTest,
 
 // --- the binary ---
 
-struct Outcome {
+struct ProgramRun {
   int exit_code = -1;
   std::string output;  ///< both streams
 };
 
 /// Runs the binary; sends SIGINT when its output has `interrupt_at`, if that is not empty.
-Outcome RunBinary(const std::vector<std::string>& arguments, const std::string& interrupt_at = "") {
+ProgramRun RunBinary(const std::vector<std::string>& arguments,
+                     const std::string& interrupt_at = "") {
   int fds[2];
   EXPECT_EQ(::pipe(fds), 0);
   const pid_t pid = ::fork();
@@ -368,7 +369,7 @@ Outcome RunBinary(const std::vector<std::string>& arguments, const std::string& 
     ::_exit(127);
   }
   ::close(fds[1]);
-  Outcome outcome;
+  ProgramRun outcome;
   bool interrupted = interrupt_at.empty();
   char buffer[4096];
   for (ssize_t got; (got = ::read(fds[0], buffer, sizeof buffer)) > 0;) {
@@ -385,15 +386,15 @@ Outcome RunBinary(const std::vector<std::string>& arguments, const std::string& 
 }
 
 TEST(YcsbBinaryTest, LoadAndRunPrintYcsbsLines) {
-  const Outcome outcome = RunBinary({"-P", std::string(FARLEAF_WORKLOADS) + "/workloada", "--phase",
-                                     "load,run", "--target", "local:?region=16MiB"});
+  const ProgramRun outcome = RunBinary({"-P", std::string(FARLEAF_WORKLOADS) + "/workloada",
+                                        "--phase", "load,run", "--target", "local:?region=16MiB"});
   EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.output;
   EXPECT_NE(outcome.output.find("[OVERALL], Throughput(ops/sec), "), std::string::npos);
   EXPECT_NE(outcome.output.find("[READ], 99.9PercentileLatency(us), "), std::string::npos);
 }
 
 TEST_F(ClientTargetTest, SeveralProcessesMakeOneResult) {
-  const Outcome outcome =
+  const ProgramRun outcome =
       RunBinary({"-P", std::string(FARLEAF_WORKLOADS) + "/workloada", "--phase", "load,run",
                  "--target", url, "--processes", "3", "--threads", "2"});
   EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.output;
@@ -404,10 +405,10 @@ TEST_F(ClientTargetTest, SeveralProcessesMakeOneResult) {
 
 TEST_P(PoolTargetTest, SeveralProcessesShareThePool) {
   const std::string json = folder / "result.json";
-  const Outcome outcome =
+  const ProgramRun outcome =
       RunBinary({"-P", std::string(FARLEAF_WORKLOADS) + "/workloadb", "-p", "recordcount=2000",
-                 "-p", "operationcount=3001", "--phase", "load,run", "--target", url,
-                 "--processes", "3", "--warmup", "100", "--json", json});
+                 "-p", "operationcount=3001", "--phase", "load,run", "--target", url, "--processes",
+                 "3", "--warmup", "100", "--json", json});
   ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.output;
   std::ifstream file(json);
   const auto result = nlohmann::json::parse(file);
@@ -419,24 +420,23 @@ TEST_P(PoolTargetTest, SeveralProcessesShareThePool) {
 }
 
 TEST_P(PoolTargetTest, InterruptEndsSeveralProcessesWithTheirResults) {
-  const Outcome outcome =
-      RunBinary({"-P", std::string(FARLEAF_WORKLOADS) + "/workloadc", "--phase", "load,run",
-                 "--target", url, "-p", "operationcount=1000000000000", "--status-interval", "0.1",
-                 "--processes", "2"},
-                "ycsb: run ");
+  const ProgramRun outcome = RunBinary(
+      {"-P", std::string(FARLEAF_WORKLOADS) + "/workloadc", "--phase", "load,run", "--target", url,
+       "-p", "operationcount=1000000000000", "--status-interval", "0.1", "--processes", "2"},
+      "ycsb: run ");
   EXPECT_EQ(outcome.exit_code, kExitInterrupted) << outcome.output;
   EXPECT_NE(outcome.output.find("[OVERALL], Interrupted, 1"), std::string::npos) << outcome.output;
   EXPECT_NE(outcome.output.find("[PROCESSES], Count, 2"), std::string::npos);
 }
 
 TEST(YcsbBinaryTest, BadFlagExitsWithTwoAndNamesIt) {
-  const Outcome outcome = RunBinary({"--no-such-flag"});
+  const ProgramRun outcome = RunBinary({"--no-such-flag"});
   EXPECT_EQ(outcome.exit_code, kExitUsage);
   EXPECT_NE(outcome.output.find("--no-such-flag"), std::string::npos) << outcome.output;
 }
 
 TEST(YcsbBinaryTest, InterruptEndsThePhaseWithItsResults) {
-  const Outcome outcome = RunBinary(
+  const ProgramRun outcome = RunBinary(
       {"-P", std::string(FARLEAF_WORKLOADS) + "/workloadc", "--phase", "load,run", "--target",
        "local:?region=16MiB", "-p", "operationcount=1000000000000", "--status-interval", "0.1"},
       "ycsb: run ");
@@ -446,11 +446,11 @@ TEST(YcsbBinaryTest, InterruptEndsThePhaseWithItsResults) {
 }
 
 TEST(YcsbBinaryTest, InterruptedComparisonTellsItsRounds) {
-  const Outcome outcome = RunBinary(
-      {"-P", std::string(FARLEAF_WORKLOADS) + "/workloada", "--phase", "load,run", "--target",
-       "local:?region=16MiB", "--against", "local:?region=16MiB", "--against-args", "--cache off",
-       "--rounds", "1000", "-p", "operationcount=20000"},
-      "ycsb: round 4 of 1000: ");
+  const ProgramRun outcome =
+      RunBinary({"-P", std::string(FARLEAF_WORKLOADS) + "/workloada", "--phase", "load,run",
+                 "--target", "local:?region=16MiB", "--against", "local:?region=16MiB",
+                 "--against-args", "--cache off", "--rounds", "1000", "-p", "operationcount=20000"},
+                "ycsb: round 4 of 1000: ");
   EXPECT_EQ(outcome.exit_code, kExitInterrupted) << outcome.output;
   EXPECT_NE(outcome.output.find(" of 1000 rounds in turns"), std::string::npos) << outcome.output;
   EXPECT_NE(outcome.output.find(", interrupted\n"), std::string::npos) << outcome.output;
