@@ -92,10 +92,12 @@ tell_failure() {
   fi
 }
 
-asan_selection=(-L 'concurrency|contract|fuzz|model|parser|simulation' -LE slow)
+asan_selection=(-L 'concurrency|contract|fuzz|model|parser|simulation' -LE 'slow|benchmark')
 asan_target=memory_safety_tests
-tsan_selection=(-L concurrency)
+tsan_selection=(-L concurrency -LE benchmark)
 tsan_target=concurrency_tests
+machine_tests=(OutputArrivesByteForByte StatusIsTheCommands OnlySharedFilesStay DeviceConnectsToItsOwnAddresses
+               TimeoutEndsTheMachine WrongArgumentsAreNamed SigtermLeavesNothingBehind TwoMachinesReachEachOther)
 configuration=()
 if $long; then
   configuration=(-DFARLEAF_SANITIZE_SKIP= -DFARLEAF_UNITY=OFF)
@@ -104,6 +106,7 @@ if $long; then
   asan_target=
   tsan_selection=()
   tsan_target=
+  machine_tests=()
 fi
 
 if step "release: build" build release; then
@@ -117,7 +120,7 @@ if step "tsan: build" build tsan $tsan_target; then
   step "tsan: tests" tests tsan "${tsan_selection[@]}" || true
 fi
 $long || unset FARLEAF_TEST_SCALE
-step "RDMA: machine" test/rdma_vm/rdma_vm_test.sh || true
+step "RDMA: machine" test/rdma_vm/rdma_vm_test.sh "${machine_tests[@]}" || true
 step "RDMA: fabric, tree" scripts/rdma_vm.sh --timeout 1200 -- test/rdma_vm/verbs_suite.sh || true
 step "RDMA: two machines" test/rdma_vm/two_machines_test.sh || true
 step "RDMA: network faults" test/rdma_vm/network_faults_test.sh || true
