@@ -14,10 +14,11 @@ namespace farleaf::index {
 namespace {
 
 const Geometry kFailedReadsGeometry{Layout::kBytes, 512, 512, 36, 24};
-constexpr uint64_t kKeys = 2'500;  // more than values are fetched together
 
 class FailedReadsTest : public testing::Test {
  protected:
+  static constexpr uint64_t kKeys = 2'500;  // more than values are fetched together
+
   FailedReadsTest() {
     TreeOptions options;
     options.scan_leaves_max = 16;
