@@ -46,14 +46,14 @@ struct Changing {
 };
 
 Status CheckTables(const StoreState& state, const StateEdit& edit) {
-  static const std::vector<TableState> kNone;
+  static const std::vector<TableState> kNoTables;
   std::map<RunPlace, Changing> runs;
   std::set<uint8_t> sunk;
   for (const uint8_t level : edit.sunk) {
     if (!sunk.insert(level).second || !state.run({level, RunKind::kSinking}).empty()) {
       return Misfit("a level has a sinking run already");
     }
-    runs[{level, RunKind::kGrowing}].before = &kNone;
+    runs[{level, RunKind::kGrowing}].before = &kNoTables;
     runs[{level, RunKind::kSinking}].before = &state.run({level, RunKind::kGrowing}).tables;
   }
   const auto run = [&](RunPlace place) -> Changing& {

@@ -346,7 +346,8 @@ TEST_F(NativeRuledFaultTest, ServerEndsAnOperationAtItsDeadline) {
     ruled[i].set_before([&](index::OpContext& op) { return HoldUntilDeadline(op, &held); });
     // An answer that comes too late for the client is one that nobody knows.
     auto write = tree.Put("k", "v", {.deadline_ms = 1'000});
-    for (int i = 0; i < 20 && write.status().code() == StatusCode::kUnknown; ++i) {
+    for (int attempt = 0; attempt < 20 && write.status().code() == StatusCode::kUnknown;
+         ++attempt) {
       write = tree.Put("k", "v", {.deadline_ms = 1'000});
     }
     EXPECT_EQ(write.status().ToString(),

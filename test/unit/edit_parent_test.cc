@@ -15,7 +15,7 @@
 namespace farleaf::index {
 namespace {
 
-constexpr uint64_t kKeys = 40;  // keys are 0 .. kKeys - 1
+constexpr uint64_t kKeysEnd = 40;  // keys are below
 constexpr uint64_t kChildren = 9;
 
 GlobalAddress ChildAddress(uint64_t child) { return {0, (child + 1) << 12}; }
@@ -27,12 +27,12 @@ class ParentLevel {
     // Parents begin at random keys, their entries at random keys, and name random children: the
     // contract asks nothing of what was there before.
     std::vector<uint64_t> lows = {0};
-    for (uint64_t key = 1; key < kKeys; ++key) {
+    for (uint64_t key = 1; key < kKeysEnd; ++key) {
       if (random->OneIn(9)) lows.push_back(key);
     }
     for (size_t p = 0; p < lows.size(); ++p) {
-      const uint64_t high = p + 1 < lows.size() ? lows[p + 1] : kKeys;
-      Node node = Append(lows[p], high == kKeys ? std::nullopt : std::optional(high));
+      const uint64_t high = p + 1 < lows.size() ? lows[p + 1] : kKeysEnd;
+      Node node = Append(lows[p], high == kKeysEnd ? std::nullopt : std::optional(high));
       uint64_t child = random->Below(kChildren);
       EXPECT_TRUE(node.InsertChild(0, node.low(), ChildAddress(child)));
       for (uint64_t key = lows[p] + 1; key < high; ++key) {
@@ -135,11 +135,11 @@ void CheckOnePublication(const Geometry& geometry, uint64_t seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   Random random(seed);
   ParentLevel level(geometry, &random);
-  const uint64_t low = 1 + random.Below(kKeys - 1);
-  const uint64_t high = low + 1 + random.Below(kKeys - low);  // kKeys: to the last
+  const uint64_t low = 1 + random.Below(kKeysEnd - 1);
+  const uint64_t high = low + 1 + random.Below(kKeysEnd - low);  // kKeysEnd: to the last
   Publication publication;
   publication.low = level.Key(low);
-  if (high < kKeys) publication.high = level.Key(high);
+  if (high < kKeysEnd) publication.high = level.Key(high);
   publication.child = ChildAddress(random.OneIn(3) ? kChildren : random.Below(kChildren));
   publication.insert_missing = random.OneIn(2);
   if (!random.OneIn(4)) publication.replaced = ChildAddress(random.Below(kChildren));
@@ -147,8 +147,8 @@ void CheckOnePublication(const Geometry& geometry, uint64_t seed) {
 
   std::vector<GlobalAddress> before;
   std::vector<uint64_t> entry_begins;  // of the entry that a key falls to
-  bool had_entry[kKeys];
-  for (uint64_t key = 0; key < kKeys; ++key) {
+  bool had_entry[kKeysEnd];
+  for (uint64_t key = 0; key < kKeysEnd; ++key) {
     before.push_back(level.Leads(key));
     had_entry[key] = level.HasEntryAt(key);
     entry_begins.push_back(had_entry[key] ? key : entry_begins.back());
@@ -157,7 +157,7 @@ void CheckOnePublication(const Geometry& geometry, uint64_t seed) {
   level.ExpectValid(publication.child);
 
   bool entry_seen = publication.insert_missing || had_entry[low];
-  for (uint64_t key = 0; key < kKeys; ++key) {
+  for (uint64_t key = 0; key < kKeysEnd; ++key) {
     const GlobalAddress after = level.Leads(key);
     if (key < low) {
       EXPECT_EQ(after, before[key]) << "below the range: " << key;
