@@ -66,6 +66,7 @@ class Connection {
     out_.clear();
     sent_ = 0;
     stream_sent_ = 0;
+    send_failure_ = Status::Ok();
   }
 
   /// Frames are appended here. Positions in the stream are bytes since Open.
@@ -74,18 +75,17 @@ class Connection {
   uint64_t stream_sent() const { return stream_sent_; }
   size_t unsent_bytes() const { return out_.size() - sent_; }
 
-  /// Sends what the kernel takes. A failure means that the connection is lost.
+  /// Sends what the kernel takes. A failure means that the connection is lost. That of a socket is told by Receive,
+  /// behind all that the server has said: why it refuses, or goodbye.
   Status Send() {
-    if (state_ == State::kDialling) return Status::Ok();
+    if (state_ == State::kDialling || !send_failure_.ok()) return Status::Ok();
     if (ring_) return SendThroughRing();
     while (sent_ < out_.size()) {
       const ssize_t n = SendSome(std::string_view(out_).substr(sent_));
       if (n < 0) {
         if (errno == EINTR) continue;
-        if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::Ok();
-        // A server that refused before it read our hello has said why: Receive will tell.
-        if (state_ == State::kHello) return Status::Ok();
-        return Broken();
+        if (errno != EAGAIN && errno != EWOULDBLOCK) send_failure_ = Broken();
+        return Status::Ok();
       }
       sent_ += static_cast<size_t>(n);
       stream_sent_ += static_cast<size_t>(n);
@@ -118,8 +118,9 @@ class Connection {
                                              : ReceiveSome(std::as_writable_bytes(space));
     if (n == 0) return Status::Unavailable("the server closed the connection");
     if (n < 0) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
-      return Broken();
+      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return Broken();
+      if (!send_failure_.ok()) return send_failure_;
+      return false;
     }
     in_.Filled(static_cast<size_t>(n));
     if (state_ == State::kHello) FARLEAF_RETURN_IF_ERROR(TakeHello());
@@ -284,6 +285,7 @@ class Connection {
   std::string out_;
   size_t sent_ = 0;  // of out_
   uint64_t stream_sent_ = 0;
+  Status send_failure_;
   protocol::RingBytes ring_wanted_;
   Fd ring_memory_;  // as it was handed over
   std::unique_ptr<RingLink> ring_;

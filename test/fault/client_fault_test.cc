@@ -86,6 +86,45 @@ TEST_F(ClientFaultTest, ConnectionLostUnderARequestReissuesTheReadAndNotTheWrite
   EXPECT_EQ(puts, 1);
 }
 
+// A kernel tells a sender that the connection is gone before it gives a reader what came ahead of that.
+TEST_F(ClientFaultTest, GoodbyeThatLiesUnreadWhenSendingFailsIsHeeded) {
+  constexpr size_t kMoreThanIsTakenAtOnce = 64 << 10;
+  std::optional<ScriptedServer> stops;
+  stops.emplace(script_path(), [](const protocol::Request&, std::string* out) {
+    protocol::Response goodbye;
+    goodbye.goodbye = true;
+    AppendResponse(goodbye, out);
+    return ScriptedServer::Then::kSendAndClose;
+  });
+  auto session = *Session::Connect(stops->url(), Patient());
+  auto tree = *session->OpenTree("t");
+  int done = 0;
+  const auto put = [&](std::string_view key, std::string_view value) {
+    tree.PutAsync(key, value, [&](Result<bool> result) {
+      EXPECT_TRUE(result.ok()) << result.status();
+      ++done;
+    });
+    session->Flush();
+  };
+  put("begun", "v");
+  put("behind it", std::string(kMoreThanIsTakenAtOnce, 'v'));
+  stops.reset();  // has closed it with the second half unread
+  std::filesystem::remove(script_path());
+  std::vector<std::string> keys;
+  ScriptedServer successor(script_path(), [&](const protocol::Request& request, std::string* out) {
+    keys.emplace_back(request.key);
+    protocol::Response response;
+    response.id = request.id;
+    response.opcode = request.opcode;
+    AppendResponse(response, out);
+    return ScriptedServer::Then::kIgnore;
+  });
+  put("fails to be sent", "v");
+  while (session->pending() > 0) session->Poll(1'000);
+  EXPECT_EQ(done, 3);
+  EXPECT_EQ(keys, (std::vector<std::string>{"begun", "behind it", "fails to be sent"}));
+}
+
 TEST_F(ClientFaultTest, ReadThatKeepsLosingItsConnectionGivesUp) {
   std::atomic<int> gets{0};
   ScriptedServer poisoned(script_path(), [&](const protocol::Request&, std::string*) {

@@ -59,7 +59,8 @@ void ScriptedNativeServer::Run() {
 void ScriptedNativeServer::Serve(const Fd& socket) {
   std::string in, out;
   bool greeted = false;
-  while (!stopping_) {
+  Then then = Then::kIgnore;
+  while (!stopping_ && then == Then::kIgnore) {
     pollfd waited{socket.get(), POLLIN, 0};
     if (::poll(&waited, 1, 20) == 0) continue;
     if (stalled_) {
@@ -70,12 +71,13 @@ void ScriptedNativeServer::Serve(const Fd& socket) {
     const ssize_t n = ::recv(socket.get(), buffer, sizeof buffer, 0);
     if (n <= 0) return;
     in.append(buffer, static_cast<size_t>(n));
-    while (true) {
+    while (then == Then::kIgnore) {
       const auto found = protocol::FindFrame(AsBytes(in), protocol::kFrameBytesMax);
       if (found.state != protocol::FrameLookup::State::kComplete) break;
       const std::string body(AsChars(found.body));
       in.erase(0, found.frame_bytes);
-      if (Answer(body, &greeted, &out) == Then::kClose) return;
+      then = Answer(body, &greeted, &out);
+      if (then == Then::kClose) return;
     }
     // A client that is gone by now (its test is over) wants no answer.
     if (::send(socket.get(), out.data(), out.size(), MSG_NOSIGNAL) < 0) return;
@@ -111,7 +113,8 @@ ScriptedNativeServer::Then ScriptedNativeServer::Answer(const std::string& body,
       ++refusals_;
       return Then::kIgnore;
     }
-    if (AnswerRequest(request, out) == Then::kClose) return Then::kClose;
+    const Then then = AnswerRequest(request, out);
+    if (then != Then::kIgnore) return then;
   }
   return Then::kIgnore;
 }

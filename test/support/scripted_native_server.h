@@ -19,7 +19,7 @@ namespace farleaf::test {
 
 class ScriptedNativeServer {
  public:
-  enum class Then : uint8_t { kIgnore, kClose };
+  enum class Then : uint8_t { kIgnore, kClose, kSendAndClose };
   /// Appends what it answers, if anything.
   using Script = std::function<Then(const client::protocol::Request&, std::string* out)>;
   using Ranges = std::vector<client::protocol::ServedRange>;
