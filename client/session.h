@@ -149,9 +149,8 @@ class Session {
   void Flush() {
     // Without a ring what opens the trees again goes out when the socket has room.
     if (!ready_ && connection_.ring() == nullptr) return;
-    if (ready_) FillOut();
-    const Status sent = connection_.Send();
-    if (!sent.ok()) Disconnect(sent);
+    if (ready_ && !connection_.send_failed()) FillOut();
+    connection_.Send();
   }
 
   // For a caller that waits for several sessions at once (internal/router.h), in turns of

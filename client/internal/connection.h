@@ -75,17 +75,17 @@ class Connection {
   uint64_t stream_sent() const { return stream_sent_; }
   size_t unsent_bytes() const { return out_.size() - sent_; }
 
-  /// Sends what the kernel takes. A failure means that the connection is lost. That of a socket is told by Receive,
-  /// behind all that the server has said: why it refuses, or goodbye.
-  Status Send() {
-    if (state_ == State::kDialling || !send_failure_.ok()) return Status::Ok();
+  /// Sends what the kernel takes. That it fails, which means that the connection is lost, is told by Receive behind
+  /// all that the server has said: answers, why it refuses, goodbye.
+  void Send() {
+    if (state_ == State::kDialling || send_failed()) return;
     if (ring_) return SendThroughRing();
     while (sent_ < out_.size()) {
       const ssize_t n = SendSome(std::string_view(out_).substr(sent_));
       if (n < 0) {
         if (errno == EINTR) continue;
         if (errno != EAGAIN && errno != EWOULDBLOCK) send_failure_ = Broken();
-        return Status::Ok();
+        return;
       }
       sent_ += static_cast<size_t>(n);
       stream_sent_ += static_cast<size_t>(n);
@@ -93,8 +93,8 @@ class Connection {
     out_.clear();
     sent_ = 0;
     if (out_.capacity() > kKeptBytesMax) std::string().swap(out_);
-    return Status::Ok();
   }
+  bool send_failed() const { return !send_failure_.ok(); }
 
   /// REQUIRES: dialling, and the socket is writable. Sends the hello.
   Status FinishDialling() {
@@ -104,7 +104,8 @@ class Connection {
     if (transport_) channel_ = transport_->Open(fd_.get(), host_);
     protocol::AppendClientHello(
         {.version = protocol::kVersion, .view = view_, .password = password_}, &out_);
-    return Send();
+    Send();
+    return Status::Ok();
   }
 
   /// Takes in what has arrived, and the hello if that is what is awaited. Returns whether anything
@@ -116,11 +117,11 @@ class Connection {
     const auto space = in_.Space(std::max(kReceiveBytes, std::min(missing, kReceiveBytesMax)));
     const ssize_t n = state_ == State::kRing ? ReceiveWithDescriptor(fd_, space, &ring_memory_)
                                              : ReceiveSome(std::as_writable_bytes(space));
-    if (n == 0) return Status::Unavailable("the server closed the connection");
+    if (n == 0) return Ended();
     if (n < 0) {
-      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return Broken();
-      if (!send_failure_.ok()) return send_failure_;
-      return false;
+      if (errno == EINTR) return false;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) return Broken();
+      return NothingArrived();
     }
     in_.Filled(static_cast<size_t>(n));
     if (state_ == State::kHello) FARLEAF_RETURN_IF_ERROR(TakeHello());
@@ -133,7 +134,7 @@ class Connection {
     char bytes[256];
     for (;;) {
       const ssize_t n = ::recv(fd_.get(), bytes, sizeof bytes, 0);
-      if (n == 0) return Status::Unavailable("the server closed the connection");
+      if (n == 0) return Ended();
       if (n > 0) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return Status::Ok();
       return Status::Unavailable(ErrnoText(errno));
@@ -174,6 +175,13 @@ class Connection {
     errno = transfer.kind == Transfer::Kind::kWait ? EAGAIN : EPROTO;
     return -1;
   }
+  Status Ended() const {
+    return send_failed() ? send_failure_ : Status::Unavailable("the server closed the connection");
+  }
+  Result<bool> NothingArrived() const {
+    if (send_failed()) return send_failure_;
+    return false;
+  }
   Status Broken() const {
     if (channel_ && !channel_->failure().ok()) return channel_->failure();
     return Status::Unavailable(ErrnoText(errno));
@@ -205,16 +213,18 @@ class Connection {
     request.opcode = protocol::Opcode::kOpenRing;
     request.ring = ring_wanted_;
     protocol::AppendBatch(0, 0, request, &out_);
-    return Send();
+    Send();
+    return Status::Ok();
   }
 
   Status TakeRing() {
     const auto found = protocol::FindFrame(in_.unread(), protocol::kHelloBytesMax);
     if (found.state == protocol::FrameLookup::State::kIncomplete) return Status::Ok();
     protocol::Response response;
-    if (found.state == protocol::FrameLookup::State::kTooLong ||
-        !ParseResponse(found.body, &response).ok() ||
-        response.opcode != protocol::Opcode::kOpenRing) {
+    const bool parsed = found.state != protocol::FrameLookup::State::kTooLong &&
+                        ParseResponse(found.body, &response).ok();
+    if (parsed && response.goodbye) return Status::Unavailable("the server stops");
+    if (!parsed || response.opcode != protocol::Opcode::kOpenRing) {
       return Status::Corruption("the server does not answer a request for a ring");
     }
     if (response.code != StatusCode::kOk) {
@@ -230,7 +240,7 @@ class Connection {
     return Status::Ok();
   }
 
-  Status SendThroughRing() {
+  void SendThroughRing() {
     bool wrote = false;
     while (sent_ < out_.size()) {
       const auto found =
@@ -248,29 +258,28 @@ class Connection {
     } else if (sent_ > kKeptBytesMax) {
       out_.erase(0, std::exchange(sent_, 0));
     }
-    return wrote ? WakeServer() : Status::Ok();
+    if (wrote) WakeServer();
   }
   Result<bool> ReceiveThroughRing() {
     answers_.clear();
     const auto any = ring_->half().Receive(&answers_);
-    if (!any.ok() || !*any) return any;
+    if (!any.ok()) return any;
+    if (!*any) return NothingArrived();
     if (!answers_.empty()) {
       std::memcpy(in_.Space(answers_.size()).data(), answers_.data(), answers_.size());
       in_.Filled(answers_.size());
     }
     if (answers_.capacity() > kKeptBytesMax) std::string().swap(answers_);
-    // Rests of answers may have been asked for.
-    FARLEAF_RETURN_IF_ERROR(WakeServer());
+    WakeServer();  // rests of answers may have been asked for
     return true;
   }
-  Status WakeServer() {
-    if (!ring_->ToWake()) return Status::Ok();
+  void WakeServer() {
+    if (!ring_->ToWake()) return;
     const char byte = 'w';
     // A full socket is on its way to wake it already.
     if (::send(fd_.get(), &byte, 1, MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EINTR) {
-      return Status::Unavailable(ErrnoText(errno));
+      send_failure_ = Status::Unavailable(ErrnoText(errno));
     }
-    return Status::Ok();
   }
 
   Fd fd_;

@@ -538,11 +538,9 @@ inline void Session::EndWait(const pollfd& waited) {
   if (internal::RingLink* const ring = connection_.ring()) {
     ring->Awake();
     const Status woken = waited.revents != 0 ? connection_.DrainWakeUps() : Status::Ok();
-    if (woken.ok()) {
-      ReceiveAll();
-    } else {
-      Disconnect(woken);
-    }
+    // The server may have answered and ended.
+    ReceiveAll();
+    if (!woken.ok() && connection_.state() == internal::Connection::State::kOpen) Disconnect(woken);
     return;
   }
   if (waited.revents == 0) return;
@@ -551,10 +549,7 @@ inline void Session::EndWait(const pollfd& waited) {
     if (!dialled.ok()) ConnectingFailed(dialled);
     return;
   }
-  if (waited.revents & POLLOUT) {
-    const Status sent = connection_.Send();
-    if (!sent.ok()) return Disconnect(sent);
-  }
+  if (waited.revents & POLLOUT) connection_.Send();
   if (waited.revents & (POLLIN | POLLHUP | POLLERR)) ReceiveAll();
 }
 

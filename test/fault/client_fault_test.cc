@@ -89,8 +89,10 @@ TEST_F(ClientFaultTest, ConnectionLostUnderARequestReissuesTheReadAndNotTheWrite
 // A kernel tells a sender that the connection is gone before it gives a reader what came ahead of that.
 TEST_F(ClientFaultTest, GoodbyeThatLiesUnreadWhenSendingFailsIsHeeded) {
   constexpr size_t kMoreThanIsTakenAtOnce = 64 << 10;
+  std::atomic<bool> stops_now{false};
   std::optional<ScriptedServer> stops;
-  stops.emplace(script_path(), [](const protocol::Request&, std::string* out) {
+  stops.emplace(script_path(), [&](const protocol::Request&, std::string* out) {
+    stops_now = true;
     protocol::Response goodbye;
     goodbye.goodbye = true;
     AppendResponse(goodbye, out);
@@ -108,7 +110,8 @@ TEST_F(ClientFaultTest, GoodbyeThatLiesUnreadWhenSendingFailsIsHeeded) {
   };
   put("begun", "v");
   put("behind it", std::string(kMoreThanIsTakenAtOnce, 'v'));
-  stops.reset();  // has closed it with the second half unread
+  while (!stops_now) std::this_thread::yield();
+  stops.reset();  // has closed it with the rest unread
   std::filesystem::remove(script_path());
   std::vector<std::string> keys;
   ScriptedServer successor(script_path(), [&](const protocol::Request& request, std::string* out) {

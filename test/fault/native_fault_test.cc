@@ -427,6 +427,29 @@ TEST_F(NativeRuledFaultTest, WhoStopsSaysGoodbyeAndHasBegunNothingThatItHasNotAn
   EXPECT_EQ(ContentLeft("t").size(), answered.size());
 }
 
+TEST_F(NativeRuledFaultTest, WhatWasAnsweredThroughARingWhoseServerHasEndedIsTaken) {
+  Add("t");
+  StartServer();
+  auto session = ConnectSession(ring_url(0));
+  auto tree = *session->OpenTree("t");
+  std::atomic<int> held{0};
+  std::atomic<bool> released{false};
+  SetBefore([&](index::OpContext& op) { return HoldUntilReleased(op, &held, &released); });
+  std::optional<Result<bool>> put;
+  tree.PutAsync("k", "v", [&](Result<bool> result) { put = std::move(result); });
+  session->Flush();
+  while (held < 1) std::this_thread::yield();
+  pollfd waited{};
+  ASSERT_TRUE(session->BeginWait(&waited));
+  released = true;
+  server->Stop();
+  server.reset();
+  waited.revents = POLLIN | POLLHUP;
+  session->EndWait(waited);
+  ASSERT_TRUE(put.has_value());
+  EXPECT_TRUE(put->ok()) << put->status();
+}
+
 /// Many are in flight all the time, of some clients more than the server takes at once, and it is stopped and started:
 /// each is done, and known to be.
 TEST_F(NativeFaultTest, NothingIsInDoubtWhereServersStop) {
