@@ -187,7 +187,10 @@ dsm::Task<Status> LogGroup::Sync(dsm::Worker& worker, Positions positions) {
 dsm::Task<Status> LogGroup::Replicate(dsm::Worker& worker, Positions positions) {
   // Before it looks for copies: whoever finds that there are none syncs behind that.
   if (!counts_on_copies_.load(std::memory_order_acquire)) counts_on_copies_.store(true);
-  Status safe = co_await mirror_->UpTo(worker, positions);
+  Status safe;
+  MirrorRounds::Waiter waiter{positions, &worker};
+  if (!mirror_->Reached(positions)) co_await mirror_->Take(&waiter);
+  if (waiter.leads) safe = co_await mirror_->Lead(worker, positions);
   if (safe.ok() && !mirror_->has_copies()) safe = co_await Sync(worker, positions);
   co_return safe;
 }

@@ -27,18 +27,20 @@ Status LogMirror::Fail(const Status& why) {
   return why;
 }
 
-// Whoever a round that failed was for leads one of his own, and finds the logs failed.
 dsm::Task<Status> LogMirror::UpTo(dsm::Worker& worker, LogPositions positions) {
   if (Reached(positions)) co_return Status::Ok();
   MirrorRounds::Waiter waiter{positions, &worker};
-  co_await rounds_.Take(&waiter);
+  co_await Take(&waiter);
   if (!waiter.leads) co_return Status::Ok();
-  if (Reached(positions)) {  // just before it came to wait
-    rounds_.EndLead(reached_);
-    co_return Status::Ok();
-  }
-  Status mirrored = co_await Round(worker);
+  Status mirrored = co_await Lead(worker, positions);
   co_return mirrored;
+}
+
+// Whoever a round that failed was for leads one of his own, and finds the logs failed.
+dsm::Task<Status> LogMirror::Lead(dsm::Worker& worker, LogPositions positions) {
+  if (!Reached(positions)) return Round(worker);
+  rounds_.EndLead(reached_);  // it was reached just before it came to wait
+  return {dsm::Done{}, Status::Ok()};
 }
 
 dsm::Task<Status> LogMirror::Round(dsm::Worker& worker) {

@@ -31,6 +31,10 @@ class LogMirror {
   /// Until everything in front of these positions is mirrored, and with a commit all that was committed before it. A failure is for good: the logs take
   /// nothing more.
   dsm::Task<Status> UpTo(dsm::Worker& worker, LogPositions positions);
+  /// UpTo in two steps, for one who spares a coroutine: Take unless it is Reached, then Lead if the waiter leads.
+  bool Reached(const LogPositions& positions) const;
+  MirrorRounds::Taking Take(MirrorRounds::Waiter* waiter) { return rounds_.Take(waiter); }
+  dsm::Task<Status> Lead(dsm::Worker& worker, LogPositions positions);
   bool has_copies() const { return mirror_->has_copies(); }
   /// What is mirrored so far is on the disks of all copies when it is Ok.
   dsm::Task<Status> Sync(dsm::Worker& worker, SyncReach reach) {
@@ -54,7 +58,6 @@ class LogMirror {
     LogCuts::Cuts cuts{};
     std::vector<MirrorPiece> pieces;
   };
-  bool Reached(const LogPositions& positions) const;
   dsm::Task<Status> Round(dsm::Worker& worker);
   dsm::Task<Status> PlanRound(dsm::Worker& worker, Plan* plan);
   /// `appended`: what became of it. REQUIRES: all rounds before it were finished.

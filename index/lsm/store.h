@@ -309,6 +309,9 @@ class LsmStore final : public RangeIndex {
   /// `from`: kLogs for deletes, which are taken also while the device is full. Else ResourceExhausted, then.
   using From = std::optional<storage::Reserve>;
   Task<Status> Admit(OpContext& op, size_t changes, From from);
+  Task<Status> AdmitLater(OpContext& op, size_t changes, From from);
+  /// Ok where there is nothing that would keep it from being acknowledged.
+  Status MayBegin(const OpContext& op) const;
   /// Admit of a put might wait for more than its turn, or refuse; and it waits its turn, in which merges or collection get on.
   bool MayHaveToWait() const;
   bool WaitsItsTurn() const;
@@ -330,7 +333,12 @@ class LsmStore final : public RangeIndex {
                            ValuePointer* pointer, Committed* committed, From from);
   /// Appends the values that go to the value log, then commits.
   Task<Status> CommitChanges(OpContext& op, std::span<Change> changes, Committed* committed);
-  std::vector<std::unique_lock<SpinLock>> LockStripes(std::span<const Change> changes);
+  /// Those of all keys, in order; of one key without memory of its own.
+  struct StripeLocks {
+    std::unique_lock<SpinLock> one;
+    std::vector<std::unique_lock<SpinLock>> several;
+  };
+  StripeLocks LockStripes(std::span<const Change> changes);
   CommitOutcome TryCommit(dsm::Worker& worker, std::span<const Change> changes, const Seen* seen,
                           Committed* committed);
   void InsertIntoMemtable(std::span<const Change> changes, Sequence first);
@@ -344,7 +352,8 @@ class LsmStore final : public RangeIndex {
   /// The first half of AfterCommit; true: it is to be others' turn, if only for a moment. And the second half: until all that was appended up to there is as durable
   /// as is asked for, and may be answered.
   bool NoteCommit(const Committed& committed);
-  Task<Status> AwaitAcknowledged(OpContext& op, LogGroup::Positions positions);
+  Task<Status> AwaitAcknowledged(OpContext& op, LogGroup::Positions positions,
+                                 bool others_turn = false);
   /// `key`: that was looked at; nullopt: several.
   Task<Status> AfterNoChange(OpContext& op, std::optional<std::string_view> key);
   /// What changes that are made together are to wait for, behind the last of them.

@@ -48,7 +48,13 @@ void LsmStore::InsertIntoMemtable(std::span<const Change> changes, Sequence firs
 
 // A range has keys in any stripe: whoever deletes one holds all of them, so that no read-modify-write of such a key is between its look
 // at the memtable and its own insertion.
-std::vector<std::unique_lock<SpinLock>> LsmStore::LockStripes(std::span<const Change> changes) {
+LsmStore::StripeLocks LsmStore::LockStripes(std::span<const Change> changes) {
+  const auto stripe_of = [](std::string_view key) {
+    return std::hash<std::string_view>()(key) % kStripes;
+  };
+  if (changes.size() == 1 && changes[0].kind != ChangeKind::kDeleteRange) {
+    return {std::unique_lock(stripes_[stripe_of(changes[0].key)].lock), {}};
+  }
   std::vector<size_t> numbers;
   for (const Change& change : changes) {
     if (change.kind == ChangeKind::kDeleteRange) {
@@ -56,13 +62,13 @@ std::vector<std::unique_lock<SpinLock>> LsmStore::LockStripes(std::span<const Ch
       std::iota(numbers.begin(), numbers.end(), size_t{0});
       break;
     }
-    numbers.push_back(std::hash<std::string_view>()(change.key) % kStripes);
+    numbers.push_back(stripe_of(change.key));
   }
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-  std::vector<std::unique_lock<SpinLock>> locks;
-  locks.reserve(numbers.size());
-  for (const size_t number : numbers) locks.emplace_back(stripes_[number].lock);
+  StripeLocks locks;
+  locks.several.reserve(numbers.size());
+  for (const size_t number : numbers) locks.several.emplace_back(stripes_[number].lock);
   return locks;
 }
 
@@ -70,7 +76,7 @@ LsmStore::CommitOutcome LsmStore::TryCommit(dsm::Worker& worker, std::span<const
                                             const Seen* seen, Committed* committed) {
   CommitWriter writer;
   for (const Change& change : changes) writer.Add(change);
-  const std::vector<std::unique_lock<SpinLock>> locks = LockStripes(changes);
+  const StripeLocks locks = LockStripes(changes);
   if (seen) {
     const ReadView& view = View();
     if (view.flushes != seen->flushes || NewestInMemory(view, changes[0].key) != seen->newest) {
@@ -208,13 +214,15 @@ bool LsmStore::NoteCommit(const Committed& committed) {
 }
 
 Task<Status> LsmStore::AfterCommit(OpContext& op, const Committed& committed) {
-  if (NoteCommit(committed)) co_await op.worker.Sleep(0);
-  if (DurabilityOf(op) == Durability::kLocal && deps_.mirror == nullptr) co_return Status::Ok();
-  Status done = co_await AwaitAcknowledged(op, {committed.recovery.end, committed.values_end});
-  co_return done;
+  const bool others_turn = NoteCommit(committed);
+  const bool waits = DurabilityOf(op) != Durability::kLocal || deps_.mirror != nullptr;
+  if (!others_turn && !waits) return {dsm::Done{}, Status::Ok()};
+  return AwaitAcknowledged(op, {committed.recovery.end, committed.values_end}, others_turn);
 }
 
-Task<Status> LsmStore::AwaitAcknowledged(OpContext& op, LogGroup::Positions positions) {
+Task<Status> LsmStore::AwaitAcknowledged(OpContext& op, LogGroup::Positions positions,
+                                         bool others_turn) {
+  if (others_turn) co_await op.worker.Sleep(0);
   Status done = co_await AwaitDurable(op, positions);
   // It may have waited, or been stopped, for longer than this process is the one to answer.
   if (done.ok() && deps_.mirror != nullptr) done = deps_.mirror->MayAnswer();
@@ -330,12 +338,16 @@ Task<Status> LsmStore::AwaitCollection(dsm::Worker& worker, uint64_t deadline_ns
   co_return Status::Ok();
 }
 
+// Nearly always nothing is in the way: then there is nobody to wait, and no coroutine.
 Task<Status> LsmStore::Admit(OpContext& op, size_t changes, From from) {
+  if (MayHaveToWait() || WaitsItsTurn()) [[unlikely]]
+    return AdmitLater(op, changes, from);
+  return {dsm::Done{}, MayBegin(op)};
+}
+
+Task<Status> LsmStore::AdmitLater(OpContext& op, size_t changes, From from) {
   dsm::Worker& worker = op.worker;
-  const bool asks_copies = deps_.mirror != nullptr && DurabilityOf(op) != Durability::kLocal;
-  if (asks_copies) {  // first as well: who is refused takes nobody's turn
-    FARLEAF_CO_RETURN_IF_ERROR(deps_.mirror->EnoughCopies());
-  }
+  FARLEAF_CO_RETURN_IF_ERROR(MayBegin(op));  // who is refused takes nobody's turn
   if (room_.closed()) [[unlikely]] {
     if (!from) co_return room_.Refuse();  // deletes make no garbage that was not there
   } else if (options_.collect_values && garbage_.share() > kGarbageSlow * options_.garbage_limit())
@@ -348,11 +360,16 @@ Task<Status> LsmStore::Admit(OpContext& op, size_t changes, From from) {
     if (delay_ns > 0) co_await WaitItsTurn(worker, op.deadline_ns, delay_ns);
   }
   Status admitted = co_await AwaitMemtableRoom(worker, op.deadline_ns);
-  // Whoever cannot acknowledge it does not begin it: another one may, or this one a little later.
-  if (!admitted.ok() || deps_.mirror == nullptr) co_return admitted;
-  admitted = deps_.mirror->MayAnswer();
-  if (admitted.ok() && asks_copies) admitted = deps_.mirror->EnoughCopies();
+  if (admitted.ok()) admitted = MayBegin(op);
   co_return admitted;
+}
+
+// Whoever cannot acknowledge it does not begin it: another one may, or this one a little later.
+Status LsmStore::MayBegin(const OpContext& op) const {
+  if (deps_.mirror == nullptr) return Status::Ok();
+  Status may = deps_.mirror->MayAnswer();
+  if (may.ok() && DurabilityOf(op) != Durability::kLocal) may = deps_.mirror->EnoughCopies();
+  return may;
 }
 
 bool LsmStore::MayHaveToWait() const {
