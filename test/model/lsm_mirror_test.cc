@@ -85,6 +85,11 @@ class MemoryCopy final : public CopySink {
 class MirroredStore : public ::testing::Test {
  protected:
   void Open(Durability durability) {
+    OpenIdle(durability);
+    StartBackground();
+  }
+  /// Nothing is flushed until StartBackground.
+  void OpenIdle(Durability durability) {
     LsmOptions options = test::TinyStore();
     options.log_buffers_max = 8;
     options.durability = durability;
@@ -93,6 +98,8 @@ class MirroredStore : public ::testing::Test {
     ASSERT_TRUE(opened.ok()) << opened.status();
     store_ = std::move(*opened);
     mirror_.set_epoch(worker_->Run(store_->State(*worker_)).epoch);
+  }
+  void StartBackground() {
     auto background = Background::Start(
         store_.get(), [this]() -> Result<std::unique_ptr<Worker>> { return OpenWorker(); });
     ASSERT_TRUE(background.ok());
@@ -269,6 +276,38 @@ TEST_F(MirroredStore, WhoMayNotAnswerBeginsNoWrite) {
 TEST_F(MirroredStore, WhoMayNotAnswerBeginsNoWriteOfWhatIsLocalEither) {
   Open(Durability::kLocal);
   ExpectNoWriteUnlessItMayAnswer();
+}
+
+// The first look is ahead of the wait, the second one behind it.
+TEST_F(MirroredStore, WhoMayAnswerNoMoreWhenAWriteHasWaitedDoesNotBeginIt) {
+  OpenIdle(Durability::kReplicated);
+  StatusCode filled = StatusCode::kOk;
+  for (int i = 0; i < 10'000 && filled == StatusCode::kOk; ++i) {
+    dsm::FabricCounts counts;
+    OpContext op{*worker_, counts};
+    op.deadline_ns = clock_.NowNs() + 100 * kNsPerMs;
+    const std::string key = std::to_string(i) + std::string(500, 'k');
+    filled = worker_->Run(store_->BlindPut(op, key, "v")).code();
+  }
+  ASSERT_EQ(filled, StatusCode::kDeadlineExceeded);
+  const Sequence before = store_->last_sequence();
+  std::optional<StatusCode> waited;
+  const auto put = [&]() -> Task<void> {
+    dsm::FabricCounts counts;
+    OpContext op{*worker_, counts};
+    waited = (co_await store_->BlindPut(op, "waits", "v")).code();
+  };
+  mirror_.set_looks_left(1);
+  worker_->Spawn(put());
+  worker_->GoOnline();
+  for (int i = 0; i < 10; ++i) worker_->RunOnce(Worker::Idle::kReturn);
+  worker_->GoOffline();
+  EXPECT_FALSE(waited);
+  StartBackground();
+  worker_->RunUntilIdle();
+  EXPECT_EQ(waited, StatusCode::kUnavailable);
+  EXPECT_EQ(store_->last_sequence(), before) << "it was begun";
+  mirror_.set_looks_left(-1);
 }
 
 // Of changes that are made together each is told what became of it: Unavailable says that nothing was done.
