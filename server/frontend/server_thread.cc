@@ -367,10 +367,11 @@ bool ServerThread::Lingers(Peer& peer) {
   if (!stopping_ || !peer.socket.valid()) return false;
   if (peer.linger_end_ns == 0) {
     if (!peer.connection->failure().ok() || !peer.connection->SayGoodbye()) return false;
-    peer.linger_end_ns = deps_.clock->NowNs() + kLingerNs;
+    peer.linger_end_ns = drain_end_ns_;  // until its kernel has the goodbye
     if (!Send(peer)) return false;
   }
   if (peer.connection->output().empty() && !std::exchange(peer.half_closed, true)) {
+    peer.linger_end_ns = std::min(drain_end_ns_, deps_.clock->NowNs() + kLingerNs);
     if (peer.tls) peer.tls->Shutdown();
     ::shutdown(peer.socket.get(), SHUT_WR);
   }

@@ -454,6 +454,7 @@ TEST_F(NativeRuledFaultTest, WhatWasAnsweredThroughARingWhoseServerHasEndedIsTak
 /// Many are in flight all the time, of some clients more than the server takes at once, and it is stopped and started:
 /// each is done, and known to be.
 TEST_F(NativeFaultTest, NothingIsInDoubtWhereServersStop) {
+  options.drain_ms = kPatienceMs;  // what is not answered by then is in doubt
   Add("t");
   StartServer();
   client::Options patient = Patient();
