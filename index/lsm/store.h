@@ -309,6 +309,7 @@ class LsmStore final : public RangeIndex {
   /// `from`: kLogs for deletes, which are taken also while the device is full. Else ResourceExhausted, then.
   using From = std::optional<storage::Reserve>;
   Task<Status> Admit(OpContext& op, size_t changes, From from);
+  /// Admit of what may have to wait.
   Task<Status> AdmitLater(OpContext& op, size_t changes, From from);
   /// Ok where there is nothing that would keep it from being acknowledged.
   Status MayBegin(const OpContext& op) const;

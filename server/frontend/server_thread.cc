@@ -15,7 +15,7 @@
 namespace farleaf::server {
 
 namespace {
-/// What a peer is granted to hear that this server stops, and to close.
+/// What a peer is granted to close, from when its kernel has the goodbye.
 constexpr uint64_t kLingerNs = kNsPerSecond;
 constexpr uint32_t kTurnsBeforeBlocking = 2'000;  // about 0.5 ms of polling
 constexpr uint32_t kRingTurnsPerEvents = 32;
